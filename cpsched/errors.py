@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from cpsched.traceback_origin import CodeLocation, plugin_source_location, unwrap_plugin
+from cpsched.plugin_error_location import CodeLocation, plugin_source_location, unwrap_plugin
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def abbreviate(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
+def join_abbreviated(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
     """Return the first `most` items joined, and the number of other items: `n1, n2 and 3 more`."""
     more = len(things) - most
     shown = between.join(map(text, things[:most]))

@@ -31,12 +31,12 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
 
     Raise no exception for any decision of a plug-in.
     """
-    faults = malformed_decision(decision, snapshot)
+    faults = find_format_faults(decision, snapshot)
     if faults:
         return [Violation(None, fault) for fault in faults]
     slots, offsets, nodes, units = start_columns(decision)
     cluster, table, free = snapshot.cluster, snapshot.table, snapshot.free.copy()
-    total_free, phase = free.sum(axis=0), _initial_phases(snapshot)
+    total_free, phase = free.sum(axis=0), _job_phases_by_slot(snapshot)
     found: list[Violation] = []
     for i, slot in enumerate(slots.tolist()):
         broken = fit_rules.start_faults(i, slots, offsets, nodes, units, phase, free, cluster, table)
@@ -86,7 +86,7 @@ def start_columns(decision: Decision) -> tuple[IntArray, IntArray, IntArray, Int
     return slots, offsets, nodes, units
 
 
-def malformed_decision(decision: object, snapshot: Snapshot) -> list[str]:
+def find_format_faults(decision: object, snapshot: Snapshot) -> list[str]:
     """Return why a decision is malformed: missing columns, wrong types, inconsistent lengths."""
     if not isinstance(decision, Decision):
         return [f"is a {type(decision).__name__}, not a decision"]
@@ -155,7 +155,7 @@ def _describe_violations(broken: int, i: int, decision: Decision, snapshot: Snap
         if not 0 <= node < cluster.size:
             continue
         name = cluster.node_names[node]
-        fault = fit_rules.entry_faults(table, slot, cluster, free, -1, node, count)
+        fault = fit_rules.placement_entry_faults(table, slot, cluster, free, -1, node, count)
         if fault & fit_rules.IN_USE:
             yield f"requests node {name} exclusively, but it is in use"
         if fault & fit_rules.LACKS:
@@ -170,7 +170,7 @@ def _describe_violations(broken: int, i: int, decision: Decision, snapshot: Snap
             yield f"{name} lacks {', '.join(short)}"
 
 
-def _initial_phases(snapshot: Snapshot) -> IntArray:
+def _job_phases_by_slot(snapshot: Snapshot) -> IntArray:
     """Return the phase of each slot: `QUEUED` if its job is in the queue, else 0."""
     phase = np.zeros(len(snapshot.table.units), dtype=np.int64)
     phase[snapshot.queue] = fit_rules.QUEUED
@@ -180,17 +180,19 @@ def _initial_phases(snapshot: Snapshot) -> IntArray:
 # ---------------------------------------------------------------------------------------------- requests
 
 
-def placed_amounts(request: Request, placement: Placement, capacity: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the nodes of `placement` and what `amounts_used` gives there, as arrays [K] and [K, R].
+def placement_amount_arrays(request: Request, placement: Placement, capacity: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the nodes of `placement` and what `amounts_by_node` gives there, as arrays [K] and [K, R].
 
-    This is faster for wide placements, `amounts_used` for those of a few nodes.
+    This is faster for wide placements, `amounts_by_node` for those of a few nodes.
     """
     nodes, units = np.array(placement, np.int64).reshape(-1, 2).T
     return nodes, capacity[nodes] if request.exclusive else units[:, None] * np.array(request.per_unit, np.int64)
 
 
-def stack_placed_amounts(jobs: Sequence[RunningJob], capacity: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return `placed_amounts` of all jobs as arrays [K], [K] and [K, R]: position in `jobs`, node, and amounts."""
+def stack_placement_amounts(jobs: Sequence[RunningJob], capacity: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return `placement_amount_arrays` of all jobs as arrays [K], [K] and [K, R]: position in `jobs`, node, and
+    amounts.
+    """
     owner = np.repeat(np.arange(len(jobs)), [len(each.placement) for each in jobs])
     places = np.array([place for each in jobs for place in each.placement], np.int64).reshape(-1, 2)
     per_unit = np.array([each.job.request.per_unit for each in jobs], np.int64).reshape(len(jobs), -1)
@@ -199,7 +201,7 @@ def stack_placed_amounts(jobs: Sequence[RunningJob], capacity: IntArray) -> tupl
     return owner, nodes, np.where(whole, capacity[nodes], units[:, None] * per_unit[owner])
 
 
-def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
+def amounts_by_node(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
     """Return the amounts [R] that `request` takes on each node of `placement`: the whole node if exclusive."""
     return {
         node: np.array(
@@ -213,14 +215,14 @@ def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -
     }
 
 
-def units_by_node(request: Request, capacity: np.ndarray) -> IntArray:
+def units_fitting_by_row(request: Request, capacity: np.ndarray) -> IntArray:
     """Return how many units of `request` fit in each row of `capacity` (int64[N, R]), int64[N]. Ignore node sets."""
     most = 1 if request.distinct else request.units
     rows = np.ascontiguousarray(capacity, dtype=np.int64)
-    return fit_rules.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
+    return fit_rules.units_fitting_in_rows(np.array(request.per_unit, dtype=np.int64), most, rows)
 
 
-def free_units_by_node(
+def units_fitting_by_node(
     request: Request, cluster: Cluster, free: IntArray, nodes: IntArray | slice = slice(None)
 ) -> IntArray:
     """Return how many units of `request` fit on each of `nodes` in its node set, given `free` (int64[N, R]).
@@ -228,19 +230,21 @@ def free_units_by_node(
     Exclusive requests are compared column by column, because a queue has hundreds of requests. In plain Python, a call
     of `units_that_fit` per node takes 2.6 ms for 1,500 nodes instead of 0.02 ms.
     """
-    return units_on_nodes(request, cluster, free[nodes], nodes)
+    return units_fitting_given_amounts(request, cluster, free[nodes], nodes)
 
 
-def units_on_nodes(request: Request, cluster: Cluster, amounts: IntArray, nodes: IntArray | slice) -> IntArray:
+def units_fitting_given_amounts(
+    request: Request, cluster: Cluster, amounts: IntArray, nodes: IntArray | slice
+) -> IntArray:
     """Return how many units of `request` fit on each of `nodes` if `amounts` (int64[K, R]) are free there."""
-    found = units_by_node(request, amounts)
+    found = units_fitting_by_row(request, amounts)
     found[~cluster.node_sets[request.node_set, nodes]] = 0
     if request.exclusive:
         found[(amounts != cluster.capacity[nodes]).any(axis=1)] = 0
     return found
 
 
-def lowest_nodes(room: IntArray, units: int, weights: IntArray | None = None) -> Placement:
+def place_on_lowest_weight_nodes(room: IntArray, units: int, weights: IntArray | None = None) -> Placement:
     """Return a placement of `units` units on the nodes of lowest weight, then index, where `room` units fit on each."""
     order = np.arange(len(room)) if weights is None else np.argsort(weights, kind="stable")
     counts = np.zeros(len(room), np.int64)
@@ -259,39 +263,43 @@ class FreeAmounts:
         """Return an independent copy."""
         return FreeAmounts(self.cluster, self.free)
 
-    def room(self, request: Request, nodes: IntArray | slice = slice(None)) -> IntArray:
+    def units_fitting(self, request: Request, nodes: IntArray | slice = slice(None)) -> IntArray:
         """Return how many units of a request fit on each of `nodes`."""
-        return free_units_by_node(request, self.cluster, self.free, nodes)
+        return units_fitting_by_node(request, self.cluster, self.free, nodes)
 
-    def place(self, request: Request) -> Placement:
+    def find_placement(self, request: Request) -> Placement:
         """Return the placement of a request on the nodes of lowest weight, or an empty placement if it does not fit."""
-        room = self.room(request)
-        return lowest_nodes(room, request.units, self.cluster.weights) if room.sum() >= request.units else ()
+        room = self.units_fitting(request)
+        return (
+            place_on_lowest_weight_nodes(room, request.units, self.cluster.weights)
+            if room.sum() >= request.units
+            else ()
+        )
 
     def release(self, request: Request, placement: Placement) -> None:
         """Add the amounts of a job that stops."""
-        nodes, amounts = placed_amounts(request, placement, self.cluster.capacity)
+        nodes, amounts = placement_amount_arrays(request, placement, self.cluster.capacity)
         self.free[nodes] += amounts
 
     def release_all(self, jobs: Sequence[RunningJob]) -> None:
         """Add the amounts of all these jobs, which stop."""
         if jobs:
-            _, nodes, amounts = stack_placed_amounts(jobs, self.cluster.capacity)
+            _, nodes, amounts = stack_placement_amounts(jobs, self.cluster.capacity)
             np.add.at(self.free, nodes, amounts)
 
     def take_all(self, jobs: Sequence[RunningJob]) -> None:
         """Subtract the amounts of all these jobs, which start."""
         if jobs:
-            _, nodes, amounts = stack_placed_amounts(jobs, self.cluster.capacity)
+            _, nodes, amounts = stack_placement_amounts(jobs, self.cluster.capacity)
             np.subtract.at(self.free, nodes, amounts)
 
     def take(self, request: Request, placement: Placement) -> None:
         """Subtract the amounts of a job that starts."""
-        nodes, amounts = placed_amounts(request, placement, self.cluster.capacity)
+        nodes, amounts = placement_amount_arrays(request, placement, self.cluster.capacity)
         self.free[nodes] -= amounts
 
 
-def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
+def units_fitting_on_empty_cluster(request: Request, cluster: Cluster) -> int:
     """Return how many units of `request` fit on the empty cluster; count at most the requested number per node."""
     total = 0
     for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
@@ -312,7 +320,7 @@ def why_infeasible(request: Request, cluster: Cluster) -> str | None:
         return f"requests {len(request.per_unit)} resources, but the cluster has {len(cluster.resources)}"
     if request.node_set >= len(cluster.node_sets):
         return f"node set {request.node_set} does not exist"
-    total = units_on_empty_cluster(request, cluster)
+    total = units_fitting_on_empty_cluster(request, cluster)
     if not total:
         return "no node can hold even one unit"
     if total < request.units:

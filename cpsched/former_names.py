@@ -44,8 +44,8 @@ MODULES: Mapping[str, str] = {
     "cpsched_sim.offline": "cpsched_sim.offline_dispatcher",
     "cpsched_sim.oracle": "cpsched_sim.clairvoyant_predictors",
     "cpsched_sim.testing.promises": "cpsched_sim.testing.dispatcher_properties",
-    "cpsched_sim.testing.tries": "cpsched_sim.testing.example_counts",
-    "cpsched_sim.testing.worlds": "cpsched_sim.testing.strategies",
+    "cpsched_sim.testing.tries": "cpsched_sim.testing.hypothesis_example_counts",
+    "cpsched_sim.testing.worlds": "cpsched_sim.testing.hypothesis_strategies",
 }
 """Current module by former module."""
 

@@ -113,8 +113,10 @@ class Goal:
         """
         given: str | Mapping[str, float] | None = goal
         if goal is not None and "=" in goal:
-            given = {name: _parse_number(f"goal.{name}", text) for name, text in _parse_pairs("goal", goal)}
-        return cls.of(given, limits if limits in (None, NO_LIMITS) else dict(_parse_pairs("limits", str(limits))))
+            given = {name: _parse_number(f"goal.{name}", text) for name, text in _parse_metric_pairs("goal", goal)}
+        return cls.of(
+            given, limits if limits in (None, NO_LIMITS) else dict(_parse_metric_pairs("limits", str(limits)))
+        )
 
     @property
     def objective(self) -> str:
@@ -192,7 +194,7 @@ def _parse_number(field: str, text: str) -> float:
         raise InvalidValue(field, text, "must be a number") from None
 
 
-def _parse_pairs(field: str, text: str) -> list[tuple[str, str]]:
+def _parse_metric_pairs(field: str, text: str) -> list[tuple[str, str]]:
     found = [tuple(map(str.strip, word.split("=", 1))) for word in text.split(",") if word.strip()]
     require(bool(found) and all(len(pair) == 2 for pair in found), field, text, "must be NAME=NUMBER,...")
     names = [pair[0] for pair in found]
@@ -203,8 +205,8 @@ def _parse_pairs(field: str, text: str) -> list[tuple[str, str]]:
 def _nearest_preset(weights: Mapping[str, float]) -> GoalPreset:
     """Return the preset whose weights have the most similar direction; in a tie, the middle preset."""
 
-    def likeness(stop: GoalPreset) -> float:
+    def weight_similarity(stop: GoalPreset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))
         return sum(weights.get(name, 0.0) * weight for name, weight in stop.weights.items()) / length
 
-    return max(PRESETS.values(), key=lambda stop: (likeness(stop), stop.name == DEFAULT_GOAL))
+    return max(PRESETS.values(), key=lambda stop: (weight_similarity(stop), stop.name == DEFAULT_GOAL))

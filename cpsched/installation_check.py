@@ -10,7 +10,7 @@ _PACKAGE_ROOTS = ("", "sim", "bridge")
 """Paths of the other packages relative to `cpsched`, both installed and in the repository."""
 
 
-def check_copies(file: str) -> None:
+def warn_if_installations_differ(file: str) -> None:
     """Warn if `cpsched` and the package whose `__init__` is `file` come from different installations."""
     core, other = _installation_folder(sys.modules["cpsched"].__file__ or ""), _installation_folder(file)
     if other not in (os.path.normpath(os.path.join(core, below)) for below in _PACKAGE_ROOTS):

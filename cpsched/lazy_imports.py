@@ -21,7 +21,7 @@ def lazy_attributes(
     `__version__` is the version of the distribution. `__dir__` omits the package's own imports.
     """
 
-    def load(name: str) -> Any:
+    def load_public_name(name: str) -> Any:
         if name == _VERSION:
             package[name] = version("cpsched")
             return package[name]
@@ -34,4 +34,4 @@ def lazy_attributes(
         found = package[name] = getattr(import_module(home_of[name]), name)
         return found
 
-    return load, lambda: sorted({_VERSION, *home_of, *(name for name in package if name.startswith("__"))})
+    return load_public_name, lambda: sorted({_VERSION, *home_of, *(name for name in package if name.startswith("__"))})

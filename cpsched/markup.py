@@ -26,8 +26,8 @@ def escape_markup(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
 
 
-def make_element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element, such as `make_element("a", "x < y", href="?a&b")`.
+def make_markup_element(name: str, /, *children: object, **attributes: object) -> Markup:
+    """Return an element, such as `make_markup_element("a", "x < y", href="?a&b")`.
 
     In attribute names, an underscore becomes a hyphen, and a trailing underscore is dropped (`class_`). An attribute
     whose value is None is omitted.

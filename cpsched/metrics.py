@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from cpsched.errors import CAUGHT_EXCEPTIONS, MAX_PLUGIN_MESSAGE_CHARS, PluginError, describe_exception, escape_controls
 from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
+from cpsched.plugin_error_location import definition_location, plugin_source_location
 from cpsched.registration import Registration
 from cpsched.registry import Registry
-from cpsched.traceback_origin import definition_location, plugin_source_location
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -130,14 +130,16 @@ class ScheduleData:
 
         A job that starts when it is submitted is never counted.
         """
-        return step_counts(self.submit_s, self.start_s)
+        return count_overlapping_intervals(self.submit_s, self.start_s)
 
     def mean_queue_length(self) -> float:
         """Return the time average of the queue length over the makespan."""
         return float(self.wait_s.sum() / max(1, self.makespan_s))
 
 
-def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
+def count_overlapping_intervals(
+    begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None
+) -> tuple[IntArray, IntArray]:
     """Return how many intervals [begin, end) contain each instant: (ascending times in seconds, count from then on).
 
     With `weight`, return the sum of their weights.
@@ -233,6 +235,6 @@ def known_metrics() -> Registry[Metric]:
     return Registry("metric", "cpsched.metrics", Metric, (), tuple(rows))
 
 
-def metric(name_or_metric: str | Metric) -> Metric:
+def find_metric(name_or_metric: str | Metric) -> Metric:
     """Return a metric by name or `package.module:METRIC`. Raise `UnknownName`, `PluginLoadError` or `InvalidValue`."""
     return name_or_metric if isinstance(name_or_metric, Metric) else known_metrics().build(name_or_metric)

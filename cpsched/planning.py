@@ -29,9 +29,9 @@ from cpsched.kernels.scheduling_state import (
     WHOLE_QUEUE,
     ListSchedulerParameters,
     SchedulingState,
+    build_node_resource_state,
     copy_starts,
     get_planned_starts,
-    machine_handle,
     new_plan_result,
     new_plan_workspace,
     no_node_classes,
@@ -147,7 +147,7 @@ class ListSchedulerSpec:
     _methods: dict[bool, ListSchedulerParameters] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
-    def compiled(self) -> bool:
+    def has_kernel_order(self) -> bool:
         """Whether the kernels implement the order, so that no positions are needed."""
         return self.order is not None and ORDERS[self.order].by is None
 
@@ -159,7 +159,7 @@ class ListSchedulerSpec:
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order in the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
-    def method(self, whole: bool) -> ListSchedulerParameters:
+    def kernel_parameters(self, whole: bool) -> ListSchedulerParameters:
         """Return the parameters for the kernels. `whole` requests the whole plan instead of only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
@@ -206,11 +206,11 @@ def plan(
     count = EVERY_JOB if reservations is None else reservations
     if isinstance(order, str):
         return plan_by_spec(list_scheduler_of(count, order, backfill, allocation), snapshot, need)
-    positions = queue_positions(snapshot, order)
+    positions = sort_queue_positions(snapshot, order)
     return plan_by_spec(list_scheduler_of(count, None, backfill, allocation), snapshot, need, positions)
 
 
-def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
+def sort_queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
     """Return the queue positions, int64[Q], sorted by a function of a job or by an array of numbers."""
     if callable(order):
         keys = [order(job) for job in snapshot.queued_jobs()]
@@ -234,14 +234,14 @@ def plan_by_spec(
         table, queue = snapshot.table, snapshot.queue
         processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
         columns = table.estimate_s[queue], processors, np.maximum(submit_s, 1), snapshot.now_s - submit_s
-        positions = queue_positions(snapshot, by(*(column.astype(np.float64) for column in columns)))
+        positions = sort_queue_positions(snapshot, by(*(column.astype(np.float64) for column in columns)))
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
         return Decision(NO_STARTS, kernel_effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
     carried = snapshot.carried
     site = carried if isinstance(carried, SchedulingState) else get_scheduling_state(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
-    count = schedule(site, scheme.method(whole), positions)
+    count = schedule(site, scheme.kernel_parameters(whole), positions)
     starts = Starts(*copy_starts(site.draft), True) if count else NO_STARTS
     cost = kernel_effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
     if not whole:
@@ -260,7 +260,7 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
         return ARRIVAL_ORDER
     site = get_scheduling_state(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
-    schedule(site, list_scheduler_of(EVERY_JOB, None).method(True), positions)
+    schedule(site, list_scheduler_of(EVERY_JOB, None).kernel_parameters(True), positions)
     return get_planned_starts(site.draft, n)
 
 
@@ -301,7 +301,7 @@ def get_scheduling_state(snapshot: Snapshot) -> SchedulingState:
         now_s=snapshot.now_s,
         queued=len(snapshot.queue),
         active=len(snapshot.running),
-        machine=machine_handle(cluster, snapshot.free),
+        machine=build_node_resource_state(cluster, snapshot.free),
         jobs=snapshot.table,
         queue=np.array(snapshot.queue),
         running=np.array(snapshot.running),

@@ -20,7 +20,7 @@ from typing import Any
 
 from cpsched.errors import CAUGHT_EXCEPTIONS, PluginLoadError, describe_exception, did_you_mean, exception_message
 from cpsched.former_names import resolve_former_path
-from cpsched.traceback_origin import plugin_source_location
+from cpsched.plugin_error_location import plugin_source_location
 
 
 @dataclass(frozen=True, slots=True)

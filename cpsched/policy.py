@@ -12,7 +12,13 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CAUGHT_EXCEPTIONS, PolicyError, require
 from cpsched.model import ClusterState, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts, Wait
 from cpsched.model.overrun import Overrun
-from cpsched.predictors.base import Predictor, fill_estimates, is_trainable, policy_error_for, train
+from cpsched.predictors.base import (
+    Predictor,
+    fill_estimates,
+    learn_from_ended_job,
+    learns_from_ended_jobs,
+    policy_error_for,
+)
 
 MAX_SPARE_ESTIMATES = 10_000
 """Number of estimates to retain beyond twice the number of current jobs.
@@ -113,11 +119,11 @@ class Policy:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
         new = [slot for slot, job in enumerate(jobs) if job.id not in known]
         if new:
-            self.predict(table, np.array(new))
+            self.write_estimates(table, np.array(new))
             known.update(zip((jobs[slot].id for slot in new), table.estimate_s[new].tolist(), strict=True))
         table.estimate_s[:] = [known[job.id] for job in jobs]
 
-    def predict(self, table: JobTable, slots: IntArray) -> None:
+    def write_estimates(self, table: JobTable, slots: IntArray) -> None:
         """Write the estimates for `slots`. On failure, write the walltimes and raise `PolicyError`."""
         fill_estimates(self.predictor, table, slots)
 
@@ -129,12 +135,12 @@ class Policy:
     @property
     def predictor_learns(self) -> bool:
         """Whether the predictor learns. Raises `PolicyError` if reading `learns` fails."""
-        return is_trainable("predictor", self.predictor)
+        return learns_from_ended_jobs("predictor", self.predictor)
 
     @property
     def dispatcher_learns(self) -> bool:
         """Whether the dispatcher learns. Raises `PolicyError` if reading `learns` fails."""
-        return is_trainable("dispatcher", self.dispatcher)
+        return learns_from_ended_jobs("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
         """Return the dispatcher's `memory` as JSON: any state other than the snapshot that affects its next decision.
@@ -169,7 +175,7 @@ class Policy:
         faults: list[PolicyError] = []
         for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
             try:
-                train(part, of, ended)
+                learn_from_ended_job(part, of, ended)
             except PolicyError as fault:
                 faults.append(fault)
         if faults:

@@ -118,9 +118,9 @@ class PolicySpec:
         """
         dispatcher = known.dispatchers.build(self.dispatcher, self.dispatcher_settings, read)
         predictor = known.predictors.build(self.predictor, self.predictor_settings, read)
-        return Policy(predictor, dispatcher, self.overrun_with(dispatcher))
+        return Policy(predictor, dispatcher, self.effective_overrun(dispatcher))
 
-    def overrun_with(self, dispatcher: Dispatcher) -> Overrun:
+    def effective_overrun(self, dispatcher: Dispatcher) -> Overrun:
         """Return the effective overrun rule: `overrun`, or the dispatcher's rule if None. Raise `InvalidValue`."""
         return dispatcher.overrun if self.overrun is None else parse_overrun(self.overrun)
 

@@ -156,7 +156,7 @@ def _infer_type(default: object) -> Any:
     return type(default)
 
 
-def first_sentence(thing: object) -> str:
+def docstring_summary(thing: object) -> str:
     """Return the first paragraph of a docstring on one line, for use as a summary."""
     text = inspect.getdoc(thing) or ""
     first = text.split("\n\n")[0].replace("\n", " ").strip()

@@ -29,9 +29,9 @@ from cpsched.errors import (
     describe_exception,
 )
 from cpsched.plugin_discovery import PluginEntryPoint
+from cpsched.plugin_error_location import plugin_source_location
 from cpsched.predictors.base import Predictor
-from cpsched.registration import FileReader, Registration, first_sentence
-from cpsched.traceback_origin import plugin_source_location
+from cpsched.registration import FileReader, Registration, docstring_summary
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Registry(Generic[T]):
             return replace(thing, name=name, origin=origin)
         if isinstance(thing, self.base):
             return Registration(
-                name, first_sentence(type(thing)), origin or import_path(thing), lambda: thing, origin=origin
+                name, docstring_summary(type(thing)), origin or import_path(thing), lambda: thing, origin=origin
             )
         if inspect.isclass(thing) and not issubclass(thing, self.base):
             raise self._invalid_name(name, f"must derive from {self._base_class_name()}")
@@ -128,7 +128,7 @@ class Registry(Generic[T]):
                 name_or_path or repr(thing),
                 f"must be a {self.kind}: a name, package.module:Class, a class or an instance",
             )
-        return Registration(name, first_sentence(thing), origin or import_path(thing), thing, origin=origin)
+        return Registration(name, docstring_summary(thing), origin or import_path(thing), thing, origin=origin)
 
     def build(self, name_or_path: str, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> T:
         """Build an instance by name or path (see `Registration.build`). Raise `PluginLoadError` if that fails."""
@@ -205,11 +205,11 @@ PREDICTORS: Registry[Predictor] = Registry("predictor", "cpsched.predictors", Pr
 CORE = PolicyRegistries(DISPATCHERS, PREDICTORS)
 
 
-def dispatcher(name_or_path: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
+def build_dispatcher(name_or_path: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
     """Build a dispatcher from its name or `package.module:Class`. Raise the same errors as `Registry.build`."""
     return DISPATCHERS.build(name_or_path, settings)
 
 
-def predictor(name_or_path: str, settings: Mapping[str, str] | None = None) -> Predictor:
+def build_predictor(name_or_path: str, settings: Mapping[str, str] | None = None) -> Predictor:
     """Build a predictor from its name or `package.module:Class`. Raise the same errors as `Registry.build`."""
     return PREDICTORS.build(name_or_path, settings)

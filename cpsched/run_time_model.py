@@ -29,7 +29,7 @@ Weighed = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class RunTimeSample:
+class RunToWalltimeSample:
     """The share of its walltime that an ended job used, and the properties that define similarity."""
 
     share: float
@@ -69,7 +69,7 @@ class RunTimeModel:
     """Shares of the site's last jobs, oldest first."""
     ended: int = 0
     """Number of ended jobs so far."""
-    _users: dict[str, deque[RunTimeSample]] = field(default_factory=dict)
+    _users: dict[str, deque[RunToWalltimeSample]] = field(default_factory=dict)
     _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR_WEIGHT),)
     _found: dict[tuple[str, int, int, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class RunTimeModel:
         share = min(1.0, ended.run_s / job.walltime_s)
         if job.user:
             known = self._users.setdefault(job.user, deque(maxlen=self.remember))
-            known.appendleft(RunTimeSample(share, job.walltime_s, job.request.units, job.name))
+            known.appendleft(RunToWalltimeSample(share, job.walltime_s, job.request.units, job.name))
         self.site.append(share)
         if self.ended % REFRESH_INTERVAL_JOBS == 0:
             at = (np.arange(_SITE_QUANTILES) + 0.5) / _SITE_QUANTILES
@@ -107,7 +107,7 @@ class RunTimeModel:
             self._found[key] = (weighed[:, 0], weighed[:, 1] / weighed[:, 1].sum())
         return self._found[key]
 
-    def sample(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
+    def run_times_at_quantiles_s(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
         """Return run times of `job` in seconds, int64, at the quantiles `at` (0 to 1), if it has run for `elapsed_s`.
 
         All results exceed `elapsed_s`. A job that has run longer than all similar jobs is expected to run to its
@@ -142,7 +142,7 @@ class MeanRunToWalltimeRatios:
     >>> shares, job = MeanRunToWalltimeRatios(), Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(100):
     ...     shares.learn(EndedJob(job, 0, 25))
-    >>> round(shares.mean_run_share("ada"), 6), round(shares.mean_run_share("bob"), 6)
+    >>> round(shares.mean_run_to_walltime_ratio("ada"), 6), round(shares.mean_run_to_walltime_ratio("bob"), 6)
     (0.25, 0.25)
     """
 
@@ -162,7 +162,7 @@ class MeanRunToWalltimeRatios:
             if len(self.users) > MAX_USERS:
                 del self.users[next(iter(self.users))]
 
-    def mean_run_share(self, user: str) -> float:
+    def mean_run_to_walltime_ratio(self, user: str) -> float:
         """Return the expected run time / walltime for a job of `user`, above 0 and at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cpsched.feasibility import free_units_by_node, why_infeasible
+from cpsched.feasibility import units_fitting_by_node, why_infeasible
 from cpsched.kernels.fit_rules import add_to_free
 from cpsched.model import (
     NEVER,
@@ -109,7 +109,7 @@ def _lacking_resources(request: Request, snapshot: Snapshot, free: IntArray) -> 
     rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:
         return PendingReason(PendingCode.NEVER, (rule,))
-    fits = int(free_units_by_node(request, snapshot.cluster, free).sum())
+    fits = int(units_fitting_by_node(request, snapshot.cluster, free).sum())
     if fits >= request.units:
         return None
     code = PendingCode.WHOLE_NODES if request.exclusive else PendingCode.RESOURCES

@@ -21,8 +21,8 @@ from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.simulation import ReplaySpec, replay_workload
 from cpsched_sim.simulation_metrics import metric_values
 from cpsched_sim.study.policy_ranking import WORKLOAD_AXES, compare_policies
-from cpsched_sim.tuning.setting_candidates import to_replayable
-from cpsched_sim.workloads.load import Workload, load
+from cpsched_sim.tuning.setting_candidates import to_replayable_policy
+from cpsched_sim.workloads.workload_loader import Workload, load
 
 BASELINE = "easy"
 GOALS = {
@@ -65,7 +65,9 @@ def list_windows(half: str) -> Iterator[tuple[str, int, Workload]]:
 
 def replay_window(workload: Workload, policy: str, seed: int) -> dict[str, float]:
     """Return the metrics of one replay."""
-    found = replay_workload(workload, ReplaySpec(to_replayable(PolicySpec.parse(policy, SIMULATION_REGISTRIES), seed)))
+    found = replay_workload(
+        workload, ReplaySpec(to_replayable_policy(PolicySpec.parse(policy, SIMULATION_REGISTRIES), seed))
+    )
     values = {**metric_values(found.measures, found.more), "longest_wait_s": float(found.measures.wait_s.max())}
     return {name: float(values[name]) for name in METRICS}
 

@@ -24,7 +24,7 @@ from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.forecast_outcomes import ForecastOutcomeTracker
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
@@ -64,7 +64,7 @@ def a_bridge(
     parts = BridgeComponents(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
-        in_force=in_force or EffectiveConfig(spec, configured.policy.fallback_spec()),
+        in_force=in_force or EffectiveConfig(spec, configured.policy.to_fallback_spec()),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),
@@ -107,7 +107,7 @@ class Metrics:
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
-        self._exporter(self._following.record_report(report))
+        self._exporter(self._following.record_report_and_get_outcomes(report))
 
     def value(self, name: str, **labels: str) -> float | None:
         """Return the value of one series, or None."""

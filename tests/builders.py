@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_bridge.telemetry.reason_kinds import format_reason
@@ -53,7 +53,7 @@ def a_snapshot(
     """Return a snapshot. `free` is the capacity minus the running jobs, and estimates default to the walltimes."""
     free = cluster.capacity.copy()
     for r in running:
-        for node, amounts in amounts_used(r.job.request, r.placement, cluster.capacity).items():
+        for node, amounts in amounts_by_node(r.job.request, r.placement, cluster.capacity).items():
             free[node] -= amounts
     assert (free >= 0).all(), "the running jobs of the test do not fit"
     known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}

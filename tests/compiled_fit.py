@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from cpsched.feasibility import malformed_decision, start_columns, verify
+from cpsched.feasibility import find_format_faults, start_columns, verify
 from cpsched.jit.decorators import kernel
 from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.fit_rules import QUEUED, Starting, verify_and_take_starts
-from cpsched.kernels.scheduling_state import NodeResourceState, machine_handle
+from cpsched.kernels.scheduling_state import NodeResourceState, build_node_resource_state
 from cpsched.model import JobTable
 
 
@@ -23,9 +23,9 @@ def first_fault(machine: NodeResourceState, jobs: JobTable, queue: FixedColumn, 
 
 def is_feasible(decision, snapshot):
     """Return whether `verify` finds no violation, by the compiled rule; the cap of power has no compiled one."""
-    if malformed_decision(decision, snapshot):
+    if find_format_faults(decision, snapshot):
         return False
-    machine = machine_handle(snapshot.cluster, snapshot.free)
+    machine = build_node_resource_state(snapshot.cluster, snapshot.free)
     if first_fault(machine, snapshot.table, snapshot.queue, start_columns(decision)) >= 0:
         return False
     return not any("power cap" in str(each) for each in verify(decision, snapshot))

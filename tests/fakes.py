@@ -13,13 +13,13 @@ from typing import Any, Self
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
-from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
+from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import (
     NO_PINS,
-    Check,
+    BoostCommand,
     ClusterReason,
     DeferredStart,
     Hold,
@@ -29,9 +29,9 @@ from cpsched_bridge.ports import (
     Outage,
     Outcome,
     PendingJob,
-    PriorityBoost,
     QueueRank,
-    StartOrder,
+    ReadinessCheck,
+    StartCommand,
     UnmanagedJob,
 )
 from tests.builders import a_cluster
@@ -106,7 +106,7 @@ def groups_of(job: Job) -> tuple[BackoffGroupKey, ...]:
     association, access = ("association", (job.user, job.account)), ("access", ("", job.user, "", ""))
     return (
         BackoffGroupKey("job", (str(job.id),)),
-        equivalence_key(job),
+        make_equivalence_class_key(job),
         BackoffGroupKey(*association),
         BackoffGroupKey(*access),
     )
@@ -170,7 +170,7 @@ class FakeCluster:
     view: Callable[[Observation], Observation] = _as_read
     """What becomes of each reading."""
     past: list[EndedJob] = field(default_factory=list)
-    readiness: list[Check] = field(default_factory=list)
+    readiness: list[ReadinessCheck] = field(default_factory=list)
     claimed: Lease | None = None
     labels: dict[int, str] = field(default_factory=dict)
     """Names of running and ended jobs."""
@@ -233,7 +233,7 @@ class FakeCluster:
         free = self.cluster.capacity.copy()
         for fake in self.jobs.values():
             if fake.running:
-                for node, amounts in amounts_used(fake.job.request, fake.placement, self.cluster.capacity).items():
+                for node, amounts in amounts_by_node(fake.job.request, fake.placement, self.cluster.capacity).items():
                     free[node] -= amounts
         free[sorted(self.drained)] = 0
         return np.maximum(free, 0)
@@ -259,7 +259,7 @@ class FakeCluster:
     def _pinned(self, fake: FakeJob) -> Placement:
         index = {name: i for i, name in enumerate(self.cluster.node_names)}
         placement = tuple(sorted((index[name], units) for name, units in fake.pin))
-        used, free = amounts_used(fake.job.request, placement, self.cluster.capacity), self.free()
+        used, free = amounts_by_node(fake.job.request, placement, self.cluster.capacity), self.free()
         return placement if all((free[node] >= amounts).all() for node, amounts in used.items()) else ()
 
     def _anywhere(self, fake: FakeJob) -> Placement:
@@ -345,13 +345,13 @@ class FakeCluster:
         past: Sequence[EndedJob] = self._call("read_history", lambda: self.past)
         return past
 
-    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
+    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
         return orders
 
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         return self._batch("start", [each.job.id for each in orders], [partial(self.start_one, o) for o in orders])
 
-    def start_one(self, order: StartOrder) -> Outcome:
+    def start_one(self, order: StartCommand) -> Outcome:
         id, fake = order.job.id, self.jobs.get(order.job.id)
         if fake is not None and fake.stubborn == "refused":
             return Outcome(id, "refused", "permission denied")
@@ -427,10 +427,10 @@ class FakeCluster:
         priority, points = (0, 0) if hidden else (fake.job.priority, fake.points)
         return QueueRank(id, (id,), priority, points, fake.job.tier, hidden=hidden)
 
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
         return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
 
-    def advise_one(self, advice: PriorityBoost) -> Outcome:
+    def advise_one(self, advice: BoostCommand) -> Outcome:
         fake = self.jobs.get(advice.id)
         if fake is None or not fake.pending:
             return Outcome(advice.id, "refused", "not pending")
@@ -442,8 +442,8 @@ class FakeCluster:
         self.boosts.append((advice.id, advice.points))
         return Outcome(advice.id, "done")
 
-    def run_checks(self) -> Sequence[Check]:
-        found: Sequence[Check] = self._call("run_checks", lambda: self.readiness)
+    def run_checks(self) -> Sequence[ReadinessCheck]:
+        found: Sequence[ReadinessCheck] = self._call("run_checks", lambda: self.readiness)
         return found
 
     def close(self) -> None:

@@ -5,6 +5,6 @@ A process that loads them itself needs most of a second of CPU time.
 
 import cpsched.registry  # noqa: F401
 import cpsched_sim.cluster.replay  # noqa: F401
-from cpsched_sim.kernel_warm_up import load_all_kernels
+from cpsched_sim.kernel_warm_up import load_registered_kernels
 
-load_all_kernels(lambda words: None)
+load_registered_kernels(lambda words: None)

@@ -8,8 +8,8 @@ from functools import partial
 
 from cpsched.site.accounts import Qos, SiteLimitPolicy
 from cpsched.site.preemption import PreemptionRules
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.ports import Observation, Outcome, PreemptionOptions, Victim, VictimMode
 from tests.fakes import FakeCluster
 

@@ -23,15 +23,15 @@ from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import (
     NO_PINS,
     Backend,
+    BoostCommand,
     Capabilities,
-    Check,
     DeferredStart,
     Lease,
     Observation,
     Outcome,
-    PriorityBoost,
     QueueRank,
-    StartOrder,
+    ReadinessCheck,
+    StartCommand,
     SupportsBoost,
 )
 from cpsched_bridge.settings import load_settings
@@ -129,12 +129,12 @@ class RemoteBackend(Backend, SupportsBoost):
         return ended
 
     @override
-    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
+    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
         """Return the orders unchanged: a simulated site uses the nodes of the order."""
         return orders
 
     @override
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = self._ask("start", tuple(orders))
         return outcomes
 
@@ -159,7 +159,7 @@ class RemoteBackend(Backend, SupportsBoost):
         return ranks
 
     @override
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = self._ask("set_boosts", tuple(advice))
         return outcomes
 
@@ -173,8 +173,8 @@ class RemoteBackend(Backend, SupportsBoost):
         self._ask("release_lease", lease)
 
     @override
-    def run_checks(self) -> Sequence[Check]:
-        checks: Sequence[Check] = self._ask("run_checks")
+    def run_checks(self) -> Sequence[ReadinessCheck]:
+        checks: Sequence[ReadinessCheck] = self._ask("run_checks")
         return checks
 
     @override
@@ -201,7 +201,7 @@ def connect(options: Options) -> RemoteBackend:
 
 def main() -> None:
     path = sys.argv[1]
-    options = load_settings(Path(path)).adapter_options(Options, path)
+    options = load_settings(Path(path)).parse_adapter_options(Options, path)
     serve(mock.connect(options), options.site_socket)
 
 

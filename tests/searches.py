@@ -17,9 +17,9 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, L
 from cpsched.jit.decorators import kernel
 from cpsched.jit.shared_structs import Reals
 from cpsched.kernels.order_moves import ALL_MOVES
+from cpsched.kernels.order_search_state import OrderSearchState, WaitCostParameters
 from cpsched.kernels.plan_costs import start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import OrderSearchState, WaitCostParameters
 from cpsched.model import NEVER
 
 
@@ -98,7 +98,7 @@ def studied(name: str, settings: Mapping[str, str]) -> Dispatcher:
     """
     rest = dict(settings)
     certain, equal = rest.pop("certain", "yes"), rest.pop("equal_jobs", "in-order")
-    found: Dispatcher = registry.dispatcher(name, rest)
+    found: Dispatcher = registry.build_dispatcher(name, rest)
     if isinstance(found, ConstraintDispatcher | CpSatDispatcher):
         found.certain = certain == "yes"
     if isinstance(found, ConstraintDispatcher):

@@ -159,10 +159,10 @@ def serve(path: str, modules: list[str]) -> None:
         import typer
 
         from cpsched_bridge.program.cli import app
-        from cpsched_sim.kernel_warm_up import load_all_kernels
+        from cpsched_sim.kernel_warm_up import load_registered_kernels
         from tests.forked import replays_fork
 
-        load_all_kernels(lambda words: None)
+        load_registered_kernels(lambda words: None)
         replays_fork()
         typer.main.get_command = cache(typer.main.get_command)
         typer.main.get_command(app)  # the command tree, which all commands share

@@ -5,6 +5,6 @@
   page and API), `adapters` (one per kind of cluster), `program` (the command line).
 """
 
-from cpsched.installation_check import check_copies
+from cpsched.installation_check import warn_if_installations_differ
 
-check_copies(__file__)
+warn_if_installations_differ(__file__)

@@ -40,12 +40,12 @@ class BackoffGroupKey(NamedTuple):
         return _TEXT_BY_KIND[self.kind].format(*name)
 
 
-def equivalence_key(job: Job) -> BackoffGroupKey:
+def make_equivalence_class_key(job: Job) -> BackoffGroupKey:
     """Return the key of the job's equivalence class: its user, account, partition, QOS and request."""
-    return BackoffGroupKey("alike", (job.user, job.account, job.queue, job.qos, request_fingerprint(job)))
+    return BackoffGroupKey("alike", (job.user, job.account, job.queue, job.qos, make_request_fingerprint(job)))
 
 
-def request_fingerprint(job: Job) -> str:
+def make_request_fingerprint(job: Job) -> str:
     """Return text that identifies a job's request."""
     request = job.request
     amounts = "+".join(map(str, request.per_unit)) + (" exclusively" if request.exclusive else "")

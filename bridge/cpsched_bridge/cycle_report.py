@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cpsched.formatting import format_count
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
-from cpsched_bridge.ports import Check, Lease, Observation, Outcome
+from cpsched_bridge.ports import Lease, Observation, Outcome, ReadinessCheck
 
 if TYPE_CHECKING:
     from cpsched.feasibility import Violation
@@ -43,7 +43,7 @@ MAX_EVENTS_PER_KIND = 20
 """Maximum number of events per kind and cycle that are recorded individually."""
 
 
-def summarize_events(bridge_events: Sequence[CycleEvent]) -> list[CycleEvent]:
+def limit_events_per_kind(bridge_events: Sequence[CycleEvent]) -> list[CycleEvent]:
     """Return the first `MAX_EVENTS_PER_KIND` events of each kind, and one event per kind that summarizes the rest."""
     summary: list[CycleEvent] = []
     beyond = Counter[str]()
@@ -139,7 +139,7 @@ class CycleReport:
     """Time in seconds from this cycle's start to the next, as planned before its result was known."""
     slowed: bool = False
     """Whether cycles are slower than configured because the cluster is busy."""
-    checks: Sequence[Check] | None = None
+    checks: Sequence[ReadinessCheck] | None = None
     """Results of the checks of control mode's requirements in this cycle, or None if no checks ran."""
     paused: str = ""
     """Why the bridge is not in control although it is configured to be, or "" if this is not the case."""

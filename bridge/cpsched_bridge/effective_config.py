@@ -14,8 +14,8 @@ from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
-from cpsched_bridge.ports import Capabilities, Check
-from cpsched_bridge.settings import Section, Settings
+from cpsched_bridge.ports import Capabilities, ReadinessCheck
+from cpsched_bridge.settings import Settings, SettingsSection
 
 Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"]
 """Source of a value: the settings file, its goal, the adapter (`Capabilities`), the dispatcher or the predictor.
@@ -52,19 +52,21 @@ class EffectiveConfig:
         return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
 
     @property
-    def easy_targets(self) -> dict[str, float]:
+    def easy_ratio_targets(self) -> dict[str, float]:
         """The largest permitted ratios to EASY, by name, or {} if the objective has no targets."""
         name = self.policy.dispatcher_settings.get("objective", "")
         return OBJECTIVES[name].ratio_targets if self.policy.dispatcher == "lookahead" and name in OBJECTIVES else {}
 
-    def to_text(self) -> str:
+    def format_decision_settings(self) -> str:
         """Return the settings that affect decisions, in one line."""
         return "; ".join(map(str, self.decision_settings))
 
-    def check(self) -> Check:
+    def check(self) -> ReadinessCheck:
         """Return the policy as a check for `cpsched doctor`."""
         fallback = "none" if self.fallback is None else str(self.fallback)
-        return Check("policy", True, f"{self.policy}; fallback {fallback}; `cpsched config` shows every setting")
+        return ReadinessCheck(
+            "policy", True, f"{self.policy}; fallback {fallback}; `cpsched config` shows every setting"
+        )
 
 
 def to_yaml(value: Json) -> str:
@@ -78,7 +80,7 @@ def to_yaml(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def adapter_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
+def derive_dispatcher_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
     """Return the dispatcher settings that the adapter implies, unless `spec` sets them.
 
     If the adapter ranks jobs, a dispatcher with a choice of order uses the site's order. A dispatcher with an objective
@@ -95,9 +97,9 @@ def adapter_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in spec.dispatcher_settings}
 
 
-def with_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
-    """Return the policy with the adapter's defaults; see `adapter_defaults`."""
-    return replace(spec, dispatcher_settings={**adapter_defaults(spec, can), **spec.dispatcher_settings})
+def apply_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
+    """Return the policy with the adapter's defaults; see `derive_dispatcher_defaults`."""
+    return replace(spec, dispatcher_settings={**derive_dispatcher_defaults(spec, can), **spec.dispatcher_settings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,9 @@ class _ConfiguredPolicy:
     of_goal: Collection[str] = ()
     """Dispatcher settings that the goal implies."""
 
-    def rows(self, can: Capabilities, prefix: str = "") -> Iterator[EffectiveSetting]:
+    def list_effective_settings(self, can: Capabilities, prefix: str = "") -> Iterator[EffectiveSetting]:
         """Yield the parameters of the dispatcher and the predictor, and the overrun rule."""
-        spec, adapter_settings = self.spec, adapter_defaults(self.configured_spec, can)
+        spec, adapter_settings = self.spec, derive_dispatcher_defaults(self.configured_spec, can)
         for row in _list_parameters(
             DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, adapter_settings, "dispatcher"
         ):
@@ -127,7 +129,7 @@ class _ConfiguredPolicy:
 
 def build_effective_config(
     settings: Settings,
-    options: Section,
+    options: SettingsSection,
     can: Capabilities,
     configured: PolicySpec,
     policy: Policy,
@@ -138,18 +140,20 @@ def build_effective_config(
     `configured` is the policy as configured.
     """
     first = _ConfiguredPolicy(
-        configured, with_adapter_defaults(configured, can), policy, settings.policy.goal_settings()
+        configured, apply_adapter_defaults(configured, can), policy, settings.policy.derive_goal_settings()
     )
     second = None
     if fallback is not None:
         second = _ConfiguredPolicy(
-            settings.policy.fallback_spec(), with_adapter_defaults(settings.policy.fallback_spec(), can), fallback
+            settings.policy.to_fallback_spec(),
+            apply_adapter_defaults(settings.policy.to_fallback_spec(), can),
+            fallback,
         )
     rows = [
         *(row for row in _list_settings(settings) if row.name != "policy.overrun"),
         *_list_settings(options, "options."),
-        *first.rows(can),
-        *(second.rows(can, "fallback.") if second is not None else ()),
+        *first.list_effective_settings(can),
+        *(second.list_effective_settings(can, "fallback.") if second is not None else ()),
         EffectiveSetting("adapter.ranks_jobs", can.priorities, "adapter"),
         EffectiveSetting("adapter.tells_limits", can.limits, "adapter"),
         EffectiveSetting("adapter.decide_s", can.decision_limit_s, "adapter"),
@@ -157,14 +161,14 @@ def build_effective_config(
     return EffectiveConfig(first.spec, None if second is None else second.spec, tuple(rows))
 
 
-def _list_settings(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
+def _list_settings(section: SettingsSection, prefix: str = "") -> Iterator[EffectiveSetting]:
     """Yield the settings in a section."""
     plain = section.model_dump(mode="json")
     if isinstance(section, Settings):
         plain["heartbeat"] = str(section.heartbeat_path)
     for name in type(section).model_fields:
         value, full = getattr(section, name), f"{prefix}{name}"
-        if isinstance(value, Section):
+        if isinstance(value, SettingsSection):
             yield from _list_settings(value, f"{full}.")
         elif full not in _EXPANDED_SETTINGS:
             yield EffectiveSetting(full, plain[name], "file" if name in section.model_fields_set else "default")

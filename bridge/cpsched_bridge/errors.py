@@ -94,7 +94,7 @@ class SettingsError(BridgeError):
 
 
 class InvalidSetting(SettingsError):
-    """One setting violates a rule. `where` is its path, and `Settings.locate_error` adds file and line."""
+    """One setting violates a rule. `where` is its path, and `Settings.add_location_to_error` adds file and line."""
 
     def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
         super().__init__(f"{'.'.join(where)}: {value}: {rule}")

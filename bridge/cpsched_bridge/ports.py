@@ -252,7 +252,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionUnderWay:
-    """A preemption that the bridge carries out: its job, the job's nodes as in `StartOrder`, and all victims."""
+    """A preemption that the bridge carries out: its job, the job's nodes as in `StartCommand`, and all victims."""
 
     job_id: int
     nodes: tuple[tuple[str, int], ...]
@@ -331,13 +331,13 @@ class Observation:
     checkpoints: Mapping[int, int] = field(default_factory=dict)
     preemptions: tuple[PreemptionOffer, ...] = ()
 
-    def job_names(self) -> dict[int, str]:
+    def map_labels_by_job_id(self) -> dict[int, str]:
         """Return the labels shown to users, by job id, for jobs whose label differs from the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
 
 @dataclass(frozen=True, slots=True)
-class StartOrder:
+class StartCommand:
     """An order to start `job` now on `nodes`: pairs of node name and units, each node once.
 
     Nodes are given by name because their indices may have changed.
@@ -382,7 +382,7 @@ class QueueRank:
 
 
 @dataclass(frozen=True, slots=True)
-class PriorityBoost:
+class BoostCommand:
     """An order to set the boost of entry `id`, valid only if the current boost is 0 or one of `expected_points`.
 
     A hidden boost can only be set to 0.
@@ -410,7 +410,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReadinessCheck:
     """The result of checking one requirement of control mode, with a fix if it is not met."""
 
     name: str
@@ -473,7 +473,7 @@ class Backend(Protocol):
     def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         """Return the cluster's current state.
 
-        `pinned`: the jobs that the bridge has pinned, as recorded in the ledger, with `StartOrder.restore`.
+        `pinned`: the jobs that the bridge has pinned, as recorded in the ledger, with `StartCommand.restore`.
         """
         ...
 
@@ -487,7 +487,7 @@ class Backend(Protocol):
         """
         ...
 
-    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
+    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
         """Return the starts, in order, with the layout that the cluster would choose. Send no command.
 
         Called before the starts are recorded and sent. Some clusters accept only a node list and distribute the units
@@ -496,7 +496,7 @@ class Backend(Protocol):
         """
         ...
 
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         """Pin each job to its nodes, release it, and return the outcomes; see `starts_in_one_change`.
 
         Check immediately beforehand that each job is still pending and held, and return `refused` if not: pinning a
@@ -543,7 +543,7 @@ class Backend(Protocol):
         """
         ...
 
-    def run_checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[ReadinessCheck]:
         """Check the requirements of control mode: privileges, configuration, versions, clocks, plugin."""
         ...
 
@@ -567,7 +567,7 @@ class SupportsBoost(Protocol):
         """Return the cluster's rank of each pending entry, in any order. Called after `observe`."""
         ...
 
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
         """Change boosts in the given order and return the outcomes.
 
         `refused` means that the job is gone, is running, or has another actor's boost.
@@ -595,7 +595,7 @@ class SupportsPreemption(Protocol):
 class SupportsAccountingChecks(Protocol):
     """A backend that can check past jobs against the adapter's rules, using accounting records."""
 
-    def accounting_checks(self, days: float) -> Sequence[Check]:
+    def accounting_checks(self, days: float) -> Sequence[ReadinessCheck]:
         """Check what share of recent jobs would have been unmanaged, by reason.
 
         Consider the jobs from the last `days` days. Raise the same errors as `Backend`.

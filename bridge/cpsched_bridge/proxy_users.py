@@ -28,7 +28,7 @@ class ProxyUserRejected(Exception):
     """An error for a request that does not identify its reader. The message states why."""
 
 
-def validate_header(name: str) -> str:
+def validate_user_header(name: str) -> str:
     """Return a header name, which may be empty. Raise `ValueError` for a header that cannot identify a user."""
     if name and _HEADER.fullmatch(name) is None:
         raise ValueError("must consist of letters, digits and hyphens, such as X-Remote-User")
@@ -37,7 +37,7 @@ def validate_header(name: str) -> str:
     return name
 
 
-def parse_network(text: str) -> Network:
+def parse_trusted_network(text: str) -> Network:
     """Return the address or network in `text`. Raise `ValueError` if it is invalid or includes all addresses."""
     try:
         found = ip_network(text)
@@ -48,7 +48,7 @@ def parse_network(text: str) -> Network:
     return found
 
 
-def validate_user(text: str) -> str:
+def validate_user_name(text: str) -> str:
     """Return the user name in `text`. Raise `ValueError` if it is invalid."""
     if _USER.fullmatch(text) is None:
         raise ValueError("must be a user name")
@@ -65,7 +65,7 @@ class ProxyUserIdentifier:
     """Users who see all jobs."""
 
     @property
-    def are_restricted(self) -> bool:
+    def are_readers_restricted(self) -> bool:
         """Whether readers see only their own jobs."""
         return bool(self.header)
 
@@ -74,9 +74,9 @@ class ProxyUserIdentifier:
 
         `peer` is the connection's address, and `header_values` are the values of all headers named `header`.
         """
-        if not self.are_restricted:
+        if not self.are_readers_restricted:
             return None
-        if not self._is_trusted(peer):
+        if not self._is_trusted_peer(peer):
             raise ProxyUserRejected(
                 "page.trusted_proxies: requests must come through a trusted proxy that names the user"
             )
@@ -84,7 +84,7 @@ class ProxyUserIdentifier:
             raise ProxyUserRejected("page.user_header: the proxy must name the user in this header")
         return None if header_values[0] in self.operators else header_values[0]
 
-    def _is_trusted(self, peer: str | None) -> bool:
+    def _is_trusted_peer(self, peer: str | None) -> bool:
         try:
             address = ip_address(peer or "")
         except ValueError:

@@ -16,9 +16,9 @@ from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import InvalidSetting, SettingsError
-from cpsched_bridge.proxy_users import parse_network, validate_header, validate_user
+from cpsched_bridge.proxy_users import parse_trusted_network, validate_user_header, validate_user_name
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.input.yaml_tree import YamlTree, plain_text, read_tree
+from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree, value_for_message
 
 S = TypeVar("S", bound=BaseModel)
 MAX_NUMBER = 1_000_000_000
@@ -92,7 +92,7 @@ RENAMED_SETTINGS: Mapping[str, RenamedSetting] = {
 """Renamed settings by old dotted name. Old names are removed two minor releases after the change."""
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A part of the settings file. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -116,7 +116,7 @@ class Section(BaseModel):
         return value
 
 
-class PowerCapSettings(Section):
+class PowerCapSettings(SettingsSection):
     """A power cap. It applies to every dispatcher and to the fallback."""
 
     cap_w: int | None = Field(
@@ -138,7 +138,7 @@ class PowerCapSettings(Section):
         return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
-class PolicySettings(Section):
+class PolicySettings(SettingsSection):
     """The policy: goal, dispatcher, predictor and fallback."""
 
     goal: str | dict[str, float] | None = Field(
@@ -190,7 +190,7 @@ class PolicySettings(Section):
             raise ValueError(str(error)) from error
         return value
 
-    def goal_settings(self) -> dict[str, str]:
+    def derive_goal_settings(self) -> dict[str, str]:
         """Return the dispatcher settings that the goal implies, or {} if there is no goal."""
         return {} if self.goal is None else {"objective": Goal.of(self.goal).objective}
 
@@ -204,7 +204,7 @@ class PolicySettings(Section):
         """Whether the dispatcher runs in its own process."""
         return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
-    def fallback_spec(self) -> PolicySpec:
+    def to_fallback_spec(self) -> PolicySpec:
         """Return the specification of the fallback policy, which has no predictor and no learned state."""
         return PolicySpec(self.fallback, overrun=self.overrun)
 
@@ -213,13 +213,13 @@ class PolicySettings(Section):
         return PolicySpec(
             self.dispatcher,
             self.predictor,
-            {**self.goal_settings(), **_convert_to_text(self.dispatcher_settings)},
-            _convert_to_text(self.predictor_settings),
+            {**self.derive_goal_settings(), **_convert_settings_to_text(self.dispatcher_settings)},
+            _convert_settings_to_text(self.predictor_settings),
             self.overrun,
         )
 
 
-class CycleSettings(Section):
+class CycleSettings(SettingsSection):
     """The intervals and limits of cycles."""
 
     interval_s: float = Field(
@@ -254,7 +254,7 @@ class CycleSettings(Section):
     )
 
 
-class FailedStartSettings(Section):
+class FailedStartSettings(SettingsSection):
     """Rules for failed starts and for adopting jobs."""
 
     timeout_s: int = Field(
@@ -272,7 +272,7 @@ class FailedStartSettings(Section):
     )
 
 
-class CircuitBreakerSettings(Section):
+class CircuitBreakerSettings(SettingsSection):
     """The conditions under which the bridge pauses and releases all jobs until `cpsched resume`."""
 
     failing_users: int = Field(
@@ -282,7 +282,7 @@ class CircuitBreakerSettings(Section):
     )
 
 
-class LeaseSettings(Section):
+class LeaseSettings(SettingsSection):
     """The lease that the bridge in control writes to the cluster."""
 
     duration_s: float = Field(
@@ -296,7 +296,7 @@ class LeaseSettings(Section):
     )
 
 
-class AdviseModeSettings(Section):
+class AdviseModeSettings(SettingsSection):
     """Limits of advise mode; ignored in the other modes."""
 
     max_boost: int = Field(
@@ -308,7 +308,7 @@ class AdviseModeSettings(Section):
     every_s: float = Field(default=30.0, gt=0, description="Seconds between comparisons with the cluster's order.")
 
 
-class PreemptionSettings(Section):
+class PreemptionSettings(SettingsSection):
     """The bridge's choice of the jobs that are stopped for others; only with Slurm, in control mode."""
 
     choose: bool = Field(
@@ -331,7 +331,7 @@ class PreemptionSettings(Section):
     )
 
 
-class MetricsSettings(Section):
+class MetricsSettings(SettingsSection):
     """The HTTP endpoint for Prometheus."""
 
     enabled: bool = Field(default=True, description="Serve /metrics, /healthz and /readyz.")
@@ -341,7 +341,7 @@ class MetricsSettings(Section):
     port: int = Field(default=9764, ge=0, le=65535, description="Port to listen on; 0: any free port.")
 
 
-class StatusPageSettings(Section):
+class StatusPageSettings(SettingsSection):
     """The status page, served on the address of the metrics."""
 
     enabled: bool = Field(default=True, description="Serve the status page and the API under /api/v1.")
@@ -371,22 +371,22 @@ class StatusPageSettings(Section):
     @field_validator("user_header")
     @classmethod
     def _check_header(cls, value: str) -> str:
-        return validate_header(value)
+        return validate_user_header(value)
 
     @field_validator("trusted_proxies")
     @classmethod
     def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for each in value:
-            parse_network(each)
+            parse_trusted_network(each)
         return value
 
     @field_validator("operators")
     @classmethod
     def _check_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(validate_user, value))
+        return tuple(map(validate_user_name, value))
 
 
-class RetentionSettings(Section):
+class RetentionSettings(SettingsSection):
     """How long records are kept."""
 
     max_mib: float = Field(
@@ -396,7 +396,7 @@ class RetentionSettings(Section):
     keep_jobs_days: float = Field(default=30.0, gt=0, description="Days to keep ended jobs in the ledger.")
 
 
-class Settings(Section):
+class Settings(SettingsSection):
     """The whole settings file."""
 
     mode: Literal["shadow", "advise", "control"] = Field(
@@ -449,12 +449,12 @@ class Settings(Section):
         """One warning per retired or renamed setting, with file, line and replacement."""
         return self._warnings
 
-    def adapter_options(self, model: type[S], where: str) -> S:
+    def parse_adapter_options(self, model: type[S], where: str) -> S:
         """Return `options` as the adapter's model. Raise `SettingsError` with file, line, field, value and rule."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parse_model(tree, model, ("options",), self.options)
 
-    def locate_error(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
+    def add_location_to_error(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
         """Return the error with file and line added; `where` names the source of settings that come from no file."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return SettingsError(str(tree.make_error(error.where, error.value, error.rule)))
@@ -477,7 +477,7 @@ def load_settings(path: Path) -> Settings:
     An empty file is an error, because the defaults refer to a real Slurm cluster.
     """
     try:
-        tree = read_tree(path)
+        tree = read_yaml_tree(path)
         if tree.content is None:
             raise tree.make_error((), "empty", "must contain at least `adapter: slurm` or `adapter: mock`")
         if not isinstance(tree.content, dict):
@@ -493,7 +493,7 @@ def load_settings(path: Path) -> Settings:
     return settings
 
 
-def _find_section(tree: YamlTree, name: str) -> dict[str, Any] | None:
+def _find_parent_mapping(tree: YamlTree, name: str) -> dict[str, Any] | None:
     """Return the mapping in the file that contains a setting, or None if the file does not contain the setting."""
     *sections, last = name.split(".")
     holder = tree.content
@@ -508,10 +508,10 @@ def _remove_retired(tree: YamlTree) -> Iterator[str]:
     for name, setting in RETIRED_SETTINGS.items():
         if setting.adapter not in ("", adapter):
             continue
-        if (holder := _find_section(tree, name)) is not None:
+        if (holder := _find_parent_mapping(tree, name)) is not None:
             above, _, last = name.rpartition(".")
             rule = f"is ignored: removed in version {setting.removed_in}; {setting.instead}"
-            yield str(tree.make_error(name.split("."), plain_text(holder.pop(last)), rule))
+            yield str(tree.make_error(name.split("."), value_for_message(holder.pop(last)), rule))
             if above and not holder and above not in Settings.model_fields:
                 del tree.content[above]
 
@@ -519,29 +519,31 @@ def _remove_retired(tree: YamlTree) -> Iterator[str]:
 def _apply_renames(tree: YamlTree) -> Iterator[str]:
     """Replace old names and values in a file's content and yield one warning for each."""
     for name, setting in RENAMED_SETTINGS.items():
-        if (holder := _find_section(tree, name)) is None:
+        if (holder := _find_parent_mapping(tree, name)) is None:
             continue
         old, new, last = name.split("."), setting.new.split("."), name.rpartition(".")[2]
         value = holder[last]
         word = setting.values.get(value, value) if isinstance(value, str) else value
         if name == setting.new and word == value:
             continue
-        if name != setting.new and _find_section(tree, setting.new) is not None:
+        if name != setting.new and _find_parent_mapping(tree, setting.new) is not None:
             raise tree.make_error(
                 old,
-                plain_text(value),
+                value_for_message(value),
                 f"must not be set together with {setting.new}, its name since {setting.renamed_in}",
             )
         write = setting.new if isinstance(word, dict | list) else f"{setting.new}: {word}"
         yield str(
-            tree.make_error(old, plain_text(value), f"was renamed in version {setting.renamed_in}; write `{write}`")
+            tree.make_error(
+                old, value_for_message(value), f"was renamed in version {setting.renamed_in}; write `{write}`"
+            )
         )
         holder[last] = word
         if name != setting.new:
-            tree.move(old, new)
+            tree.move_key(old, new)
 
 
-def parse_section(model: type[S], content: dict[str, Any], where: str) -> S:
+def validate_section_content(model: type[S], content: dict[str, Any], where: str) -> S:
     """Validate `content` that does not come from a settings file. Return the model or raise `SettingsError`."""
     return _parse_model(YamlTree(Path(where), content), model)
 
@@ -553,5 +555,5 @@ def _parse_model(tree: YamlTree, model: type[S], at: tuple[str, ...] = (), conte
         raise SettingsError(str(error)) from error
 
 
-def _convert_to_text(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
+def _convert_settings_to_text(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
     return {name: str(value) for name, value in settings.items()}

@@ -1,6 +1,6 @@
 """Run child processes that are connected by a socket and end with the bridge, which can also kill them.
 
-`SocketChildProcess` is the bridge's end; a child calls `enter_child` first.
+`SocketChildProcess` is the bridge's end; a child calls `prepare_child_process` first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SocketChildProcess:
         return self._process.wait()
 
 
-def enter_child(parent: int) -> None:
+def prepare_child_process(parent: int) -> None:
     """Prepare a child: end with the parent, ignore Ctrl-C, and print only to stderr."""
     kill_with_parent()
     if os.getppid() != parent:

@@ -15,7 +15,7 @@ class EasyDispatcher(ListSchedulerDispatcher):
     `order` is the queue order (`priority` is the site's order). `backfill` orders the backfill candidates: `fcfs` (as
     in the queue) or `shortest` estimate first. The first job that cannot start reserves its earliest start, the *shadow
     time* of the literature. `shadow_time_on_pool` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted
-    pool, and `earliest_start` in `cpsched/kernels/availability.py` computes it on nodes.
+    pool, and `earliest_start` in `cpsched/kernels/node_class_availability.py` computes it on nodes.
     """
 
     def __init__(

@@ -47,9 +47,9 @@ class WaitRatioDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_by_spec(self._scheme, snapshot, need, self.by_urgency(snapshot))
+        return plan_by_spec(self._scheme, snapshot, need, self.queue_positions_by_urgency(snapshot))
 
-    def by_urgency(self, snapshot: Snapshot) -> IntArray:
+    def queue_positions_by_urgency(self, snapshot: Snapshot) -> IntArray:
         """Return the queue positions with the most urgent job first, int64[Q]."""
         table, queue = snapshot.table, snapshot.queue
         names = [table.jobs[slot].queue for slot in queue.tolist()]

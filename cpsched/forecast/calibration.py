@@ -89,7 +89,7 @@ class StartForecast:
         return self.interval(80)[1]
 
     @property
-    def published_s(self) -> list[int]:
+    def published_quantiles_s(self) -> list[int]:
         """The 5, 10, 25, 50, 75, 90 and 95 % quantiles."""
         return list(self.quantiles_s[1:-1])
 
@@ -99,7 +99,7 @@ class StartForecast:
         return self.quantiles_s[low], self.quantiles_s[high]
 
     @property
-    def horizon(self) -> int:
+    def horizon_class(self) -> int:
         """Index of the horizon class, from 0."""
         return int(_horizon_classes(np.array([self.median_s - self.issued_at_s]))[0])
 
@@ -145,7 +145,7 @@ class StartCalibrator:
         return len(self._known) >= _MIN_OUTCOMES
 
     @property
-    def levels(self) -> list[list[float]]:
+    def levels_by_horizon(self) -> list[list[float]]:
         """Levels of the quantiles, by horizon class."""
         return [list(each) for each in self._levels]
 
@@ -154,7 +154,7 @@ class StartCalibrator:
         """Restore a calibrator. Raise `InvalidValue` if its state is invalid."""
         found = cls()
         for features, _ in known:
-            cls.require_features(features)
+            cls.require_feature_count(features)
         require(
             [len(each) for each in levels] == [len(LEVELS)] * (len(HORIZONS_S) + 1)
             and all(-_MAX_LEVEL_EXCESS <= level <= 1 + _MAX_LEVEL_EXCESS for each in levels for level in each),
@@ -165,7 +165,7 @@ class StartCalibrator:
         return found
 
     @staticmethod
-    def require_features(features: Features) -> None:
+    def require_feature_count(features: Features) -> None:
         """Raise `InvalidValue` unless the number of features is correct."""
         require(
             len(features) == len(_FEATURE_WEIGHTS), "features", features, f"must have {len(_FEATURE_WEIGHTS)} entries"
@@ -188,7 +188,7 @@ class StartCalibrator:
             if calibrated
             else np.tile(_INITIAL_LOG_RATIOS, (len(jobs), 1))
         )
-        told = _waits_from_logs(np.array(features)[:, :1], logs)
+        told = _waits_from_log_ratios(np.array(features)[:, :1], logs)
         # Levels move independently, so they can cross. A running maximum would raise all quantiles above a late one.
         # Sorting never increases the pinball loss (Chernozhukov et al., Econometrica 2010).
         told = np.sort(np.rint(told).astype(np.int64), axis=1)
@@ -207,7 +207,7 @@ class StartCalibrator:
             part = slice(first, first + _BATCH_SIZE)
             near = _nearest_ratios(columns, ratios, features[part])
             middle = _interpolate_quantiles(near, np.full((len(near), 1), LEVELS[MEDIAN]))
-            at = levels[_horizon_classes(np.rint(_waits_from_logs(features[part, :1], middle))[:, 0])]
+            at = levels[_horizon_classes(np.rint(_waits_from_log_ratios(features[part, :1], middle))[:, 0])]
             found[part] = _interpolate_quantiles(near, np.clip(at, 0.0, 1.0)) + _EXCESS_SLOPE * (
                 at - np.clip(at, 0.0, 1.0)
             )
@@ -220,7 +220,7 @@ class StartCalibrator:
         wait_s = max(0, start_s - told.issued_at_s)
         self._known.append((told.features, math.log(wait_s + _ADDED_WAIT_S) - told.features[0]))
         self._columns = None
-        levels = self._levels[told.horizon]
+        levels = self._levels[told.horizon_class]
         for q, (level, quantile_s) in enumerate(zip(LEVELS, told.quantiles_s, strict=True)):
             step = _LEVEL_STEP * level * (1 - level)
             if q < MEDIAN:
@@ -233,11 +233,11 @@ class StartCalibrator:
         if start_s // 3600 != self._burst_hour:
             self._burst.clear()
             self._burst_hour = start_s // 3600
-        self._burst[told.user, told.horizon] += 1
-        return bool(told.user) and self._burst[told.user, told.horizon] > _MAX_PER_BURST
+        self._burst[told.user, told.horizon_class] += 1
+        return bool(told.user) and self._burst[told.user, told.horizon_class] > _MAX_PER_BURST
 
 
-def _waits_from_logs(middle: FloatArray, logs: FloatArray) -> FloatArray:
+def _waits_from_log_ratios(middle: FloatArray, logs: FloatArray) -> FloatArray:
     """Return waits in seconds for the logarithms of the sampled wait and of its ratios."""
     found: FloatArray = np.maximum(0.0, np.exp(np.minimum(middle + logs, _MAX_LOG_RATIO + 5)) - _ADDED_WAIT_S)
     return found

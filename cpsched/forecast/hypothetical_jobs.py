@@ -92,15 +92,15 @@ def _find_windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request)
 def _max_startable_units(most: int, queue: WillRunEstimator, job: Job) -> int:
     """Return the most units, up to `most`, with which a job like `job` could start now."""
 
-    def starts(units: int) -> bool:
+    def would_start_now(units: int) -> bool:
         return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s
 
-    if not most or starts(most):
+    if not most or would_start_now(most):
         return most
     low, high = 0, most  # `low` units can start, but `high` units cannot
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if starts(middle) else (low, middle)
+        low, high = (middle, high) if would_start_now(middle) else (low, middle)
     return low
 
 

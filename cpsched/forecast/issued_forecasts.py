@@ -37,7 +37,7 @@ class IssuedStartForecasts:
             return 0
         return issued[0].issued_at_s + FIRST_PAUSE_S * int(PAUSE_FACTOR ** (len(issued) - 1))
 
-    def issue(self, forecasts: Mapping[int, StartForecast]) -> None:
+    def store_issued(self, forecasts: Mapping[int, StartForecast]) -> None:
         """Store the forecasts of the jobs returned by `due_jobs`."""
         for job, forecast in forecasts.items():
             self.by_job.setdefault(job, []).append(forecast)

@@ -29,7 +29,7 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
     run_s = np.empty((len(slots), draws), np.int64)
     for slot, job in enumerate(table.jobs):
         elapsed_s = max(0, snapshot.now_s - int(table.start_s[slot])) if slot >= queued else 0
-        run_s[slot] = run_times.sample(job, at[slot], elapsed_s)
+        run_s[slot] = run_times.run_times_at_quantiles_s(job, at[slot], elapsed_s)
     order = np.argsort(plan_s, kind="stable").astype(np.int64)
     found = np.empty((draws, queued), np.int64)
     for draw in range(draws):

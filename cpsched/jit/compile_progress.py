@@ -77,12 +77,12 @@ class KernelCompileProgress:
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
 
-    def begin(self) -> None:
+    def mark_uncached(self) -> None:
         """Record that the kernel is not in the cache."""
         self._compiles = True
         _report_progress(self._name, 0, self._total)
 
-    def done(self, function: Callable[..., Any]) -> None:
+    def mark_function_compiled(self, function: Callable[..., Any]) -> None:
         """Record that one function is compiled, for the first time or for additional types."""
         if self._compiles and function in self._waiting:
             self._waiting.remove(function)
@@ -103,7 +103,7 @@ _under_way: list[KernelCompileProgress] = []
 def on_function_compiled(function: Callable[..., Any]) -> None:
     """Record that a subroutine was compiled as part of the kernels in progress."""
     for progress in _under_way:
-        progress.done(function)
+        progress.mark_function_compiled(function)
 
 
 Clock = Callable[[], tuple[int, float]]
@@ -114,7 +114,7 @@ _spent = (0, 0.0)
 _opening = False
 
 
-def set_clock(clock: Clock) -> None:
+def set_compile_clock(clock: Clock) -> None:
     """Use `clock` for all later measurements. The core has no clock of its own."""
     global _clock
     _clock = clock

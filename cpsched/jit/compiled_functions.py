@@ -24,7 +24,7 @@ from cpsched.jit.compile_progress import (
 from cpsched.jit.kernel_cache import KernelCache, called_functions, compiled_code_digest
 
 
-def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
+def numba_argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the Numba types of a function's arguments, from its type hints. Numba infers the return type."""
     from cpsched.jit.numba_struct_types import numba_type_of_hint
 
@@ -56,8 +56,8 @@ class CompiledSubroutine:
 
         options = {"_nrt": self._makes_arrays, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         made = cast(Any, numba.njit)(**options)(self.py_func)
-        made._cache = _CompilationCountingCache(self.py_func)
-        made.compile(argument_types(self.py_func))
+        made._cache = _CompilationReportingCache(self.py_func)
+        made.compile(numba_argument_types(self.py_func))
         made.disable_compile()
         return made
 
@@ -96,7 +96,7 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
         with global_compiler_lock:
             if not hasattr(self, "_compiled"):
-                self._compiled = compile_for(self.py_func, argument_types(self.py_func))
+                self._compiled = compile_for_types(self.py_func, numba_argument_types(self.py_func))
                 cast(Any, self).__setstate__((self._compiled, (), {}, self.__dict__))
         return self._compiled
 
@@ -113,7 +113,7 @@ KERNELS: list[CompiledKernel] = []
 """The kernels of all modules imported so far."""
 
 
-def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
+def compile_for_types(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
     """Return `function` compiled for arguments of the Numba types `types`, from the cache if possible.
 
     The result accepts positional arguments and does not check their types.
@@ -125,7 +125,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
     progress = KernelCompileProgress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_compiler_options())(function)
     made._cache = KernelCache(
-        f"{function.__module__}.{function.__qualname__}", compiled_code_digest(functions), progress.begin
+        f"{function.__module__}.{function.__qualname__}", compiled_code_digest(functions), progress.mark_uncached
     )
     with measure_compilation(), cast(Any, global_compiler_lock), gc_paused(), progress:
         made.compile(types)
@@ -143,7 +143,7 @@ def _compiler_options() -> dict[str, Any]:
     return {"pipeline_class": KernelCompiler}
 
 
-class _CompilationCountingCache:
+class _CompilationReportingCache:
     """A replacement for a subroutine's cache. It stores nothing, but reports that the subroutine was compiled."""
 
     cache_path = None

@@ -39,7 +39,7 @@ def scalar_subroutine(function: F) -> F:
     return cast(F, CompiledSubroutine(function, makes_arrays=False))
 
 
-class _OwnedInPython:
+class _OwnedFieldInPython:
     """The Python version of `cpsched.jit.numba_struct_types.owned`, which kernels use."""
 
     def __call__(self, handle: Any, name: str) -> Any:
@@ -50,12 +50,12 @@ class _OwnedInPython:
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        from cpsched.jit.numba_struct_types import owned
+        from cpsched.jit.numba_struct_types import owned_array
 
-        return cpu_target.typing_context.resolve_value_type(owned)
+        return cpu_target.typing_context.resolve_value_type(owned_array)
 
 
-owned = _OwnedInPython()
+owned = _OwnedFieldInPython()
 """`owned(handle, "field")` is an array of a shared struct that a kernel may return. It remains valid if the field is
 replaced.
 """
@@ -82,8 +82,8 @@ class ColumnGrower:
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        from cpsched.jit.numba_struct_types import grow_columns
+        from cpsched.jit.numba_struct_types import make_grow_columns_intrinsic
 
-        made, context = grow_columns(self._one), cpu_target.typing_context
+        made, context = make_grow_columns_intrinsic(self._one), cpu_target.typing_context
         context.refresh()  # the context does not yet have the new definitions
         return context.resolve_value_type(made)

@@ -39,19 +39,19 @@ SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_
 _log = logging.getLogger("cpsched")
 
 
-def cache_directories() -> list[Path]:
+def kernel_cache_directories() -> list[Path]:
     """Return the directories to search, in order."""
     if own := environ.get("CPSCHED_CACHE_DIR"):
         return [Path(own)]
     numba_s, home, user = (environ.get(name) for name in ("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"))
     found = [Path(numba_s)] if numba_s else []
-    found.append(_installation_cache())
+    found.append(_installation_cache_directory())
     if user or home:
         found.append((Path(user) if user else Path(f"{home}/.cache")) / "cpsched")
     return found
 
 
-def why_untrusted(folder: Path) -> str | None:
+def why_directory_untrusted(folder: Path) -> str | None:
     """Return why a directory is not trusted, or None if it is safe or missing."""
     try:
         state, install = folder.stat(), _core_directory().stat()
@@ -61,15 +61,15 @@ def why_untrusted(folder: Path) -> str | None:
         return str(error)
     if state.st_uid not in (0, geteuid(), install.st_uid):
         return f"{folder} belongs to user {state.st_uid}"
-    if state.st_mode & 0o022 & ~(install.st_mode if folder == _installation_cache() else 0):
+    if state.st_mode & 0o022 & ~(install.st_mode if folder == _installation_cache_directory() else 0):
         return f"{folder} is writable by other users (mode {state.st_mode & 0o777:03o})"
     return None
 
 
 def _trusted_directories() -> Iterator[Path]:
     """Yield the trusted directories to search. Log each untrusted directory once."""
-    for folder in cache_directories():
-        if why := why_untrusted(folder):
+    for folder in kernel_cache_directories():
+        if why := why_directory_untrusted(folder):
             log_once(f"the kernel cache is ignored: {why}. Make it writable only by you, or set CPSCHED_CACHE_DIR")
         else:
             yield folder
@@ -80,7 +80,7 @@ def _core_directory() -> Path:
     return Path(__file__).parent.parent
 
 
-def _installation_cache() -> Path:
+def _installation_cache_directory() -> Path:
     """Return the cache directory of the installation."""
     return _core_directory() / "__pycache__" / "kernels"
 
@@ -104,7 +104,7 @@ class KernelCache:
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
         """`made_from` is a digest of everything that the code depends on. `on_miss` is called before compilation."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
-        self.cache_path = str(cache_directories()[0])  # Numba shows this in its statistics
+        self.cache_path = str(kernel_cache_directories()[0])  # Numba shows this in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the compiled code, or None if it must be compiled. A damaged file counts as missing."""
@@ -140,7 +140,7 @@ class KernelCache:
             CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=True)
             return
         CACHE_LOCATIONS[file] = KernelCacheLocation(None, new=True)
-        tried = " or ".join(map(str, cache_directories()))
+        tried = " or ".join(map(str, kernel_cache_directories()))
         log_once(
             f"compiled kernels cannot be stored, so each run compiles them again: cannot write to {tried}. "
             "Ask the owner of the installation to run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to your own directory"
@@ -181,7 +181,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
 
     A file in the package's directory has the same read permissions as the package, regardless of the umask.
     """
-    shared, package = file.parent == _installation_cache(), _core_directory() / "__init__.py"
+    shared, package = file.parent == _installation_cache_directory(), _core_directory() / "__init__.py"
     for folder in (file.parent.parent, file.parent) if shared else ():
         if not folder.exists():
             folder.mkdir(exist_ok=True)
@@ -262,7 +262,7 @@ def _read_module_source(module: str) -> bytes:
 
 def _used_globals(function: Function) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of the globals and module attributes that a function's code uses."""
-    names = sorted(_collect_names(function.__code__))
+    names = sorted(_names_in_code(function.__code__))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
     for name in names:
@@ -273,7 +273,7 @@ def _used_globals(function: Function) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _collect_names(code: CodeType) -> set[str]:
+def _names_in_code(code: CodeType) -> set[str]:
     """Return the names of globals and attributes in `code` and in the functions defined in it."""
-    inside = (_collect_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    inside = (_names_in_code(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inside)

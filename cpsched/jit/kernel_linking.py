@@ -53,13 +53,13 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
         self._codegen._add_module(binding.parse_assembly(alone))
         self._finalized = True
 
-    def alone(self) -> Any:
+    def own_code_for_linking(self) -> Any:
         """Return the function's own code for linking."""
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
         """Return the function with all functions that it calls, for code that Numba compiles as usual."""
-        whole = self.alone().clone()
+        whole = self.own_code_for_linking().clone()
         for each in _needed_libraries(self):
             whole.link_in(_linkable_module(each), preserve=True)
         return whole
@@ -92,7 +92,11 @@ def _needed_libraries(library: Any) -> list[Any]:
 
 
 def _linkable_module(library: Any) -> Any:
-    return library.alone() if isinstance(library, SubroutineCodeLibrary) else library._get_module_for_linking()
+    return (
+        library.own_code_for_linking()
+        if isinstance(library, SubroutineCodeLibrary)
+        else library._get_module_for_linking()
+    )
 
 
 class KernelCompiler(compiler.Compiler):
@@ -107,7 +111,7 @@ class KernelCompiler(compiler.Compiler):
             return super().compile_extra(function)
 
 
-def option_values(flags: TargetConfig) -> dict[str, Any]:
+def compiler_option_values(flags: TargetConfig) -> dict[str, Any]:
     """Return the value of each option by name, like `TargetConfig.values`."""
     return _default_options(type(flags)) | flags._values
 
@@ -117,7 +121,7 @@ def _default_options(kind: type[TargetConfig]) -> dict[str, Any]:
     return {name: option.default for name, option in kind.options.items()}
 
 
-def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
+def make_cached_get_call_type(search: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for `BaseFunction.get_call_type` that caches the results of `search`.
 
     Results also depend on the options. Numba looks up the code of the call in `_impl_keys`, by the signature's
@@ -127,7 +131,7 @@ def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
     numbers: dict[Any, int] = {}
     numbered: dict[int, tuple[Any, int]] = {}
 
-    def number_of(options: Any) -> int:
+    def index_of_options(options: Any) -> int:
         """Return the same number for equal options. Options are compared only once per function."""
         if id(options) not in numbered:
             numbered[id(options)] = options, numbers.setdefault(options, len(numbers))
@@ -136,7 +140,7 @@ def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
     def get_call_type(function: Any, context: Any, arguments: Any, named: Any) -> Any:
         if named:
             return search(function, context, arguments, named)
-        asked = (function, context, tuple(arguments), number_of(ConfigStack.top_or_none()))
+        asked = (function, context, tuple(arguments), index_of_options(ConfigStack.top_or_none()))
         if asked in found:
             signature, function._impl_keys[signature.args] = found[asked]
             return signature
@@ -147,7 +151,7 @@ def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
     return get_call_type
 
 
-remembered = cache_call_types(BaseFunction.get_call_type)
+remembered = make_cached_get_call_type(BaseFunction.get_call_type)
 
 
 @contextmanager
@@ -155,7 +159,7 @@ def _compiling_for_kernel(maker: Any) -> Iterator[None]:
     """Within the block, compile all functions as parts of the current kernel, and cache lookups."""
     places = [
         (maker, "_library_class", SubroutineCodeLibrary),
-        (TargetConfig, "values", option_values),
+        (TargetConfig, "values", compiler_option_values),
         (BaseFunction, "get_call_type", remembered),
     ]
     before = [getattr(owner, name) for owner, name, _ in places]

@@ -73,7 +73,7 @@ def _unbox(type_: Any, handle: Any, c: Any) -> Any:
     return NativeValue(c.builder.load(place), is_error=failed)
 
 
-def _access_fields(context: Any, builder: Any, type_: Any, pointer: Any) -> Any:
+def _struct_field_proxy(context: Any, builder: Any, type_: Any, pointer: Any) -> Any:
     """Return an accessor for the fields at a pointer."""
     place = context.data_model_manager[type_.struct].get_value_type().as_pointer()
     return cgutils.create_struct_proxy(type_.struct)(context, builder, ref=builder.bitcast(pointer, place))
@@ -91,7 +91,7 @@ class _StructFieldAttributes(AttributeTemplate):
 @read_as(SharedStructType)
 def _read_field(context: Any, builder: Any, type_: Any, pointer: Any, name: str) -> Any:
     """Read a field without counting a reference to an array."""
-    value, field = getattr(_access_fields(context, builder, type_, pointer), name), type_.field_dict[name]
+    value, field = getattr(_struct_field_proxy(context, builder, type_, pointer), name), type_.field_dict[name]
     if isinstance(field, types.Array):
         array = context.make_array(field)(context, builder, value=value)
         array.meminfo = cgutils.get_null_value(array.meminfo.type)
@@ -105,7 +105,7 @@ def _write_field(context: Any, builder: Any, signature: Any, arguments: Any, nam
     type_, given = signature.args
     field = type_.field_dict[name]
     value = context.cast(builder, arguments[1], given, field)
-    fields = _access_fields(context, builder, type_, arguments[0])
+    fields = _struct_field_proxy(context, builder, type_, arguments[0])
     if isinstance(field, types.Array):
         _replace_array(context, builder, fields, name, field, value)
     else:
@@ -124,20 +124,20 @@ def _replace_array(context: Any, builder: Any, fields: Any, name: str, field: An
 
 
 @in_kernels(prefer_literal=True)
-def owned(typing_context: Any, handle: Any, name: Any) -> Any:
+def owned_array(typing_context: Any, handle: Any, name: Any) -> Any:
     """Return an array of a shared struct with a counted reference, for a caller that stores it: `owned(handle,
     "field")`.
     """
     field = handle.field_dict[name.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = getattr(_access_fields(context, builder, handle, arguments[0]), name.literal_value)
+        value = getattr(_struct_field_proxy(context, builder, handle, arguments[0]), name.literal_value)
         return imputils.impl_ret_borrowed(context, builder, field, value)
 
     return field(handle, name), generate
 
 
-def grow_columns(one: Any) -> Any:
+def make_grow_columns_intrinsic(one: Any) -> Any:
     """Return the kernels' version of `cpsched.jit.decorators.ColumnGrower`.
 
     It passes each field to the function `one` as a separate shared struct.
@@ -152,7 +152,7 @@ def grow_columns(one: Any) -> Any:
         def generate(context: Any, builder: Any, given: Any, arguments: Any) -> Any:
             call, fields = (
                 context.get_function(function, signature),
-                _access_fields(context, builder, handle, arguments[0]),
+                _struct_field_proxy(context, builder, handle, arguments[0]),
             )
             context.add_linking_libs(call.libs)
             numbers = [context.cast(builder, arguments[i], given.args[i], types.int64) for i in (2, 3)]

@@ -30,7 +30,7 @@ class KernelArrayType:
     axes: int
     written: bool
 
-    def check(self, name: str, array: object) -> None:
+    def require_match(self, name: str, array: object) -> None:
         """Raise `TypeError` unless `array` has this type and is C-contiguous."""
         if not (
             isinstance(array, np.ndarray)
@@ -96,7 +96,7 @@ class SharedStruct:
         self._given = given
         self._expose_fields(given)
 
-    def replace(self, **named: Any) -> None:
+    def set_fields(self, **named: Any) -> None:
         """Set fields to other values, for example to replace an array with a longer one."""
         if "_given" in self.__dict__:
             self._given |= named
@@ -155,7 +155,7 @@ class SharedStruct:
         """Return `given`. Raise `TypeError` for an array that kernels would read incorrectly."""
         for name, hint in kernel_fields(type(self)).items():
             if name in given and (kind := array_type_from_hint(hint)):
-                kind.check(f"{type(self).__name__}.{name}", given[name])
+                kind.require_match(f"{type(self).__name__}.{name}", given[name])
         return given
 
 

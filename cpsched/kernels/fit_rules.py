@@ -143,7 +143,7 @@ QUEUED, STARTED = 1, 2
 
 
 @subroutine
-def entry_faults(
+def placement_entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
     """Return the rules that an entry violates, as bits. `previous` is the node of the previous entry."""
@@ -185,7 +185,7 @@ def start_faults(
     found = 0 if phase[slot] == QUEUED else TWICE
     placed, previous = 0, -1
     for at in range(first, last):
-        fault = entry_faults(jobs, slot, machine, free, previous, nodes[at], units[at])
+        fault = placement_entry_faults(jobs, slot, machine, free, previous, nodes[at], units[at])
         found |= fault
         if fault & (NO_NODE | WRONG_UNITS):
             continue
@@ -223,7 +223,7 @@ Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
 
 
 @kernel
-def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
+def units_fitting_in_rows(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
     """Return the number of units, at most `units`, fit into each row of `rows`."""
     found = np.empty(len(rows), np.int64)
     for node in range(len(rows)):

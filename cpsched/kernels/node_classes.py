@@ -5,7 +5,7 @@ open-ended. Example: a node with 2 of 8 cores free, whose only job ends at secon
 (900, 8). Nodes of the same kind with the same profile form a *class*.
 
 A profile never changes. A node on which a job starts or ends moves to another class, whose profile is a copy with one
-change. In a plan, ranges of nodes move (see `cpsched.kernels.class_ranges`).
+change. In a plan, ranges of nodes move (see `cpsched.kernels.node_class_moves`).
 
 Choices depend on profiles and node indices, never on class numbers. Therefore, carried classes and rebuilt
 classes give the same decision.
@@ -44,7 +44,7 @@ def move_node(of: Column, edged: Column, node: int, g: int) -> None:
 
 
 @scalar_subroutine
-def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
+def find_class_boundaries(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
     """Find a block's edges: nodes whose class differs from the previous node's."""
     count, last = 0, of[block * BLOCK_NODES - 1] if block > 0 else -1
     for node in range(block * BLOCK_NODES, min((block + 1) * BLOCK_NODES, len(of))):
@@ -104,7 +104,7 @@ def node_signatures(machine: NodeResourceState, jobs: JobTable, running: FixedCo
 
 
 @subroutine
-def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
+def allocate_class_space(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
     """Allocate space for `more_groups` more classes and `more_steps` more steps."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
@@ -159,7 +159,7 @@ def build_node_classes(
 
     # Store the profiles in sequence. The first step of each profile contains the amounts that are free now.
     groups.count = groups.steps = 0
-    make_room(groups, n, most.sum())
+    allocate_class_space(groups, n, most.sum())
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     at_s, free = groups.at, groups.free
     step = 0
@@ -195,7 +195,7 @@ def build_node_classes(
 
 
 @subroutine
-def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
+def copy_classes_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
     """Begin a plan on carried classes: copy their numbers, and share their profiles.
 
     `of` and its edges are also shared, because a plan does not write to them. The plan adds classes and steps after
@@ -203,7 +203,7 @@ def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
     """
     n = carried.count
     own.count = own.steps = 0
-    make_room(own, n + 8, 0)
+    allocate_class_space(own, n + 8, 0)
     kind, size, first, length = own.kind, own.size, own.first, own.length
     from_kind, from_size, from_first, from_length = carried.kind, carried.size, carried.first, carried.length
     for g in range(n):
@@ -226,7 +226,7 @@ def add_edited_class(
     units or, if `whole`, the whole node. Steps equal to the previous step are dropped.
     """
     node = machine.kind_node[groups.kind[g]]
-    make_room(groups, 1, groups.length[g] + 2)
+    allocate_class_space(groups, 1, groups.length[g] + 2)
     at, free, resources = groups.at, groups.free, groups.free.shape[1]
     new, begin, first, n = groups.count, groups.steps, groups.first[g], groups.length[g]
     to = begin

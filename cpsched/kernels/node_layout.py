@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn
-from cpsched.kernels.node_classes import BLOCK_NODES, find_edges
+from cpsched.kernels.node_classes import BLOCK_NODES, find_class_boundaries
 from cpsched.kernels.scheduling_state import NodeRangeHeap, PlanWorkspace, grow_columns
 
 # ------------------------------------------------------------------------------------------ the layout
 
 
 @subroutine
-def open_layout(trial: PlanWorkspace) -> None:
+def lay_out_classes(trial: PlanWorkspace) -> None:
     """Begin a plan, and assign a range of places to each class."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
     grow_columns(layout, "first asked ahead next", 0, count)
@@ -29,7 +29,7 @@ def open_layout(trial: PlanWorkspace) -> None:
 
 
 @subroutine
-def request_runs(trial: PlanWorkspace, count: int) -> None:
+def ensure_class_runs(trial: PlanWorkspace, count: int) -> None:
     """Compute the runs of each class that contains one of the first `count` ranges.
 
     Many plans need the nodes of only a few classes. So the first call computes only these classes, and the second call
@@ -45,11 +45,11 @@ def request_runs(trial: PlanWorkspace, count: int) -> None:
         if layout.times == 2:
             for g in range(layout.groups):
                 layout.asked[g] = 1
-        build_runs(trial)
+        build_class_runs(trial)
 
 
 @subroutine
-def build_runs(trial: PlanWorkspace) -> None:
+def build_class_runs(trial: PlanWorkspace) -> None:
     """Find the runs of the requested classes with a counting sort of all runs."""
     groups, layout = trial.groups, trial.layout
     of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
@@ -64,7 +64,7 @@ def build_runs(trial: PlanWorkspace) -> None:
         ahead[g] = 0
     for block in range(len(edged)):
         if edged[block] < 0:
-            find_edges(of, edged, edge, block)
+            find_class_boundaries(of, edged, edge, block)
         for i in range(block * BLOCK_NODES, block * BLOCK_NODES + edged[block]):
             if goes_on:
                 until[runs - 1] = edge[i]
@@ -106,7 +106,9 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
 
 
 @scalar_subroutine
-def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
+def first_place_from_node(
+    node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int
+) -> tuple[int, int]:
     """Return the first place, at most `last`, whose node is at least `below`, and the run that contains this place.
 
     The search begins in `run`, whose first node has a lower index than `below`. All places up to `last` belong to one
@@ -133,7 +135,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 
 @subroutine
-def make_room_for_heads(heads: NodeRangeHeap, count: int) -> None:
+def allocate_range_heap(heads: NodeRangeHeap, count: int) -> None:
     """Allocate space for `count` ranges. The old contents may be lost."""
     if count > len(heads.heap):
         grow_columns(heads, "heap key group run place last", 0, count)
@@ -162,7 +164,7 @@ def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
 
 
 @scalar_subroutine
-def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
+def pop_to_end(heap: Column, key: FixedColumn, count: int) -> int:
     """Move the first entry to the end, after the heap of the other entries. Return `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sift_down(heap, key, count - 1, 0)
@@ -170,21 +172,21 @@ def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
 
 
 @scalar_subroutine
-def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
+def second_smallest_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
     """Return the second smallest key of a heap, or `none` if the heap has one entry."""
     found = key[heap[1]] if count > 1 else none
     return min(found, key[heap[2]]) if count > 2 else found
 
 
 @subroutine
-def open_range_heap(trial: PlanWorkspace, count: int) -> None:
+def begin_range_merge(trial: PlanWorkspace, count: int) -> None:
     """Begin to merge, by node index, the ranges of the first `count` heap entries.
 
     Each range begins at its `place`.
     """
     heads, layout = trial.heads, trial.layout
     if layout.times < 2:
-        request_runs(trial, count)
+        ensure_class_runs(trial, count)
     heap, key, place, run, node, at = heads.heap, heads.key, heads.place, heads.run, layout.node, layout.at
     for i in range(count):
         h = heap[i]
@@ -203,11 +205,11 @@ def advance_first_range(trial: PlanWorkspace, count: int, most: int) -> int:
     heap, key, place, last, run, node, at = (
         heads.heap, heads.key, heads.place, heads.last, heads.run, layout.node, layout.at,
     )  # fmt: skip
-    below = second_key(heap, key, count, len(trial.groups.of))
-    to, r = place_below(node, at, layout.runs, run[h], min(last[h], place[h] + most), below)
+    below = second_smallest_key(heap, key, count, len(trial.groups.of))
+    to, r = first_place_from_node(node, at, layout.runs, run[h], min(last[h], place[h] + most), below)
     place[h], run[h] = to, r
     if to == last[h]:
-        return drop_first(heap, key, count)
+        return pop_to_end(heap, key, count)
     key[h] = node[r] + to - at[r]
     sift_down(heap, key, count, 0)
     return count

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import FixedColumn
-from cpsched.kernels.availability import (
-    count_units_by_class,
+from cpsched.kernels.fit_rules import exceeds_free
+from cpsched.kernels.node_class_availability import (
+    count_units_fitting_during,
     earliest_start,
-    rank_by_fullest,
+    set_ranks_fullest_first,
     set_ranks_latest_freed_first,
 )
-from cpsched.kernels.class_ranges import apply_move, taken_by_moves, write_starts
-from cpsched.kernels.fit_rules import exceeds_free
-from cpsched.kernels.node_classes import OPEN_ENDED, build_node_classes, copy_for_plan, drop_empty_classes
-from cpsched.kernels.node_layout import open_layout
+from cpsched.kernels.node_class_moves import amount_taken_by_node_moves, apply_node_move, write_starts
+from cpsched.kernels.node_classes import OPEN_ENDED, build_node_classes, copy_classes_for_plan, drop_empty_classes
+from cpsched.kernels.node_layout import lay_out_classes
 from cpsched.kernels.node_selection import select_nodes
-from cpsched.kernels.pool_list_scheduling import CHECK_INTERVAL_JOBS, MIN_PLANNED_JOBS, open_plan
+from cpsched.kernels.pool_list_scheduling import CHECK_INTERVAL_JOBS, MIN_PLANNED_JOBS, init_plan_result
 from cpsched.kernels.queue_orders import (
     ARRIVAL,
     BEST_FIT,
@@ -27,7 +27,7 @@ from cpsched.kernels.queue_orders import (
     STRICT,
     queue_position_at,
     queue_positions,
-    sorted_positions,
+    sorted_queue_positions,
 )
 from cpsched.kernels.scheduling_state import (
     WHOLE_QUEUE,
@@ -49,15 +49,15 @@ MAX_REMEMBERED_RESERVATIONS = 64
 
 
 @subroutine
-def open_workspace(site: SchedulingState, reservations: int) -> None:
+def begin_plan_on_classes(site: SchedulingState, reservations: int) -> None:
     """Begin a plan on the carried classes, after rebuilding them if they are stale."""
     trial, machine = site.trial, site.machine
     groups = trial.groups
     if site.groups.stale:
         build_node_classes(groups, machine, site.jobs, site.running[: 0 if reservations == GREEDY else site.active])
     else:
-        copy_for_plan(groups, site.groups)
-    open_layout(trial)
+        copy_classes_for_plan(groups, site.groups)
+    lay_out_classes(trial)
     trial.reserved = trial.hopeless = trial.slotted = trial.moves = 0
     trial.lasting, trial.crowd = 1, 2 * groups.count + MAX_EMPTY_CLASSES
     grow_columns(trial, "failed", 0, MAX_FAILED_JOBS)
@@ -101,7 +101,7 @@ def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> 
 
 
 @subroutine
-def known_lower_bound(site: SchedulingState, slot: int) -> int:
+def known_start_lower_bound(site: SchedulingState, slot: int) -> int:
     """Return a lower bound on a job's start, from the cached reservations."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
     for i in range(trial.slotted):
@@ -126,7 +126,7 @@ def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None
 
 
 @subroutine
-def starts_now(site: SchedulingState, slot: int) -> bool:
+def can_start_now(site: SchedulingState, slot: int) -> bool:
     """Return whether a job can start now, given all planned jobs.
 
     If so, `trial.found` contains the number of units on one node in each class.
@@ -140,7 +140,7 @@ def can_start_until(site: SchedulingState, slot: int, end_s: int) -> bool:
     trial, jobs = site.trial, site.jobs
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
-    if count_units_by_class(site, slot, site.now_s, end_s) >= jobs.units[slot]:
+    if count_units_fitting_during(site, slot, site.now_s, end_s) >= jobs.units[slot]:
         return True
     if trial.hopeless < MAX_FAILED_JOBS:
         trial.failed[trial.hopeless] = slot
@@ -155,25 +155,25 @@ def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
     The job must not be able to start now or before `from_s`. Set `trial.found` and `trial.rank` for the result. Nodes
     that become free last have the highest rank. Nodes that are free now thus remain free for other jobs.
     """
-    start_s = earliest_slot(site, slot, from_s)
+    start_s = earliest_reservation_unranked(site, slot, from_s)
     if start_s < NEVER:
         set_ranks_latest_freed_first(site, slot, start_s)
     return start_s
 
 
 @subroutine
-def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
+def earliest_reservation_unranked(site: SchedulingState, slot: int, from_s: int) -> int:
     """Return the result of `earliest_reservation` without setting the ranks."""
     start_s, duration_s, need = (
-        max(from_s, known_lower_bound(site, slot)),
+        max(from_s, known_start_lower_bound(site, slot)),
         site.jobs.estimate_s[slot],
         site.jobs.units[slot],
     )
-    if start_s == site.now_s or count_units_by_class(site, slot, start_s, start_s + duration_s) < need:
+    if start_s == site.now_s or count_units_fitting_during(site, slot, start_s, start_s + duration_s) < need:
         start_s = earliest_start(site, slot, start_s + 1)
         if start_s == NEVER:
             return NEVER
-        count_units_by_class(site, slot, start_s, start_s + duration_s)
+        count_units_fitting_during(site, slot, start_s, start_s + duration_s)
     remember_reservation(site, slot, start_s)
     return int(start_s)
 
@@ -190,7 +190,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
     select_nodes(site, jobs.units[slot], ranked)
     from_s, end_s = OPEN_ENDED if start_s == site.now_s else start_s, start_s + jobs.estimate_s[slot]
     for m in range(first, trial.moves):
-        apply_move(site, m, slot, from_s, end_s)
+        apply_node_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
     # A job that starts now is added to the plan result, and reduces the available amounts.
@@ -202,11 +202,11 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
     draft.slots[started], trial.start_first[started], trial.start_last[started] = slot, first, trial.moves
     draft.started = started + 1
     for r in range(len(trial.available)):
-        trial.available[r] -= taken_by_moves(site, first, slot, r)
+        trial.available[r] -= amount_taken_by_node_moves(site, first, slot, r)
 
 
 @subroutine
-def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
+def last_startable_on_nodes(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
     """Return the last index in [i, last] whose job might still start now, or i - 1 if there is none.
 
     Check the sums and the cached failures and, if `look`, also the nodes.
@@ -216,7 +216,7 @@ def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: i
         slot = queue[queue_position_at(sequence, last)]
         hopeless = exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless)
         end_s = now_s + jobs.estimate_s[slot]
-        if not hopeless and (not look or count_units_by_class(site, slot, now_s, end_s) >= jobs.units[slot]):
+        if not hopeless and (not look or count_units_fitting_during(site, slot, now_s, end_s) >= jobs.units[slot]):
             break
         last -= 1
     return last
@@ -248,9 +248,9 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
-    open_plan(draft, n)
+    init_plan_result(draft, n)
     draft.offsets[0] = 0
-    open_workspace(site, reservations)
+    begin_plan_on_classes(site, reservations)
     sequence, i, last = queue_positions(method, given, site), 0, n - 1
     while i <= last:
         position = queue_position_at(sequence, i)
@@ -261,12 +261,12 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
         resize_class_columns(trial)
 
         # Start the job now, reserve for it, skip it, or stop.
-        if starts_now(site, slot):
+        if can_start_now(site, slot):
             start_s = site.now_s
             if best_fit:
-                rank_by_fullest(site)
+                set_ranks_fullest_first(site)
         elif reservations == STRICT:
-            if count_units_by_class(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
+            if count_units_fitting_during(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
                 break
         elif trial.reserved < reservations:
             start_s = earliest_reservation(site, slot, site.now_s)
@@ -276,19 +276,19 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
 
         # After a single reservation, the other jobs may follow a different order.
         if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:
-            sequence, i = sorted_positions(method.backfill, site), 0
+            sequence, i = sorted_queue_positions(method.backfill, site), 0
 
         # If only starts are needed, the plan ends with the last job that might start.
         if trial.reserved > 0 and not method.whole:
             resize_class_columns(trial)
-            last = last_candidate(site, sequence, i, last, reservations > 1)
+            last = last_startable_on_nodes(site, sequence, i, last, reservations > 1)
         elif (
             method.whole != WHOLE_QUEUE
             and trial.reserved >= MIN_PLANNED_JOBS
             and trial.reserved % CHECK_INTERVAL_JOBS == 0
         ):
             resize_class_columns(trial)
-            if last_candidate(site, sequence, i, last, True) < i:
+            if last_startable_on_nodes(site, sequence, i, last, True) < i:
                 break
     write_starts(site)
     return draft.started
@@ -304,6 +304,6 @@ def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
     trial = site.trial
     hopeless, slotted = trial.hopeless, trial.slotted
     resize_class_columns(trial)
-    start_s = site.now_s if starts_now(site, slot) else earliest_slot(site, slot, site.now_s)
+    start_s = site.now_s if can_start_now(site, slot) else earliest_reservation_unranked(site, slot, site.now_s)
     trial.hopeless, trial.slotted = hopeless, slotted
     return start_s

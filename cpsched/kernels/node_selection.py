@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.class_ranges import record_move
-from cpsched.kernels.node_layout import advance_first_range, drop_first, make_heap, make_room_for_heads, open_range_heap
+from cpsched.kernels.node_class_moves import record_node_move
+from cpsched.kernels.node_layout import (
+    advance_first_range,
+    allocate_range_heap,
+    begin_range_merge,
+    make_heap,
+    pop_to_end,
+)
 from cpsched.kernels.scheduling_state import SchedulingState
 
 
@@ -18,7 +24,7 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
     """
     trial = site.trial
     groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
-    make_room_for_heads(heads, groups.count)
+    allocate_range_heap(heads, groups.count)
     heap, key, group, size, n = heads.heap, heads.key, heads.group, groups.size, 0
     weights, kind = site.machine.kind_weight, groups.kind
     for g in range(groups.count):
@@ -27,16 +33,16 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
             key[n] = weights[kind[g]] if len(weights) > 0 else 0
             n += 1
     if len(weights) > 0:
-        n, need = select_lowest_keys(site, n, need)
+        n, need = select_classes_by_lowest_key(site, n, need)
     if ranked:
         for i in range(n):
             key[heap[i]] = -rank[group[heap[i]]]
-        n, need = select_lowest_keys(site, n, need)
-    select_lowest_indices(site, n, need)
+        n, need = select_classes_by_lowest_key(site, n, need)
+    select_nodes_by_lowest_index(site, n, need)
 
 
 @subroutine
-def select_lowest_keys(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
+def select_classes_by_lowest_key(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
     """Select all nodes with the same key, lowest key first, until the next key has more units than are still needed.
 
     `heads` contains `n` classes with keys. Return the number of classes with the next key, and the number of units that
@@ -52,20 +58,20 @@ def select_lowest_keys(site: SchedulingState, n: int, need: int) -> tuple[int, i
         while n > 0 and key[heap[0]] == best:
             g = group[heap[0]]
             held += size[g] * found[g]
-            n = drop_first(heap, key, n)
+            n = pop_to_end(heap, key, n)
         if held > need:
             for i in range(n, behind):
                 heap[i - n] = heap[i]
             return behind - n, need
         for i in range(n, behind):
             g = group[heap[i]]
-            record_move(trial, g, size[g], found[g])
+            record_node_move(trial, g, size[g], found[g])
         need -= held
     return 0, need
 
 
 @subroutine
-def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
+def select_nodes_by_lowest_index(site: SchedulingState, n: int, need: int) -> None:
     """Select the nodes with the lowest indices from the `n` classes in `heads`.
 
     The last node may contribute fewer units than it holds.
@@ -84,7 +90,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         count = min(groups.size[group[final]], (need + each - 1) // each)
         place[final], wanted, left = place[final] + count, need - each * count, 0
     else:
-        open_range_heap(trial, n)
+        begin_range_merge(trial, n)
     while left > 0 and wanted > 0:
         final = heap[0]
         each, before = found[group[final]], place[final]
@@ -97,6 +103,6 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         count = place[h] - groups.begin[g]
         whole = count - 1 if h == final and wanted < 0 else count
         if whole > 0:
-            record_move(trial, g, whole, found[g])
+            record_node_move(trial, g, whole, found[g])
         if whole < count:
-            record_move(trial, g, 1, found[g] + wanted)
+            record_node_move(trial, g, 1, found[g] + wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column
 from cpsched.kernels.node_classes import hash64
-from cpsched.kernels.search_state import OrderSearchState
+from cpsched.kernels.order_search_state import OrderSearchState
 
 ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
 """The moves.
@@ -32,7 +32,7 @@ def random_below(search: OrderSearchState, below: int) -> int:
 
 
 @subroutine
-def random_move(search: OrderSearchState) -> int:
+def random_move_kind(search: OrderSearchState) -> int:
     """Return a random move from `settings.moves`, weighted by `MOVE_PERCENTAGES`."""
     total = 0
     for which in range(len(MOVE_PERCENTAGES)):
@@ -45,7 +45,7 @@ def random_move(search: OrderSearchState) -> int:
 
 
 @scalar_subroutine
-def move_entry(order: Column, from_: int, to: int) -> None:
+def move_order_entry(order: Column, from_: int, to: int) -> None:
     """Move an entry in an order from one place to another."""
     entry = order[from_]
     for k in range(from_, to):
@@ -56,7 +56,7 @@ def move_entry(order: Column, from_: int, to: int) -> None:
 
 
 @subroutine
-def reinsert(search: OrderSearchState, low: int, high: int) -> int:
+def reinsert_random_jobs(search: OrderSearchState, low: int, high: int) -> int:
     """Reinsert a tenth of the jobs in [low, high). Return the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
     search.shared.upto = high
@@ -64,13 +64,13 @@ def reinsert(search: OrderSearchState, low: int, high: int) -> int:
     for i in range(out):
         place = low + random_below(search, n - low)
         taken[i] = order[place]
-        move_entry(order, place, n - 1)
+        move_order_entry(order, place, n - 1)
         n -= 1
         first = min(first, place)
     for i in range(out):
         place = low + random_below(search, n - low + 1)
         order[n] = taken[i]
-        move_entry(order, n, place)
+        move_order_entry(order, n, place)
         n += 1
         first = min(first, place)
     return first
@@ -85,9 +85,13 @@ def propose_move(search: OrderSearchState) -> int:
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):
         trial[k] = order[k]
-    kind, a, b = random_move(search), low + random_below(search, high - low), low + random_below(search, high - low)
+    kind, a, b = (
+        random_move_kind(search),
+        low + random_below(search, high - low),
+        low + random_below(search, high - low),
+    )
     if kind == REINSERT:
-        return reinsert(search, low, high)
+        return reinsert_random_jobs(search, low, high)
     if kind == ADJACENT:
         a = min(a, high - 2)
         search.shared.upto = a + 2
@@ -101,5 +105,5 @@ def propose_move(search: OrderSearchState) -> int:
     if kind == SWAP:
         trial[a], trial[b] = trial[b], trial[a]
     else:
-        move_entry(trial, a, b)
+        move_order_entry(trial, a, b)
     return min(a, b)

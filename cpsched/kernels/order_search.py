@@ -6,36 +6,41 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, FixedReals, Reals
-from cpsched.kernels.class_ranges import write_starts
 from cpsched.kernels.fit_rules import exceeds_free
+from cpsched.kernels.node_class_moves import write_starts
 from cpsched.kernels.node_classes import hash64
-from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns, starts_now
+from cpsched.kernels.node_list_scheduling import begin_plan_on_classes, can_start_now, place_job, resize_class_columns
 from cpsched.kernels.order_moves import propose_move
-from cpsched.kernels.order_to_node_plan import apply_plan_on_nodes, decode_on_nodes, save_counters, undo_placements
-from cpsched.kernels.order_to_pool_plan import apply_plan_on_pool, decode_on_processor_pool
-from cpsched.kernels.plan_costs import prefix_cost, weigh_jobs
-from cpsched.kernels.pool_list_scheduling import (
-    collect_releases,
-    open_plan,
-    place_starts,
-    pool_demand,
-    pool_free,
-    start_on_pool,
-    write_pool_profile,
-)
-from cpsched.kernels.pool_profile import add_breakpoint
-from cpsched.kernels.queue_orders import LAF, SAF, SJF, SPF, sort_positions, sortable_bits, sorted_positions
-from cpsched.kernels.scheduling_state import SchedulingState, grow_columns
-from cpsched.kernels.search_state import (
+from cpsched.kernels.order_search_state import (
     EXCEEDS_LIMIT,
     POOL_JOBS_PER_NODE_JOB,
     OrderSearchState,
     WaitCostParameters,
     accept_candidate,
     allocate_profiles,
-    make_room_for,
+    allocate_queue_columns,
 )
-from cpsched.kernels.total_profile import open_totals
+from cpsched.kernels.order_to_node_plan import (
+    apply_plan_on_nodes,
+    decode_order_on_nodes,
+    save_undo_marks,
+    undo_placements,
+)
+from cpsched.kernels.order_to_pool_plan import apply_plan_on_pool, decode_order_on_pool
+from cpsched.kernels.plan_costs import cost_of_order_head, weigh_jobs
+from cpsched.kernels.pool_list_scheduling import (
+    collect_releases,
+    free_pool_units,
+    init_plan_result,
+    pool_demand,
+    start_on_pool,
+    write_pool_placements,
+    write_pool_profile,
+)
+from cpsched.kernels.pool_profile import add_breakpoint
+from cpsched.kernels.queue_orders import LAF, SAF, SJF, SPF, sort_positions, sortable_bits, sorted_queue_positions
+from cpsched.kernels.scheduling_state import SchedulingState, grow_columns
+from cpsched.kernels.total_profile import init_total_profile
 from cpsched.model import NEVER, IntArray
 
 LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMITH = range(7)
@@ -51,7 +56,7 @@ NONE_START, ALL_START, SEARCHED = range(3)
 
 
 @subroutine
-def build_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
+def set_trial_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
     """Set the trial order to `found`, with overdue jobs first. Omit jobs that can never run.
 
     Expected jobs are not checked.
@@ -69,7 +74,7 @@ def build_order(site: SchedulingState, search: OrderSearchState, found: Column) 
 
 
 @subroutine
-def pin_overdue_jobs(site: SchedulingState, search: OrderSearchState) -> None:
+def fix_overdue_jobs_first(site: SchedulingState, search: OrderSearchState) -> None:
     """Fix the overdue jobs at the front of the best order, in order of arrival."""
     overdue_s, k = site.now_s - search.settings.overdue_s, 0
     for position in range(site.queued):
@@ -81,7 +86,7 @@ def pin_overdue_jobs(site: SchedulingState, search: OrderSearchState) -> None:
 
 
 @subroutine
-def last_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
+def write_previous_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
     """Write the previous round's order, followed by new jobs, to `found`."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
@@ -103,7 +108,7 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
     """Set the trial order to candidate `which`."""
     found = np.arange(site.queued)
     if which == LAST:
-        last_order(site, search, found)
+        write_previous_order(site, search, found)
     elif which == SMITH:
         found = np.arange(site.queued + search.arrivals)
         price = np.empty(len(found))
@@ -117,19 +122,19 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
             dearest[i] = -dearest[i]
         found = sort_positions(dearest, found)
     elif which == SHORTEST_JOB:
-        found = sorted_positions(SJF, site)
+        found = sorted_queue_positions(SJF, site)
     elif which == SMALLEST_AREA:
-        found = sorted_positions(SAF, site)
+        found = sorted_queue_positions(SAF, site)
     elif which == SHORTEST_SMALL:
-        found = sorted_positions(SPF, site)
+        found = sorted_queue_positions(SPF, site)
     elif which == LARGEST_AREA:
-        found = sorted_positions(LAF, site)
-    build_order(site, search, found)
+        found = sorted_queue_positions(LAF, site)
+    set_trial_order(site, search, found)
     search.shared.upto = search.head
 
 
 @subroutine
-def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
+def cost_of_jobs_after_head(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
     """Return the cost of the jobs after the head if they ran one at a time on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
@@ -155,12 +160,12 @@ def plan_trial_order(
     """Plan the trial order on a pool (`counted`) or on nodes. Return its cost."""
     search.counts.decoded += 1
     if counted:
-        return decode_on_processor_pool(site, search, objective, first, limit)
-    return decode_on_nodes(site, search, objective, first, limit)
+        return decode_order_on_pool(site, search, objective, first, limit)
+    return decode_order_on_nodes(site, search, objective, first, limit)
 
 
 @subroutine
-def longest_wait(site: SchedulingState, search: OrderSearchState) -> int:
+def longest_wait_in_trial_plan(site: SchedulingState, search: OrderSearchState) -> int:
     """Return the longest total wait (past and planned) in the trial plan, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
@@ -170,7 +175,7 @@ def longest_wait(site: SchedulingState, search: OrderSearchState) -> int:
 
 
 @subroutine
-def is_tried(search: OrderSearchState, which: int) -> bool:
+def is_candidate_enabled(search: OrderSearchState, which: int) -> bool:
     """Return whether the settings enable candidate order `which`."""
     return bool((search.settings.candidates >> which) & 1)
 
@@ -202,21 +207,25 @@ def plan_bounding_candidates(
     """
     best, head_cost, bound_s = EXCEEDS_LIMIT, EXCEEDS_LIMIT, NEVER
     for which in (LAST, FIRST_COME):
-        if is_tried(search, which):
+        if is_candidate_enabled(search, which):
             load_candidate_order(site, search, which)
             plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
-            bound_s = min(bound_s, longest_wait(site, search))
+            bound_s = min(bound_s, longest_wait_in_trial_plan(site, search))
             if which == LAST:
                 accept_whole_order(search)
     search.bound_s = bound_s
-    if is_tried(search, LAST):
-        cost = prefix_cost(site, search, objective, search.best.order, search.best.starts, search.best.spent, 0, 0.0)
-        behind = cost_of_tail(site, search, search.best.order)
+    if is_candidate_enabled(search, LAST):
+        cost = cost_of_order_head(
+            site, search, objective, search.best.order, search.best.starts, search.best.spent, 0, 0.0
+        )
+        behind = cost_of_jobs_after_head(site, search, search.best.order)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
-    if is_tried(search, FIRST_COME) and head_cost > 0.0:
-        cost = prefix_cost(site, search, objective, search.trial.order, search.trial.starts, search.trial.spent, 0, 0.0)
-        behind = cost_of_tail(site, search, search.trial.order)
+    if is_candidate_enabled(search, FIRST_COME) and head_cost > 0.0:
+        cost = cost_of_order_head(
+            site, search, objective, search.trial.order, search.trial.starts, search.trial.spent, 0, 0.0
+        )
+        behind = cost_of_jobs_after_head(site, search, search.trial.order)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
             accept_whole_order(search)
@@ -235,10 +244,10 @@ def select_best_candidate(
     for which in range(others, SMITH + 1):
         if head_cost == 0.0 or (head_cost < EXCEEDS_LIMIT and is_budget_used(search, counted)):
             break
-        if not is_tried(search, which):
+        if not is_candidate_enabled(search, which):
             continue
         load_candidate_order(site, search, which)
-        behind = cost_of_tail(site, search, search.trial.order)
+        behind = cost_of_jobs_after_head(site, search, search.trial.order)
         cost = plan_trial_order(site, search, objective, 0, best - behind, counted)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
@@ -284,7 +293,7 @@ def add_expected_jobs(
 
 
 @subroutine
-def open_search(
+def begin_search_round(
     site: SchedulingState,
     search: OrderSearchState,
     objective: WaitCostParameters,
@@ -294,7 +303,7 @@ def open_search(
 ) -> None:
     """Begin a round: compute costs, and find the jobs that can ever run."""
     n = site.queued
-    make_room_for(search, n + len(arrivals), len(site.jobs.units), site.machine.free.shape[1])
+    allocate_queue_columns(search, n + len(arrivals), len(site.jobs.units), site.machine.free.shape[1])
     weigh_jobs(site, search, objective, site_weight)
     search.counts.drawn = hash64(search.settings.seed) + hash64(site.now_s)
     search.counts.decoded = search.counts.placed = search.able = search.shared.valid = 0
@@ -302,14 +311,14 @@ def open_search(
     search.best.spent[0] = 0.0
     eventually = 0
     if counted:
-        eventually = collect_releases(site) + pool_free(site)
+        eventually = collect_releases(site) + free_pool_units(site)
     for i in range(n):
         search.queued.amount[i] = pool_demand(site, site.queue[i]) if counted else 1
         if counted and search.queued.amount[i] > eventually:
             search.queued.amount[i] = NEVER
         search.able += search.queued.amount[i] != NEVER
     search.head = min(search.able, search.settings.horizon)
-    pin_overdue_jobs(site, search)
+    fix_overdue_jobs_first(site, search)
     search.arrivals = 0
     if counted and site.active > 0:  # on an idle machine, the first job of the order starts now
         add_expected_jobs(site, search, objective, arrivals, eventually)
@@ -321,7 +330,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
 
     If all queued jobs fit, they start regardless of expected jobs.
     """
-    available, wanted, least = pool_free(site), 0, NEVER
+    available, wanted, least = free_pool_units(site), 0, NEVER
     for i in range(site.queued):
         if search.queued.amount[i] != NEVER:
             wanted += search.queued.amount[i]
@@ -337,7 +346,7 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
     none = True
     for i in range(site.queued):
         resize_class_columns(site.trial)
-        if starts_now(site, site.queue[i]):
+        if can_start_now(site, site.queue[i]):
             none = False
             break
     site.trial.hopeless = 0
@@ -345,7 +354,7 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
         return NONE_START
     for i in range(site.queued):
         resize_class_columns(site.trial)
-        if exceeds_free(site.jobs, site.queue[i], site.trial.available) or not starts_now(site, site.queue[i]):
+        if exceeds_free(site.jobs, site.queue[i], site.trial.available) or not can_start_now(site, site.queue[i]):
             return SEARCHED
         place_job(site, i, site.now_s, False)
     return ALL_START
@@ -363,7 +372,7 @@ def store_best_order(site: SchedulingState, search: OrderSearchState) -> None:
 
 
 @subroutine
-def apply_best_order(site: SchedulingState, search: OrderSearchState, whole: bool, counted: bool) -> None:
+def write_best_order_plan(site: SchedulingState, search: OrderSearchState, whole: bool, counted: bool) -> None:
     """Write the plan of the best order to the plan result."""
     if counted:
         apply_plan_on_pool(site, search, whole)
@@ -372,7 +381,7 @@ def apply_best_order(site: SchedulingState, search: OrderSearchState, whole: boo
 
 
 @subroutine
-def plan_all(
+def search_and_apply_best_order(
     site: SchedulingState,
     search: OrderSearchState,
     objective: WaitCostParameters,
@@ -388,7 +397,7 @@ def plan_all(
     which = SMITH if objective.expected_arrivals_s > 0.0 else LAST
     if answer == SEARCHED and which == LAST:
         hill_climb(site, search, objective, select_best_candidate(site, search, objective, counted), counted)
-        apply_best_order(site, search, whole, counted)
+        write_best_order_plan(site, search, whole, counted)
         return
     load_candidate_order(site, search, which)
     for k in range(search.able):
@@ -396,7 +405,7 @@ def plan_all(
     if whole or answer == SEARCHED:
         plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
         accept_candidate(search, 0)
-        apply_best_order(site, search, whole, counted)
+        write_best_order_plan(site, search, whole, counted)
 
 
 @subroutine
@@ -410,26 +419,26 @@ def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: W
         return answer
     allocate_profiles(search, site.active + 2 * search.able + search.arrivals + 4)
     times, level = search.rows.times[0], search.rows.level[0]
-    points = write_pool_profile(site, pool_free(site), times, level)
+    points = write_pool_profile(site, free_pool_units(site), times, level)
     for i in range(site.queued, site.queued + search.arrivals):
         points = add_breakpoint(times, level, points, search.queued.release[i])
     search.rows.points[0] = points
-    plan_all(site, search, objective, answer, whole, True)
+    search_and_apply_best_order(site, search, objective, answer, whole, True)
     return answer
 
 
 @subroutine
 def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
     """Decide a round on nodes. Return the outcome."""
-    open_workspace(site, 2)
+    begin_plan_on_classes(site, 2)
     site.trial.lasting = 0
-    save_counters(site, search, 0)
+    save_undo_marks(site, search, 0)
     answer = presolve_on_nodes(site, search)
     if answer != ALL_START:
         if answer == SEARCHED or whole:
             undo_placements(site, search, 0)
-            open_totals(site, search)
-        plan_all(site, search, objective, answer, whole, False)
+            init_total_profile(site, search)
+        search_and_apply_best_order(site, search, objective, answer, whole, False)
     write_starts(site)
     return answer
 
@@ -453,12 +462,12 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
     """
     expected, site_weight, counted, whole, arrivals = asked
     search.queued.expected = expected
-    open_plan(site.draft, site.queued)
+    init_plan_result(site.draft, site.queued)
     site.draft.offsets[0] = 0
-    open_search(site, search, objective, site_weight, counted, arrivals)
+    begin_search_round(site, search, objective, site_weight, counted, arrivals)
     if counted:
         answer = search_on_pool(site, search, objective, whole)
-        place_starts(site)
+        write_pool_placements(site)
     else:
         answer = search_on_nodes(site, search, objective, whole)
     if answer == ALL_START:

@@ -8,18 +8,18 @@ first change of an order.
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.availability import count_units_by_class, set_ranks_latest_freed_first
-from cpsched.kernels.class_ranges import placement_hash, undo_moves
-from cpsched.kernels.node_list_scheduling import earliest_reservation, place_job, resize_class_columns, starts_now
-from cpsched.kernels.plan_costs import remaining_cost, start_cost
+from cpsched.kernels.node_class_availability import count_units_fitting_during, set_ranks_latest_freed_first
+from cpsched.kernels.node_class_moves import placement_hash, undo_node_moves
+from cpsched.kernels.node_list_scheduling import can_start_now, earliest_reservation, place_job, resize_class_columns
+from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, placed_job_hash
+from cpsched.kernels.plan_costs import cost_with_shared_tail, start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, holding_hash
 from cpsched.kernels.total_profile import lower_bound_by_totals, take_from_totals
 from cpsched.model import NEVER
 
 
 @subroutine
-def save_counters(site: SchedulingState, search: OrderSearchState, k: int) -> None:
+def save_undo_marks(site: SchedulingState, search: OrderSearchState, k: int) -> None:
     """Save all counters before the job at place `k` is placed."""
     trial, marks = site.trial, search.marks
     marks.moves[k], marks.groups[k], marks.steps[k] = trial.moves, trial.groups.count, trial.groups.steps
@@ -33,7 +33,7 @@ def save_counters(site: SchedulingState, search: OrderSearchState, k: int) -> No
 def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> None:
     """Remove the jobs at place `k` and all later places."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
-    undo_moves(trial, marks.moves[k])
+    undo_node_moves(trial, marks.moves[k])
     available, resources = trial.available, len(trial.available)
     for r in range(resources):
         available[r] = marks.available[k * resources + r]
@@ -42,7 +42,7 @@ def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> 
 
 
 @subroutine
-def place_earliest(site: SchedulingState, search: OrderSearchState, position: int, k: int, to: int) -> int:
+def place_at_earliest_start(site: SchedulingState, search: OrderSearchState, position: int, k: int, to: int) -> int:
     """Place a job at its earliest start given the placed jobs. Return the start, or NEVER if there is none.
 
     Read row `k` of the totals, and write row `to`.
@@ -51,7 +51,7 @@ def place_earliest(site: SchedulingState, search: OrderSearchState, position: in
     slot, moves = site.queue[position], site.trial.moves
     start_s = lower_bound_by_totals(site, search, k, slot)
     if start_s != NEVER:
-        if start_s == site.now_s and starts_now(site, slot):
+        if start_s == site.now_s and can_start_now(site, slot):
             place_job(site, position, start_s, False)
         else:
             start_s = earliest_reservation(site, slot, start_s)
@@ -62,12 +62,12 @@ def place_earliest(site: SchedulingState, search: OrderSearchState, position: in
 
 
 @subroutine
-def place_at(site: SchedulingState, search: OrderSearchState, position: int, start_s: int, k: int) -> None:
-    """Place a job at `start_s`, which an earlier call of `place_earliest` returned."""
+def place_at_known_start(site: SchedulingState, search: OrderSearchState, position: int, start_s: int, k: int) -> None:
+    """Place a job at `start_s`, which an earlier call of `place_at_earliest_start` returned."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
         resize_class_columns(site.trial)
-        count_units_by_class(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
+        count_units_fitting_during(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
         if start_s > site.now_s:
             set_ranks_latest_freed_first(site, slot, start_s)
         place_job(site, position, start_s, start_s > site.now_s)
@@ -79,15 +79,15 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int)
     """Place the jobs that precede place `k` in the best order, and remove all other jobs."""
     undo_placements(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
-        save_counters(site, search, i)
+        save_undo_marks(site, search, i)
         search.counts.placed += 1
-        place_at(site, search, search.best.order[i], search.best.starts[i], i)
-    save_counters(site, search, k)
+        place_at_known_start(site, search, search.best.order[i], search.best.starts[i], i)
+    save_undo_marks(site, search, k)
     search.shared.valid = k
 
 
 @subroutine
-def decode_on_nodes(
+def decode_order_on_nodes(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
     """Plan the trial order on nodes. Return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
@@ -103,20 +103,20 @@ def decode_on_nodes(
     total, held = search.best.spent[first], search.best.known[first]
     search.shared.same = search.head
     for k in range(first, search.head):
-        save_counters(site, search, k)
+        save_undo_marks(site, search, k)
         if k >= search.shared.upto and held == search.best.known[k]:
-            return remaining_cost(site, search, objective, k, total, limit)
+            return cost_with_shared_tail(site, search, objective, k, total, limit)
         search.counts.placed += 1
         position, moves = order[k], site.trial.moves
-        starts[k] = place_earliest(site, search, position, k, k + 1)
+        starts[k] = place_at_earliest_start(site, search, position, k, k + 1)
         if starts[k] != NEVER:
             total += start_cost(site, search, objective, position, starts[k])
-            held += holding_hash(position, starts[k], placement_hash(site.trial, moves))
+            held += placed_job_hash(position, starts[k], placement_hash(site.trial, moves))
         spent[k + 1], known[k + 1] = total, held
         if total > limit:
-            save_counters(site, search, k + 1)
+            save_undo_marks(site, search, k + 1)
             return EXCEEDS_LIMIT
-    save_counters(site, search, search.head)
+    save_undo_marks(site, search, search.head)
     return float(total)
 
 
@@ -135,7 +135,7 @@ def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: 
         plan_s[order[k]] = search.best.starts[k]
     for k in range(search.head, search.able):
         resize_class_columns(trial)
-        if starts_now(site, site.queue[order[k]]):
+        if can_start_now(site, site.queue[order[k]]):
             moves = trial.moves
             place_job(site, order[k], site.now_s, False)
             take_from_totals(site, search, search.head, search.head, site.queue[order[k]], site.now_s, moves)
@@ -143,4 +143,4 @@ def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: 
     if whole:
         for k in range(search.head, min(search.able, search.settings.covered)):
             if draft.plan_s[order[k]] == NEVER:
-                draft.plan_s[order[k]] = place_earliest(site, search, order[k], search.head, search.head)
+                draft.plan_s[order[k]] = place_at_earliest_start(site, search, order[k], search.head, search.head)

@@ -6,22 +6,22 @@ The search stores the profile before each job. It then replans only the jobs aft
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.plan_costs import remaining_cost, start_cost
+from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, placed_job_hash
+from cpsched.kernels.plan_costs import cost_with_shared_tail, start_cost
 from cpsched.kernels.pool_list_scheduling import start_on_pool
 from cpsched.kernels.pool_profile import (
-    earliest_breakpoint,
-    earliest_breakpoint_after,
-    lower_bound,
+    earliest_fit_breakpoint,
+    earliest_fit_breakpoint_after,
+    first_index_at_least,
     starts_now,
     subtract_amount,
 )
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, holding_hash
 from cpsched.model import NEVER
 
 
 @subroutine
-def decode_on_processor_pool(
+def decode_order_on_pool(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
     """Plan the trial order on a pool. Return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
@@ -45,13 +45,13 @@ def decode_on_processor_pool(
     search.shared.same = search.head
     for k in range(first, search.head):
         if k >= search.shared.upto and held == search.best.known[k]:
-            return remaining_cost(site, search, objective, k, total, limit)
+            return cost_with_shared_tail(site, search, objective, k, total, limit)
         search.counts.placed += 1
         position, n = order[k], points[at]
         duration_s, need = duration[position], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))
-        begin = lower_bound(times[at], n, release[position]) if release[position] > now_s else 0
-        start_s = times[at, earliest_breakpoint_after(times[at], level[at], begin, n, duration_s, wanted)]
+        begin = first_index_at_least(times[at], n, release[position]) if release[position] > now_s else 0
+        start_s = times[at, earliest_fit_breakpoint_after(times[at], level[at], begin, n, duration_s, wanted)]
         if position < site.queued:
             total += start_cost(site, search, objective, position, start_s)
         if total > limit:
@@ -61,7 +61,7 @@ def decode_on_processor_pool(
             times[to, i], level[to, i] = times[at, i], level[at, i]
         if start_s == now_s or left > 0:
             n = subtract_amount(times[to], level[to], n, start_s, start_s + duration_s, need)
-            held += holding_hash(position, start_s, need)
+            held += placed_job_hash(position, start_s, need)
         left -= start_s > now_s
         points[to] = n
         starts[k], spent[k + 1], known[k + 1], at = start_s, total, held, to
@@ -104,5 +104,5 @@ def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: b
             position = order[k]
             if position < site.queued and plan_s[position] == NEVER:
                 duration_s, need = estimate_s[queue[position]], amount[position]
-                plan_s[position] = times[earliest_breakpoint(times, level, n, duration_s, need)]
+                plan_s[position] = times[earliest_fit_breakpoint(times, level, n, duration_s, need)]
                 n = subtract_amount(times, level, n, plan_s[position], plan_s[position] + duration_s, need)

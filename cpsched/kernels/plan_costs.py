@@ -10,9 +10,9 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import FixedColumn, FixedReals, Reals
+from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters
 from cpsched.kernels.queue_orders import sort_positions, sortable_bits
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters
 from cpsched.model import NEVER
 
 HOUR_S = 3600.0
@@ -53,7 +53,7 @@ def typical_area(site: SchedulingState, search: OrderSearchState, least_s: float
 
 
 @subroutine
-def weigh_without_site(
+def set_weights_without_site_priority(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters
 ) -> tuple[float, float]:
     """Set each queued job's weight to r^`r` E^`e` (1 + `flat` A / (r E)).
@@ -84,7 +84,7 @@ def weigh_jobs(
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
     duration, release = search.queued.duration, search.queued.release
     units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
-    own, area = weigh_without_site(site, search, objective)
+    own, area = set_weights_without_site_priority(site, search, objective)
     for i in range(site.queued):
         slot = queue[i]
         r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], least_s)
@@ -118,7 +118,7 @@ def start_cost(
 
 
 @subroutine
-def prefix_cost(
+def cost_of_order_head(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
@@ -134,7 +134,7 @@ def prefix_cost(
 
 
 @subroutine
-def remaining_cost(
+def cost_with_shared_tail(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, k: int, total: float, limit: float
 ) -> float:
     """Return the cost of a trial plan that is equal to the best plan from place `k`.
@@ -142,5 +142,7 @@ def remaining_cost(
     `total` is its cost before place `k`. Return `EXCEEDS_LIMIT` if the cost is above `limit`.
     """
     search.shared.same = k
-    cost = prefix_cost(site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total)
+    cost = cost_of_order_head(
+        site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total
+    )
     return cost if cost <= limit else EXCEEDS_LIMIT

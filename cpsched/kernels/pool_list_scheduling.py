@@ -12,8 +12,8 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn
-from cpsched.kernels.pool_profile import earliest_breakpoint, starts_now, subtract_amount
-from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, queue_position_at, queue_positions, sorted_positions
+from cpsched.kernels.pool_profile import earliest_fit_breakpoint, starts_now, subtract_amount
+from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, queue_position_at, queue_positions, sorted_queue_positions
 from cpsched.kernels.scheduling_state import ListSchedulerParameters, PlanResult, SchedulingState, grow_columns
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
@@ -39,7 +39,7 @@ def pool_demand(site: SchedulingState, slot: int) -> int:
 
 
 @subroutine
-def pool_free(site: SchedulingState) -> int:
+def free_pool_units(site: SchedulingState) -> int:
     """Return the number of units of the pool are free now."""
     free, found = site.machine.free, 0
     for node in range(len(free)):
@@ -176,7 +176,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
 
 
 @subroutine
-def last_startable(
+def last_startable_on_pool(
     site: SchedulingState, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
     """Return the last index in [first, last] whose job can start, or `first` - 1 if no job can."""
@@ -203,7 +203,7 @@ def backfill_with_reservations(
     room = site.active + draft.started + 2 * (n - first) + 2
     times, level = np.empty(room, np.int64), np.empty(room, np.int64)
     count = write_pool_profile(site, free, times, level)
-    last = n - 1 if whole else last_startable(site, free, first, n - 1, times, level, count)
+    last = n - 1 if whole else last_startable_on_pool(site, free, first, n - 1, times, level, count)
     i = first
     while i <= last:
         position = queue_position_at(order, i)
@@ -218,18 +218,18 @@ def backfill_with_reservations(
             count = subtract_amount(times, level, count, now_s, now_s + duration_s, amount)
         elif left > 0:
             left -= 1
-            start_s = times[earliest_breakpoint(times, level, count, duration_s, amount)]
+            start_s = times[earliest_fit_breakpoint(times, level, count, duration_s, amount)]
             draft.plan_s[position] = start_s
             count = subtract_amount(times, level, count, start_s, start_s + duration_s, amount)
         if not whole:
-            last = last_startable(site, free, i, last, times, level, count)
+            last = last_startable_on_pool(site, free, i, last, times, level, count)
         elif i - first >= MIN_PLANNED_JOBS and (i - first) % CHECK_INTERVAL_JOBS == 0:
-            none_starts = last_startable(site, free, i, last, times, level, count) < i
+            none_starts = last_startable_on_pool(site, free, i, last, times, level, count) < i
             last = i - 1 if none_starts else last
 
 
 @subroutine
-def place_starts(site: SchedulingState) -> None:
+def write_pool_placements(site: SchedulingState) -> None:
     """Write the placements of the starts, on the single node or the first free nodes."""
     draft, units, free = site.draft, site.jobs.units, site.machine.free
     slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
@@ -250,7 +250,7 @@ def place_starts(site: SchedulingState) -> None:
 
 
 @subroutine
-def open_plan(draft: PlanResult, count: int) -> None:
+def init_plan_result(draft: PlanResult, count: int) -> None:
     """Begin a plan for `count` queued jobs, initially without starts."""
     draft.started = 0
     if len(draft.plan_s) < count:
@@ -270,9 +270,9 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
     after all jobs have ended is skipped.
     """
     draft, queue, n = site.draft, site.queue, site.queued
-    open_plan(draft, n)
+    init_plan_result(draft, n)
     draft.order = queue_positions(method, given, site)
-    order, available = draft.order, pool_free(site)
+    order, available = draft.order, free_pool_units(site)
 
     # Start jobs in order until a job does not fit.
     at_first, eventually, blocked = available, -1, n
@@ -294,9 +294,9 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
         if method.reservations == GREEDY:
             start_fitting_jobs(site, available, blocked)
         elif method.reservations == 1:
-            backfill = order[:0] if method.backfill == ARRIVAL else sorted_positions(method.backfill, site)
+            backfill = order[:0] if method.backfill == ARRIVAL else sorted_queue_positions(method.backfill, site)
             backfill_easy(site, available, blocked, backfill)
         elif method.reservations > 1:
             backfill_with_reservations(site, available, blocked, eventually, method)
-    place_starts(site)
+    write_pool_placements(site)
     return draft.started

@@ -10,7 +10,7 @@ from cpsched.jit.shared_structs import Column, FixedColumn
 
 
 @scalar_subroutine
-def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
+def first_index_at_least(times: FixedColumn, count: int, at_s: int) -> int:
     """Return the first index of the sorted `times[:count]` whose value is at least `at_s`."""
     low, high = 0, count
     while low < high:
@@ -25,7 +25,7 @@ def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
 @scalar_subroutine
 def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
     """Insert a breakpoint at `at_s` unless it exists. Return the new number of breakpoints."""
-    at = lower_bound(times, count, at_s)
+    at = first_index_at_least(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
     for k in range(count, at, -1):
@@ -39,7 +39,7 @@ def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_
     """Subtract `amount` during [start_s, end_s). Return the new number of breakpoints."""
     count = add_breakpoint(times, level, count, start_s)
     count = add_breakpoint(times, level, count, end_s)
-    k = lower_bound(times, count, start_s)
+    k = first_index_at_least(times, count, start_s)
     while times[k] < end_s:
         level[k] -= amount
         k += 1
@@ -47,7 +47,7 @@ def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_
 
 
 @scalar_subroutine
-def earliest_breakpoint_after(
+def earliest_fit_breakpoint_after(
     times: FixedColumn, level: FixedColumn, k: int, count: int, duration_s: int, amount: int
 ) -> int:
     """Return the first breakpoint, not before `k`, from which `amount` is free for `duration_s`, or -1."""
@@ -65,9 +65,9 @@ def earliest_breakpoint_after(
 
 
 @scalar_subroutine
-def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
+def earliest_fit_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
     """Return the first breakpoint from which `amount` is free for `duration_s`, or -1."""
-    return earliest_breakpoint_after(times, level, 0, count, duration_s, amount)
+    return earliest_fit_breakpoint_after(times, level, 0, count, duration_s, amount)
 
 
 @scalar_subroutine

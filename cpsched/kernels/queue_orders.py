@@ -32,7 +32,7 @@ def saturating_product(a: int, b: int) -> int:
 
 
 @scalar_subroutine
-def first_key(code: int, estimate_s: int, processors: int) -> int:
+def first_sort_key(code: int, estimate_s: int, processors: int) -> int:
     """Return an order's first sort key, with E and r as in debs24 section 3.
 
     E is the estimate, and r the number of processors.
@@ -51,7 +51,7 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
 
 
 @scalar_subroutine
-def second_key(code: int, estimate_s: int, processors: int) -> int:
+def second_sort_key(code: int, estimate_s: int, processors: int) -> int:
     """Return an order's second sort key; remaining ties are in order of arrival."""
     if code in (SJF, LJF):
         return processors
@@ -116,7 +116,7 @@ def sort_positions(first: Column, second: Column) -> IntArray:
 
 
 @subroutine
-def sorted_positions(code: int, site: SchedulingState) -> IntArray:
+def sorted_queue_positions(code: int, site: SchedulingState) -> IntArray:
     """Return the queue positions in the order `code`. Ties are in order of arrival."""
     n, queue, jobs = site.queued, site.queue, site.jobs
     estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
@@ -128,8 +128,8 @@ def sorted_positions(code: int, site: SchedulingState) -> IntArray:
         if code == PRIORITY:
             first[i], second[i] = -tier[slot], -priority[slot]
         else:
-            first[i] = first_key(code, estimate_s[slot], processors)
-            second[i] = second_key(code, estimate_s[slot], processors)
+            first[i] = first_sort_key(code, estimate_s[slot], processors)
+            second[i] = second_sort_key(code, estimate_s[slot], processors)
     return sort_positions(first, second)
 
 
@@ -140,7 +140,7 @@ def queue_positions(method: ListSchedulerParameters, given: FixedColumn, site: S
         return np.empty(0, np.int64)
     if method.order == GIVEN:
         return given.copy()
-    return sorted_positions(method.order, site)
+    return sorted_queue_positions(method.order, site)
 
 
 @scalar_subroutine

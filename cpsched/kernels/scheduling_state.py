@@ -241,7 +241,7 @@ class SchedulingState(SharedStruct):
     trial: PlanWorkspace
 
 
-def machine_handle(cluster: Cluster, free: IntArray) -> NodeResourceState:
+def build_node_resource_state(cluster: Cluster, free: IntArray) -> NodeResourceState:
     """Return a cluster's nodes with the free amounts `free` (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
     kinds, weights = cluster.kind_node, cluster.weights

@@ -11,26 +11,26 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, SharedStruct
-from cpsched.kernels.availability import count_units_by_class, step_at
-from cpsched.kernels.class_ranges import apply_scaled_move, write_starts
 from cpsched.kernels.fit_rules import exceeds_free, units_that_fit
+from cpsched.kernels.node_class_availability import count_units_fitting_during, profile_step_at
+from cpsched.kernels.node_class_moves import apply_scaled_node_move, write_starts
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.node_list_scheduling import (
     MAX_FAILED_JOBS,
+    begin_plan_on_classes,
     can_start_until,
     earliest_reservation,
-    earliest_slot,
+    earliest_reservation_unranked,
     is_dominated,
-    known_lower_bound,
-    last_candidate,
-    open_workspace,
+    known_start_lower_bound,
+    last_startable_on_nodes,
     place_job,
     resize_class_columns,
 )
 from cpsched.kernels.node_selection import select_nodes
-from cpsched.kernels.pool_list_scheduling import open_plan
-from cpsched.kernels.pool_profile import lower_bound
-from cpsched.kernels.queue_orders import PRIORITY, sorted_positions
+from cpsched.kernels.pool_list_scheduling import init_plan_result
+from cpsched.kernels.pool_profile import first_index_at_least
+from cpsched.kernels.queue_orders import PRIORITY, sorted_queue_positions
 from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, resize_column
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
@@ -154,7 +154,7 @@ def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: i
 
 
 @subroutine
-def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn) -> bool:
+def can_start_on_unblocked_nodes(site: SchedulingState, slot: int, withdrawn: FixedColumn) -> bool:
     """Return whether a job can start now on nodes whose kinds are not `withdrawn`.
 
     Ignore reservations. If the job can start, `trial.found` contains the units on one node of each class.
@@ -162,7 +162,7 @@ def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn
     trial, jobs, kind = site.trial, site.jobs, site.trial.groups.kind
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
-    total = count_units_by_class(site, slot, site.now_s, site.now_s + 1)
+    total = count_units_fitting_during(site, slot, site.now_s, site.now_s + 1)
     for g in range(trial.groups.count):
         if withdrawn[kind[g]] and trial.found[g] > 0:
             total -= trial.groups.size[g] * trial.found[g]
@@ -224,11 +224,11 @@ def run_main_scheduler(
             continue
         resize_class_columns(trial)
         is_new = limited or jobs.submit_s[slot] > passes.since_s
-        if is_new and starts_on_unblocked(site, slot, withdrawn):
+        if is_new and can_start_on_unblocked_nodes(site, slot, withdrawn):
             place_job(site, order[i], site.now_s, False)
         elif (
             blocks_later_jobs(site, rules, slot)
-            and count_units_by_class(site, slot, NEVER - 1, NEVER) >= jobs.units[slot]
+            and count_units_fitting_during(site, slot, NEVER - 1, NEVER) >= jobs.units[slot]
         ):
             blocked[partition] = 1
             block_nodes(site, owners.node_set[slot], withdrawn)
@@ -264,7 +264,9 @@ def reset_backfill_pass(
 
 
 @subroutine
-def is_counted(rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillPassState, slot: int) -> bool:
+def count_if_within_limits(
+    rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillPassState, slot: int
+) -> bool:
     """Count a job if it is within the limits per user, partition and association.
 
     Return whether the job was counted.
@@ -305,7 +307,7 @@ def jobs_to_test(
         if n == len(tested):
             passes.backfill_cut = 1
             break
-        if is_counted(rules, owners, passes.tally, site.queue[position]):
+        if count_if_within_limits(rules, owners, passes.tally, site.queue[position]):
             tested[n] = position
             n += 1
         else:
@@ -314,12 +316,12 @@ def jobs_to_test(
 
 
 @subroutine
-def note_bound(tally: BackfillPassState, at_s: int) -> None:
+def record_reservation_boundary(tally: BackfillPassState, at_s: int) -> None:
     """Record a time at which the reserved nodes change, if it is new and within the table."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
         return
-    at = lower_bound(bounds, n, at_s)
+    at = first_index_at_least(bounds, n, at_s)
     if at < n and bounds[at] == at_s:
         return
     for k in range(n, at, -1):
@@ -329,9 +331,9 @@ def note_bound(tally: BackfillPassState, at_s: int) -> None:
 
 
 @subroutine
-def note_returns(tally: BackfillPassState, at_s: int, nodes: int) -> None:
+def count_released_nodes(tally: BackfillPassState, at_s: int, nodes: int) -> None:
     """Add `nodes` to the number of nodes released at `at_s`, if this time is a bound."""
-    at = lower_bound(tally.bounds, tally.records - 1, at_s)
+    at = first_index_at_least(tally.bounds, tally.records - 1, at_s)
     if at < tally.records - 1 and tally.bounds[at] == at_s:
         tally.returns[at] += nodes
 
@@ -359,20 +361,20 @@ def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, 
 
 
 @scalar_subroutine
-def left_by_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
+def amount_free_of_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
     """Return the amount of a resource that running jobs leave free, ignoring reservations."""
     amount = free[step, r]
     return int(amount + WITHHELD_FACTOR * capacity if amount < 0 else amount)
 
 
 @scalar_subroutine
-def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
+def does_job_end_at_step(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
     """Return whether a job ends at a step, which must not be the first step of its profile.
 
     `node` is any node of the profile's kind.
     """
     for r in range(free.shape[1]):
-        if left_by_running_jobs(free, step, r, capacity[node, r]) != left_by_running_jobs(
+        if amount_free_of_running_jobs(free, step, r, capacity[node, r]) != amount_free_of_running_jobs(
             free, step - 1, r, capacity[node, r]
         ):
             return True
@@ -380,19 +382,19 @@ def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -
 
 
 @scalar_subroutine
-def units_left(
+def units_fitting_beside_running_jobs(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
 ) -> int:  # fmt: skip
     """Return the number of units, at most `most`, fit on a node at a step, ignoring reservations."""
     for r in range(free.shape[1]):
-        left = left_by_running_jobs(free, step, r, capacity[node, r])
+        left = amount_free_of_running_jobs(free, step, r, capacity[node, r])
         most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])
     return most
 
 
 @scalar_subroutine
-def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
+def find_profile_step(at: FixedColumn, first: int, length: int, at_s: int) -> int:
     """Return a profile's step at `at_s`, usually the first step."""
     if length == 1 or at[first + 1] > at_s:
         return first
@@ -407,20 +409,20 @@ def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
 
 
 @scalar_subroutine
-def next_end(
+def next_job_end_in_profile(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
     """Return the first end of a job between `step` and `last`, or `before_s` if there is none."""
     step += 1
     while step < last and at[step] < before_s:
-        if ends_a_job(free, step, capacity, node):
+        if does_job_end_at_step(free, step, capacity, node):
             return int(at[step])
         step += 1
     return before_s
 
 
 @subroutine
-def fill_by_windows(
+def end_of_first_fitting_window(
     site: SchedulingState, tally: BackfillPassState, slot: int, start_s: int, end_s: int, later_s: int
 ) -> int:
     """Return the end of the first window of job ends after which a job fits, in seconds.
@@ -452,10 +454,10 @@ def fill_by_windows(
         near = kept_from[g] <= end_s and start_s < kept_until[g]
         if near and kept_from[g] >= start_s:
             continue
-        step = step_from(at, first[g], length[g], start_s)
+        step = find_profile_step(at, first[g], length[g], start_s)
         if near and is_reserved_until(at, free, step, first[g] + length[g], end_s):
             continue
-        found[g] = units_left(most, per_unit, slot, whole, free, step, capacity, node)
+        found[g] = units_fitting_beside_running_jobs(most, per_unit, slot, whole, free, step, capacity, node)
         need -= size[g] * found[g]
         among[n], steps[n] = g, step
         n += 1
@@ -467,7 +469,7 @@ def fill_by_windows(
     for k in range(n):
         g = among[k]
         step, last = steps[k], first[g] + length[g]
-        next_s = next_end(at, free, step, last, next_s, capacity, kind_node[kind[g]])
+        next_s = next_job_end_in_profile(at, free, step, last, next_s, capacity, kind_node[kind[g]])
         changes_s[k] = at[step + 1] if step + 1 < last and found[g] < most else NEVER
     if next_s > last_s:
         return NEVER
@@ -484,7 +486,9 @@ def fill_by_windows(
             while step + 1 < last and at[step + 1] <= ended_s:
                 step += 1
             steps[k] = step
-            holds = units_left(most, per_unit, slot, whole, free, step, capacity, kind_node[kind[g]])
+            holds = units_fitting_beside_running_jobs(
+                most, per_unit, slot, whole, free, step, capacity, kind_node[kind[g]]
+            )
             changes_s[k] = at[step + 1] if step + 1 < last and holds < most else NEVER
             need -= size[g] * (holds - found[g])
             found[g] = holds
@@ -496,7 +500,7 @@ def fill_by_windows(
 
 
 @subroutine
-def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
+def last_job_end_on_moved_nodes(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
     """Return the latest time in (after_s, until_s] at which a job ends.
 
     Return `after_s` if there is none. Consider only the nodes in the moves from index `first` onward.
@@ -506,16 +510,16 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
     for m in range(first, trial.moves):
         g = trial.moved[m]
         begin, node = groups.first[g], machine.kind_node[groups.kind[g]]
-        step = step_from(at, begin, groups.length[g], until_s)
+        step = find_profile_step(at, begin, groups.length[g], until_s)
         while step > begin and at[step] > found:
-            if ends_a_job(free, step, capacity, node):
+            if does_job_end_at_step(free, step, capacity, node):
                 found = at[step]
             step -= 1
     return int(found)
 
 
 @subroutine
-def overlaps(site: SchedulingState, tally: BackfillPassState, first: int, begin_s: int, end_s: int) -> bool:
+def overlaps_reservation(site: SchedulingState, tally: BackfillPassState, first: int, begin_s: int, end_s: int) -> bool:
     """Return whether a node in the moves from index `first` onward is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
@@ -525,14 +529,14 @@ def overlaps(site: SchedulingState, tally: BackfillPassState, first: int, begin_
             continue
         if tally.kept_from[g] >= begin_s:
             return True
-        step = step_from(at, groups.first[g], groups.length[g], begin_s)
+        step = find_profile_step(at, groups.first[g], groups.length[g], begin_s)
         if is_reserved_until(at, free, step, groups.first[g] + groups.length[g], end_s - 1):
             return True
     return False
 
 
 @subroutine
-def reservation_ends_at(site: SchedulingState, tally: BackfillPassState, node_set: int, at_s: int) -> bool:
+def is_only_reservation_end(site: SchedulingState, tally: BackfillPassState, node_set: int, at_s: int) -> bool:
     """Return whether a reservation in a node set ends at `at_s`, and none begins."""
     groups, machine = site.trial.groups, site.machine
     size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
@@ -541,18 +545,20 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillPassState, node_se
     for g in tally.keeps[: tally.keeping]:
         if size[g] == 0 or not kept_from[g] < at_s <= kept_until[g] or not node_sets[node_set, kind_node[kind[g]]]:
             continue
-        step = step_from(at, first[g], length[g], at_s)
+        step = find_profile_step(at, first[g], length[g], at_s)
         if at[step] == at_s and is_reserved(free, step - 1) and not is_reserved(free, step):
             return True
     return False
 
 
 @subroutine
-def next_try(site: SchedulingState, tally: BackfillPassState, node_set: int, start_s: int, end_s: int) -> int:
+def next_backfill_try_s(
+    site: SchedulingState, tally: BackfillPassState, node_set: int, start_s: int, end_s: int
+) -> int:
     """Return the time of Slurm's next try for a job that would run from `start_s` to `end_s`, or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
-    for k in range(lower_bound(bounds, n, start_s + 1), n):
-        if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, bounds[k]):
+    for k in range(first_index_at_least(bounds, n, start_s + 1), n):
+        if tally.returns[k] > 0 and is_only_reservation_end(site, tally, node_set, bounds[k]):
             return int(bounds[k])
         if k > 0 and bounds[k - 1] > end_s:
             return int(bounds[k + 1]) if k + 1 < n else NEVER
@@ -560,25 +566,27 @@ def next_try(site: SchedulingState, tally: BackfillPassState, node_set: int, sta
 
 
 @subroutine
-def first_try(site: SchedulingState, tally: BackfillPassState, node_set: int, from_s: int, earliest_s: int) -> int:
+def last_backfill_try_before(
+    site: SchedulingState, tally: BackfillPassState, node_set: int, from_s: int, earliest_s: int
+) -> int:
     """Return the time of Slurm's last try before `earliest_s`. The caller can skip earlier tries."""
-    k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
+    k = first_index_at_least(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
-        if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, tally.bounds[k]):
+        if tally.returns[k] > 0 and is_only_reservation_end(site, tally, node_set, tally.bounds[k]):
             return int(tally.bounds[k])
         k -= 1
     return from_s
 
 
 @subroutine
-def rank_by_use(site: SchedulingState) -> None:
+def set_ranks_in_use_first(site: SchedulingState) -> None:
     """Set `trial.rank[g]` to 1 if nodes of class `g` are in use now, else 0."""
     groups, machine, rank = site.trial.groups, site.machine, site.trial.rank
     first, free, capacity = groups.first, groups.free, machine.capacity
     for g in range(groups.count):
         rank[g], node = 0, machine.kind_node[groups.kind[g]]
         for r in range(free.shape[1]):
-            if left_by_running_jobs(free, first[g], r, capacity[node, r]) < capacity[node, r]:
+            if amount_free_of_running_jobs(free, first[g], r, capacity[node, r]) < capacity[node, r]:
                 rank[g] = 1
 
 
@@ -595,15 +603,15 @@ def try_whole_nodes(
     `later_s` is the next try if the nodes do not suffice.
     """
     trial, step_s, lasts_s, first = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot], site.trial.moves
-    ended_s = fill_by_windows(site, tally, slot, try_s, try_s + lasts_s, later_s)
+    ended_s = end_of_first_fitting_window(site, tally, slot, try_s, try_s + lasts_s, later_s)
     if ended_s == NEVER:
         return int(-1 - later_s)
     if rules.bf_busy_nodes:
-        rank_by_use(site)
+        set_ranks_in_use_first(site)
     select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
-    start_s = last_end(site, first, try_s, ended_s)
+    start_s = last_job_end_on_moved_nodes(site, first, try_s, ended_s)
     begin_s, end_s = round_down(start_s, step_s), round_down(start_s + lasts_s + step_s - 1, step_s)
-    if not overlaps(site, tally, first, begin_s, end_s):
+    if not overlaps_reservation(site, tally, first, begin_s, end_s):
         return start_s
     trial.moves = first
     return -1 - (start_s + step_s if start_s == try_s else start_s)
@@ -628,21 +636,21 @@ def place_on_whole_nodes(
       of the resolution, because reserved nodes may be released before that.
     """
     lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
-    try_s = first_try(site, tally, node_set, from_s, known_lower_bound(site, slot))
+    try_s = last_backfill_try_before(site, tally, node_set, from_s, known_start_lower_bound(site, slot))
     tries, known = 0, False
     while try_s <= tally.end_s:
         made_s = try_s
         start_s = try_whole_nodes(
-            site, rules, tally, slot, try_s, next_try(site, tally, node_set, try_s, try_s + lasts_s)
+            site, rules, tally, slot, try_s, next_backfill_try_s(site, tally, node_set, try_s, try_s + lasts_s)
         )
         if start_s >= 0:
             return start_s
         try_s, tries = -1 - start_s, tries + 1
         if not known and (tries == TRIES_BEFORE_SEARCH or try_s == made_s + rules.bf_resolution_s):
-            known, earliest_s = True, earliest_slot(site, slot, from_s)
+            known, earliest_s = True, earliest_reservation_unranked(site, slot, from_s)
             if earliest_s > site.now_s + rules.bf_window_s:
                 return NEVER
-            later_s = first_try(site, tally, node_set, made_s, earliest_s)
+            later_s = last_backfill_try_before(site, tally, node_set, made_s, earliest_s)
             try_s = later_s if later_s > made_s else try_s
     return NEVER
 
@@ -670,8 +678,8 @@ def reserve_nodes(
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(round_down(start_s, step_s), tally.begin_s)
     end_s = max(round_down(start_s + jobs.estimate_s[slot] + step_s - 1, step_s), begin_s + step_s)
-    note_bound(tally, begin_s)
-    note_bound(tally, end_s)
+    record_reservation_boundary(tally, begin_s)
+    record_reservation_boundary(tally, end_s)
     if rules.whole_nodes:
         end_s = min(end_s, tally.end_s)
         if begin_s >= end_s:
@@ -679,19 +687,19 @@ def reserve_nodes(
     for m in range(first, trial.moves):
         if rules.whole_nodes:
             groups, g = trial.groups, trial.moved[m]
-            if is_reserved(groups.free, groups.first[g] + step_at(groups, g, begin_s - 1)):
-                note_returns(tally, begin_s, -trial.moved_count[m])
-            if not is_reserved(groups.free, groups.first[g] + step_at(groups, g, end_s)):
-                note_returns(tally, end_s, trial.moved_count[m])
-            apply_scaled_move(site, m, slot, begin_s, end_s, 1, WITHHELD_FACTOR)
+            if is_reserved(groups.free, groups.first[g] + profile_step_at(groups, g, begin_s - 1)):
+                count_released_nodes(tally, begin_s, -trial.moved_count[m])
+            if not is_reserved(groups.free, groups.first[g] + profile_step_at(groups, g, end_s)):
+                count_released_nodes(tally, end_s, trial.moved_count[m])
+            apply_scaled_node_move(site, m, slot, begin_s, end_s, 1, WITHHELD_FACTOR)
         else:
-            apply_scaled_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
+            apply_scaled_node_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
     site.draft.plan_s[position] = start_s
     trial.reserved += 1
 
 
 @subroutine
-def make_room_and_note(trial: PlanWorkspace, tally: BackfillPassState) -> None:
+def record_reserved_classes(trial: PlanWorkspace, tally: BackfillPassState) -> None:
     """Resize the columns of the classes, and record when each new class is reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
         tally.noted = 0
@@ -741,7 +749,7 @@ def run_backfill_pass(
         position = tested[i]
         slot = queue[position]
         partition = owners.partition[slot]
-        make_room_and_note(trial, tally)
+        record_reserved_classes(trial, tally)
 
         # Start the job now if it fits without delaying a reservation.
         if passes.backfill and can_start_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
@@ -771,8 +779,8 @@ def run_backfill_pass(
 
         # If only starts are needed, the pass ends with the last job that might start.
         if not passes.whole:
-            make_room_and_note(trial, tally)
-            last = last_candidate(site, tested, i + 1, last, True)
+            record_reserved_classes(trial, tally)
+            last = last_startable_on_nodes(site, tested, i + 1, last, True)
 
 
 @kernel
@@ -790,11 +798,11 @@ def plan_as_slurm(
     Write starts and planned starts to `site.draft`, and other results to `passes`. Rebuild stale classes.
     """
     draft = site.draft
-    open_plan(draft, site.queued)
+    init_plan_result(draft, site.queued)
     draft.offsets[0] = 0
-    open_workspace(site, NEVER)
+    begin_plan_on_classes(site, NEVER)
     passes.main_cut = passes.backfill_cut = passes.backfilled = 0
-    order = given.copy() if len(given) else sorted_positions(PRIORITY, site)
+    order = given.copy() if len(given) else sorted_queue_positions(PRIORITY, site)
     if passes.main != NO_PASS:
         run_main_scheduler(site, rules, owners, passes, order)
     if passes.backfill or passes.whole:

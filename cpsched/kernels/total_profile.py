@@ -11,15 +11,15 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn
-from cpsched.kernels.class_ranges import taken_by_moves
-from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.node_class_moves import amount_taken_by_node_moves
+from cpsched.kernels.order_search_state import OrderSearchState
+from cpsched.kernels.pool_profile import first_index_at_least
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import OrderSearchState
 from cpsched.model import EXCLUSIVE, NEVER
 
 
 @scalar_subroutine
-def is_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
+def are_amounts_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
     """Return whether all `amounts` (int64[R]) are free at breakpoint `k`."""
     n = len(amounts)
     for r in range(n):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -29,15 +29,17 @@ def is_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
 
 
 @scalar_subroutine
-def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn) -> int:
+def earliest_start_by_totals(
+    times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn
+) -> int:
     """Return the first time from which all `amounts` (int64[R]) are free for `duration_s`, or NEVER."""
     k = 0
     while k < count:
-        if not is_free(free, k, amounts):
+        if not are_amounts_free(free, k, amounts):
             k += 1
             continue
         end_s, j = times[k] + duration_s, k + 1
-        while j < count and times[j] < end_s and is_free(free, j, amounts):
+        while j < count and times[j] < end_s and are_amounts_free(free, j, amounts):
             j += 1
         if j == count or times[j] >= end_s:
             return int(times[k])
@@ -48,7 +50,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
 @scalar_subroutine
 def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
     """Insert a breakpoint at `at_s`, not before the first breakpoint. Return the new number of breakpoints."""
-    at = lower_bound(times, count, at_s)
+    at = first_index_at_least(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
     for k in range(count, at, -1):
@@ -62,7 +64,7 @@ def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, res
 
 
 @subroutine
-def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
+def init_total_profile(site: SchedulingState, search: OrderSearchState) -> None:
     """Set row 0 to the machine's profile before any job is placed."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
@@ -88,7 +90,7 @@ def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):
-            k = lower_bound(times, n, at[step] + 1) - 1
+            k = first_index_at_least(times, n, at[step] + 1) - 1
             for r in range(resources):
                 free[k * resources + r] += size[g] * (line[step, r] - line[step - 1, r])
     for i in range(resources, n * resources):
@@ -102,7 +104,7 @@ def lower_bound_by_totals(site: SchedulingState, search: OrderSearchState, k: in
     jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
-    return earliest_total(
+    return earliest_start_by_totals(
         search.totals.times[k], search.totals.free[k], search.totals.points[k], jobs.estimate_s[slot], asked
     )
 
@@ -127,11 +129,11 @@ def take_from_totals(
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
     if jobs.sharing[slot] & EXCLUSIVE:
         for r in range(resources):
-            asked[r] = taken_by_moves(site, moves, slot, r)
+            asked[r] = amount_taken_by_node_moves(site, moves, slot, r)
     end_s = start_s + jobs.estimate_s[slot]
     n = add_total_breakpoint(times, free, n, start_s, resources)
     n = add_total_breakpoint(times, free, n, end_s, resources)
-    i = lower_bound(times, n, start_s)
+    i = first_index_at_least(times, n, start_s)
     while times[i] < end_s:
         for r in range(resources):
             free[i * resources + r] -= asked[r]

@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedReals, SharedStruct
-from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.pool_profile import first_index_at_least
 from cpsched.kernels.queue_orders import sort_positions
 from cpsched.kernels.scheduling_state import SchedulingState, empty_column, grow_columns
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
@@ -93,7 +93,9 @@ class VirtualEasySchedule(SharedStruct, grows=True):
     running: Column
     """Running entries, in order of the ends of their walltimes."""
     pairs: Column
-    """Jobs that have ended virtually, in order of their ends, with `PAIR_FIELDS` values per job (see `take_pairs`)."""
+    """Jobs that have ended virtually, in order of their ends, with `PAIR_FIELDS` values per job (see
+    `take_real_virtual_pairs`).
+    """
     of_slot: Column
     """By slot, the index of the entry plus one, or 0 if there is none."""
 
@@ -115,7 +117,7 @@ def total_capacities(site: SchedulingState) -> IntArray:
 
 
 @subroutine
-def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int:
+def processors_by_largest_share(site: SchedulingState, totals: FixedColumn, slot: int) -> int:
     """Return a job's largest share of any resource, in processors, rounded up."""
     jobs, pool, most = site.jobs, site.machine.pool, 1
     units, nodes = jobs.units[slot], site.machine.capacity.shape[0]
@@ -129,7 +131,7 @@ def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int
 
 
 @subroutine
-def add_entry(base: VirtualEasySchedule) -> int:
+def append_blank_entry(base: VirtualEasySchedule) -> int:
     """Append an entry. Return its index."""
     e = base.count
     columns = "id submit_s amount walltime_s expected_s run_s start_s began_s does wait_s user seen queue running"
@@ -142,7 +144,7 @@ def add_entry(base: VirtualEasySchedule) -> int:
 def enqueue(base: VirtualEasySchedule, e: int) -> None:
     """Insert an entry into the queue, which is ordered by submit time, then by id."""
     queue, i = base.queue, base.waiting
-    while i > 0 and comes_before(base, e, queue[i - 1]):
+    while i > 0 and arrived_before(base, e, queue[i - 1]):
         queue[i] = queue[i - 1]
         i -= 1
     queue[i] = e
@@ -150,7 +152,7 @@ def enqueue(base: VirtualEasySchedule, e: int) -> None:
 
 
 @subroutine
-def comes_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
+def arrived_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
     """Return whether an entry arrived before another."""
     if base.submit_s[e] != base.submit_s[other]:
         return bool(base.submit_s[e] < base.submit_s[other])
@@ -184,7 +186,7 @@ def longest_satisfiable_wait(base: VirtualEasySchedule) -> int:
 
 
 @subroutine
-def add_pair(base: VirtualEasySchedule, e: int) -> None:
+def append_real_virtual_pair(base: VirtualEasySchedule, e: int) -> None:
     """Append the waits of an entry to `pairs`, unless the real wait is unknown."""
     if base.wait_s[e] == NEVER:
         return
@@ -234,7 +236,7 @@ def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> t
 
 
 @subroutine
-def virtual_round(base: VirtualEasySchedule, at_s: int) -> None:
+def run_virtual_easy_round(base: VirtualEasySchedule, at_s: int) -> None:
     """Schedule with EASY at `at_s`: in order of arrival, with walltimes as estimates."""
     queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
     for i in range(base.active):
@@ -277,7 +279,7 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
             kept += 1
         else:
             base.does[e], base.due = OVER, 1
-            add_pair(base, e)
+            append_real_virtual_pair(base, e)
     base.active = kept
 
 
@@ -317,7 +319,7 @@ def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: i
     while True:
         end_entries(base, base.now_s, now_s)
         if base.due and base.waiting:
-            virtual_round(base, base.now_s)
+            run_virtual_easy_round(base, base.now_s)
         base.due = 0
         then, certain = next_event(base, base.now_s, now_s)
         if then > now_s:
@@ -384,10 +386,14 @@ def drop_finished_entries(base: VirtualEasySchedule) -> None:
 
 
 @subroutine
-def append_entry(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
+def append_job_entry(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
     """Append an entry for the job in a slot. Return the entry's index."""
-    e, jobs = add_entry(base), site.jobs
-    base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
+    e, jobs = append_blank_entry(base), site.jobs
+    base.id[e], base.submit_s[e], base.amount[e] = (
+        id,
+        jobs.submit_s[slot],
+        processors_by_largest_share(site, totals, slot),
+    )
     base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
     base.start_s[e], base.began_s[e], base.does[e] = NEVER, NEVER, WAITS
     base.wait_s[e], base.user[e] = NEVER, 0
@@ -396,13 +402,13 @@ def append_entry(site: SchedulingState, base: VirtualEasySchedule, totals: Fixed
 
 
 @subroutine
-def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, e: int) -> bool:
+def is_entry_outdated(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, e: int) -> bool:
     """Return whether a waiting entry is outdated because of a requeue, a new walltime or a new machine."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
     if base.submit_s[e] != site.jobs.submit_s[slot] or base.walltime_s[e] != site.jobs.walltime_s[slot]:
         return True
-    return bool(base.amount[e] != virtual_amount(site, totals, slot))
+    return bool(base.amount[e] != processors_by_largest_share(site, totals, slot))
 
 
 @subroutine
@@ -411,15 +417,17 @@ def find_or_add_entry(
 ) -> int:
     """Return the index of a job's entry. Append an entry if it is missing or outdated."""
     e = base.of_slot[slot] - 1
-    if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
-        e = append_entry(site, base, totals, slot, id)
+    if e < 0 or base.does[e] == GONE or is_entry_outdated(site, base, totals, slot, e):
+        e = append_job_entry(site, base, totals, slot, id)
     base.seen[e] = 1
     base.expected_s[e] = max(1, min(int(expected_s), base.walltime_s[e]))
     return int(e)
 
 
 @subroutine
-def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn) -> int:
+def match_entries_to_jobs(
+    site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn
+) -> int:
     """Find or append the entries of all jobs. Return the index of the first new entry.
 
     At the first update, running jobs start at their real starts.
@@ -466,14 +474,14 @@ def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
 
 
 @kernel
-def note_ended(base: VirtualEasySchedule, ended: FixedColumn) -> int:
+def record_real_ends(base: VirtualEasySchedule, ended: FixedColumn) -> int:
     """Record jobs that have ended in reality. Return their number.
 
     `ended` is int64[4 * jobs]: job ids in ascending order, then real run times (s), real waits (s) and users' hashes.
     """
     jobs = len(ended) // 4
     for e in range(base.count):
-        at = lower_bound(ended, jobs, base.id[e])
+        at = first_index_at_least(ended, jobs, base.id[e])
         if at < jobs and ended[at] == base.id[e] and base.does[e] != GONE:
             base.run_s[e], base.wait_s[e] = max(1, ended[jobs + at]), ended[2 * jobs + at]
             base.user[e] = ended[3 * jobs + at]
@@ -481,7 +489,7 @@ def note_ended(base: VirtualEasySchedule, ended: FixedColumn) -> int:
 
 
 @kernel
-def take_pairs(base: VirtualEasySchedule) -> IntArray:
+def take_real_virtual_pairs(base: VirtualEasySchedule) -> IntArray:
     """Return the contents of `pairs`, int64[jobs * PAIR_FIELDS], and clear it."""
     found = base.pairs[: base.paired * PAIR_FIELDS].copy()
     base.paired = 0
@@ -489,7 +497,7 @@ def take_pairs(base: VirtualEasySchedule) -> IntArray:
 
 
 @kernel
-def follow_real_schedule(
+def update_virtual_schedule(
     site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn
 ) -> float:
     """Update the virtual schedule to now. Return its longest wait in seconds.
@@ -497,15 +505,15 @@ def follow_real_schedule(
     This is the maximum of `longest_s` and the expected waits of waiting jobs.
 
     - `expected`: run times in seconds, by queue position, then by index in `site.running`.
-    - `ids`: job ids by slot; `of_slot` must belong to the same table (see `find_entries`).
+    - `ids`: job ids by slot; `of_slot` must belong to the same table (see `map_slots_to_entries`).
 
-    The caller must first record the jobs that have ended since the last call (see `note_ended`).
+    The caller must first record the jobs that have ended since the last call (see `record_real_ends`).
     """
     slots = len(base.of_slot)
     grow_columns(base, "of_slot", slots, len(ids))
     for slot in range(slots, len(base.of_slot)):
         base.of_slot[slot] = 0
-    first_new = match_entries(site, base, expected, ids)
+    first_new = match_entries_to_jobs(site, base, expected, ids)
     remove_vanished_entries(base)
     advance_virtual_schedule(base, first_new, site.now_s)
     if base.count > 2 * base.kept + 64:
@@ -514,7 +522,7 @@ def follow_real_schedule(
 
 
 @kernel
-def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
+def map_slots_to_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
     """Map the slots of a new table to entries by job id. Return the number of entries that exist."""
     drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), sort_positions(base.id[: base.count], base.id[: base.count]), 0
@@ -522,7 +530,7 @@ def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
     for i in range(base.count):
         known[i] = base.id[order[i]]
     for slot in range(len(ids)):
-        at = lower_bound(known, len(known), ids[slot])
+        at = first_index_at_least(known, len(known), ids[slot])
         if at < len(known) and known[at] == ids[slot]:
             found[slot] = order[at] + 1
             count += 1
@@ -553,7 +561,7 @@ def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
 def restore_entries(base: VirtualEasySchedule, rows: FixedColumn) -> int:
     """Add the entries from `unfinished_entries` to an empty virtual schedule. Return the number of entries."""
     for k in range(0, len(rows), ENTRY_FIELDS):
-        e = add_entry(base)
+        e = append_blank_entry(base)
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]
         base.walltime_s[e], base.run_s[e] = rows[k + 3], rows[k + 4]
         base.start_s[e], base.does[e] = rows[k + 5], rows[k + 6]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cpsched.errors import require
 from cpsched.model.power import PowerCap
-from cpsched.model.value_bounds import require_amount, require_total
+from cpsched.model.value_bounds import require_amount, require_total_amount
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -76,7 +76,7 @@ class Cluster:
         require(shape[0] > 0 and shape[1] > 0, "capacity.shape", shape, "must have nodes and resources")
         require_amount("capacity", int(self.capacity.min()))
         require_amount("capacity", int(self.capacity.max()))
-        require_total("capacity", int(self.capacity.sum(axis=0).max()))
+        require_total_amount("capacity", int(self.capacity.sum(axis=0).max()))
         sets = (len(self.node_set_names), shape[0])
         require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
         require(len(self.node_set_parts) in (0, sets[0]), "node_set_parts", "", "must have one entry per node set")
@@ -120,7 +120,7 @@ class Cluster:
         heavy = None if weights is None else np.array(weights, dtype=np.int64)
         return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})), weights=heavy)
 
-    def parts_of(self, node_set: int) -> tuple[NodeSetCondition, ...]:
+    def conditions_of_node_set(self, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return the conditions that define a node set."""
         if self.node_set_parts:
             return self.node_set_parts[node_set]

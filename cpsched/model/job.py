@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cpsched.errors import require
 from cpsched.model.reason import PendingReason, to_pending_reason
 from cpsched.model.sentinels import DISTINCT, EXCLUSIVE
-from cpsched.model.value_bounds import require_amount, require_duration, require_time, require_total
+from cpsched.model.value_bounds import require_amount, require_duration, require_time, require_total_amount
 
 Placement = tuple[tuple[int, int], ...]
 """The location of a job: (node index, units on that node) pairs in ascending order, each node once.
@@ -48,7 +48,7 @@ class Request:
         largest = max(self.per_unit)
         require(largest > 0, "per_unit", self.per_unit, "must request a positive amount")
         require_amount("per_unit", largest)
-        require_total("units", self.units * largest)
+        require_total_amount("units", self.units * largest)
         require(self.node_set >= 0, "node_set", self.node_set, "must be a row of node_sets")
 
     @property

@@ -73,7 +73,7 @@ class JobTable(SharedStruct):
         """Slots by job id, for the jobs that were in the table at the last call of `slots`."""
         return {}
 
-    def slots(self) -> Mapping[int, int]:
+    def slot_by_job_id(self) -> Mapping[int, int]:
         """Return every job's slot by job id."""
         known = self._slots_by_id
         if len(known) < len(self.jobs):
@@ -82,7 +82,7 @@ class JobTable(SharedStruct):
 
     def slot_of(self, job_id: int) -> int:
         """Return a job's slot. Raise `InvalidValue` if the table does not contain the job."""
-        known = self.slots()
+        known = self.slot_by_job_id()
         require(job_id in known, "job", job_id, "is not in this table")
         return known[job_id]
 

@@ -17,7 +17,7 @@ OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE,
 
 
 @scalar_subroutine
-def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
+def expected_end_by_code(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
     """Return a running job's expected end in seconds, which is later than `now_s`.
 
     If the job has outlived its estimate, the expected end is:
@@ -42,5 +42,5 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
 
 
 def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: Overrun) -> int:
-    """Return the result of `expected_end` for a rule's name instead of its code."""
-    return expected_end(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])
+    """Return the result of `expected_end_by_code` for a rule's name instead of its code."""
+    return expected_end_by_code(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

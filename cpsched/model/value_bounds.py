@@ -32,6 +32,6 @@ def require_amount(field: str, amount: int) -> None:
     require(amount < AMOUNT_BOUND, field, amount, "must be below 2^40")
 
 
-def require_total(field: str, total: int) -> None:
+def require_total_amount(field: str, total: int) -> None:
     """Raise `InvalidValue` unless a total amount is within the bound."""
     require(total < TOTAL_AMOUNT_BOUND, field, total, "must be below 2^60 in total")

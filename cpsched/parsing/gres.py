@@ -50,10 +50,10 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """
     if text in ("", "(null)", "N/A"):
         return ()
-    return tuple(_parse_item(item) for item in _split_items(text))
+    return tuple(_parse_gres_item(item) for item in _split_gres_items(text))
 
 
-def parse_count(word: str) -> int | None:
+def parse_slurm_count(word: str) -> int | None:
     """Return a count in Slurm's syntax, such as `1K` or `5GB`, or None if the word is not a count.
 
     >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
@@ -65,7 +65,7 @@ def parse_count(word: str) -> int | None:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _split_items(text: str) -> Iterator[str]:
+def _split_gres_items(text: str) -> Iterator[str]:
     """Yield the items between commas outside brackets. Like Slurm, skip empty items."""
     depth = start = 0
     for at, sign in enumerate(text):
@@ -82,12 +82,12 @@ def _split_items(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _parse_item(item: str) -> Gres:
+def _parse_gres_item(item: str) -> Gres:
     body = item[: item.rindex("(")] if item.endswith(")") else item
     body = _PREFIX.sub("", body, count=1) if _PREFIX.match(body) else body
     sign = "=" if "=" in body else ":"
     head, sep, last = body.rpartition(sign)
-    count = parse_count(last) if sep else None
+    count = parse_slurm_count(last) if sep else None
     if count is None:
         if sep and (not last or sign == "="):
             raise ValueError(f"generic resource {item[:40]!r}: {last[:20]!r} is not a count")

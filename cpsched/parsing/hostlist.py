@@ -14,13 +14,13 @@ def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
     if not nodes:
         return ()
     names: list[str] = []
-    for item in _split_items(nodes):
-        names += _expand_item(item)
+    for item in _split_hostlist_items(nodes):
+        names += _expand_hostlist_item(item)
         _check_list_length(len(names), nodes)
     return tuple(names)
 
 
-def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
+def expand_hostlist_or_empty(nodes: str | None) -> tuple[str, ...]:
     """Return the result of `expand_hostlist`, or an empty tuple for an invalid list."""
     try:
         return expand_hostlist(nodes)
@@ -28,7 +28,7 @@ def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _split_items(text: str) -> list[str]:
+def _split_hostlist_items(text: str) -> list[str]:
     """Split `text` at commas outside brackets."""
     items, depth, start = [], 0, 0
     for at, sign in enumerate(text):
@@ -43,18 +43,18 @@ def _split_items(text: str) -> list[str]:
     return [item for item in (*items, text[start:]) if item]
 
 
-def _expand_item(item: str) -> list[str]:
+def _expand_hostlist_item(item: str) -> list[str]:
     """Return the names in one item, with the last dimension varying fastest."""
     head, bracket, rest = item.partition("[")
     if not bracket:
         return [item]
     inside, _, tail = rest.partition("]")
-    tails, numbers = _expand_item(tail) if tail else [""], _expand_ranges(inside)
+    tails, numbers = _expand_hostlist_item(tail) if tail else [""], _expand_number_ranges(inside)
     _check_list_length(len(numbers) * len(tails), item)
     return [f"{head}{number}{end}" for number in numbers for end in tails]
 
 
-def _expand_ranges(ranges: str) -> list[str]:
+def _expand_number_ranges(ranges: str) -> list[str]:
     numbers: list[str] = []
     for part in ranges.split(","):
         low, dash, high = part.partition("-")

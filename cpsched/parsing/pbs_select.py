@@ -60,7 +60,7 @@ def parse_duration_s(text: str, field: str = "duration") -> int:
     return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + int(found[3])
 
 
-def parse_select(select: str, field: str = "select") -> list[PbsSelectChunk]:
+def parse_pbs_select(select: str, field: str = "select") -> list[PbsSelectChunk]:
     """Return the chunks in a `select` value, in order. Raise `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
@@ -86,7 +86,7 @@ def _invalid_select(field: str, select: str) -> InvalidValue:
     return InvalidValue(field, escape_controls(select[:_MAX_QUOTED_CHARS]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
 
 
-def parse_place(text: str) -> PbsPlaceDirective:
+def parse_pbs_place(text: str) -> PbsPlaceDirective:
     """Return a parsed `place` value. If several words of one kind occur, the last word applies."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):

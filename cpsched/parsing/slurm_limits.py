@@ -72,11 +72,11 @@ def parse_tres(text: str) -> dict[str, int]:
         name, equals, amount = part.partition("=")
         require(bool(name and equals), "tres", part, "must be NAME=AMOUNT")
         if amount.partition("(")[0].upper() not in _NO_LIMIT:
-            found[name] = _parse_amount(name, amount.partition("(")[0])
+            found[name] = _parse_tres_amount(name, amount.partition("(")[0])
     return found
 
 
-def _parse_amount(name: str, text: str) -> int:
+def _parse_tres_amount(name: str, text: str) -> int:
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
     factor = (
         _MEBI_PER_UNIT.get(unit, 0) if name == "mem" and unit else 1 if not unit else 1024 * _MEBI_PER_UNIT.get(unit, 0)
@@ -89,17 +89,17 @@ def _parse_amount(name: str, text: str) -> int:
     return value
 
 
-def parse_minutes(text: str) -> int | None:
+def parse_slurm_time_min(text: str) -> int | None:
     """Return a time in Slurm's syntax in minutes, rounded up, or None for no limit.
 
     >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
     (2160, 150, 90, None)
     """
-    seconds = parse_seconds(text)
+    seconds = parse_slurm_time_s(text)
     return None if seconds is None else -(-seconds // 60)
 
 
-def parse_seconds(text: str) -> int | None:
+def parse_slurm_time_s(text: str) -> int | None:
     """Return a time in Slurm's syntax in seconds, or None for no limit.
 
     The forms are M, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
@@ -118,9 +118,9 @@ def parse_seconds(text: str) -> int | None:
     return (days * 1440 + hours * 60 + minutes) * 60 + seconds
 
 
-def parse_exempt_s(text: str) -> int | None:
+def parse_preempt_exempt_time_s(text: str) -> int | None:
     """Return a `PreemptExemptTime` in seconds, or None if it is not set, which Slurm may print as `-00:00:01`."""
-    return None if text.strip() in ("", "-00:00:01") else parse_seconds(text)
+    return None if text.strip() in ("", "-00:00:01") else parse_slurm_time_s(text)
 
 
 def parse_preempt_mode(text: str) -> PreemptMode | None:
@@ -139,10 +139,10 @@ def parse_preempt_mode(text: str) -> PreemptMode | None:
     raise InvalidValue("PreemptMode", text, f"must be one of {', '.join(get_args(PreemptMode))}")
 
 
-def parse_limits(texts: Mapping[str, str]) -> AccountingLimits:
+def parse_accounting_limits(texts: Mapping[str, str]) -> AccountingLimits:
     """Return the limits in `texts`, which maps Slurm's names to text. Ignore other names. Raise `InvalidValue`.
 
-    >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
+    >>> found = parse_accounting_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
     (2, {'cpu': 8})
     """
@@ -152,7 +152,7 @@ def parse_limits(texts: Mapping[str, str]) -> AccountingLimits:
         if field is None:
             continue
         try:
-            value = _parse_limit(field, str(text))
+            value = _parse_accounting_limit(field, str(text))
         except InvalidValue as error:
             raise InvalidValue(name, error.value, error.rule) from error
         if value is not None and value != {}:
@@ -160,9 +160,9 @@ def parse_limits(texts: Mapping[str, str]) -> AccountingLimits:
     return AccountingLimits(**found)  # type: ignore[arg-type]  # each value has the type of its field
 
 
-def _parse_limit(field: str, text: str) -> int | dict[str, int] | None:
+def _parse_accounting_limit(field: str, text: str) -> int | dict[str, int] | None:
     if field.endswith("_min"):
-        return parse_minutes(text.partition("(")[0])
+        return parse_slurm_time_min(text.partition("(")[0])
     if "tres" in field or "minutes" in field:
         return parse_tres(text)
     word = text.partition("(")[0].strip()

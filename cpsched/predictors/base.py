@@ -10,7 +10,7 @@ import numpy as np
 from cpsched.errors import CAUGHT_EXCEPTIONS, CHECKED_METHODS, InvalidValue, PolicyError, describe_exception
 from cpsched.model import EndedJob, IntArray, Job, JobTable
 from cpsched.model.value_bounds import TIME_BOUND_S
-from cpsched.traceback_origin import plugin_source_location
+from cpsched.plugin_error_location import plugin_source_location
 
 
 class Predictor(ABC):
@@ -88,7 +88,7 @@ def predict_run_time_s(predictor: Predictor, job: Job) -> int:
         raise policy_error_for("predictor", predictor, error) from error
 
 
-def is_trainable(part: str, of: EndedJobLearner) -> bool:
+def learns_from_ended_jobs(part: str, of: EndedJobLearner) -> bool:
     """Return `learns` of a dispatcher or predictor. Raise `PolicyError` on failure."""
     try:
         return bool(of.learns)
@@ -96,7 +96,7 @@ def is_trainable(part: str, of: EndedJobLearner) -> bool:
         raise policy_error_for(part, of, error) from error
 
 
-def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
+def learn_from_ended_job(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
     """Pass an ended job to a dispatcher or predictor. Raise `PolicyError` on failure."""
     try:
         of.learn(ended)

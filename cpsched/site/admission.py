@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.feasibility import free_units_by_node, power_draw_w
+from cpsched.feasibility import power_draw_w, units_fitting_by_node
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
 from cpsched.site.limit_checks import NO_JOB_LIMITS, ApplicableJobLimits, UsageLimitCheck
 from cpsched.wait_reasons import free_after_starts
@@ -37,16 +37,16 @@ class PendingJobLimitsAndUsage:
     standings: Mapping[int, ApplicableJobLimits] = field(default_factory=dict)
     used: Sequence[int] = ()
 
-    def count_as_running(self, coming: Sequence[int]) -> PendingJobLimitsAndUsage:
+    def add_job_usage(self, coming: Sequence[int]) -> PendingJobLimitsAndUsage:
         """Return a copy that counts the given pending jobs as running."""
         used = list(self.used)
         for job_id in coming:
             if job_id in self.standings:
-                count_as_running(self.standings[job_id], used)
+                add_job_usage(self.standings[job_id], used)
         return PendingJobLimitsAndUsage(self.standings, used)
 
 
-def count_as_running(standing: ApplicableJobLimits, used: list[int]) -> None:
+def add_job_usage(standing: ApplicableJobLimits, used: list[int]) -> None:
     """Add a job's usage to the counters `used`."""
     for counter, amount in standing.takes:
         used[counter] += amount
@@ -90,7 +90,7 @@ def admit_jobs(
         if why is None:
             check = None if standing.barred else first_exceeded_limit(standing, now)
             if standing.barred is None and check is None:
-                count_as_running(standing, now)
+                add_job_usage(standing, now)
                 admitted.append(position)
                 continue
             why = standing.barred or (check.describe(now[check.counter]) if whole and check else "limit")
@@ -115,7 +115,7 @@ class LimitCompliantDecision:
     """Index of the decision that is used: 0 for the first or 1 for the second."""
 
 
-def decide_within(
+def decide_respecting_limits(
     snapshot: Snapshot, limits: PendingJobLimitsAndUsage | None, decide: Decide
 ) -> LimitCompliantDecision:
     """Return a decision by `decide` whose starts respect the site's limits.
@@ -128,7 +128,7 @@ def decide_within(
     standings = pending_job_limits(snapshot, limits)
     if not any(standings):
         return LimitCompliantDecision(snapshot, decide(snapshot), {})
-    order = priority_order(snapshot)
+    order = queue_positions_by_priority(snapshot)
     first = admit_jobs(standings, limits.used, order)
     narrow = with_queue_subset(snapshot, first.positions)
     decision = decide(narrow)
@@ -171,7 +171,7 @@ def pending_job_limits(snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> 
     return [standing if standing and (standing.takes or standing.barred) else None for standing in found]
 
 
-def priority_order(snapshot: Snapshot) -> list[int]:
+def queue_positions_by_priority(snapshot: Snapshot) -> list[int]:
     """Return queue positions sorted by tier, priority and arrival, as in Slurm."""
     table, queue = snapshot.table, snapshot.queue
     order: list[int] = np.lexsort((-table.priority[queue], -table.tier[queue])).tolist()
@@ -202,7 +202,7 @@ def respects_limits(snapshot: Snapshot, starts: Starts, limits: PendingJobLimits
             continue
         if standing.barred or first_exceeded_limit(standing, used):
             return False
-        count_as_running(standing, used)
+        add_job_usage(standing, used)
     return True
 
 
@@ -222,7 +222,7 @@ def _find_fitting_refused(
     by_slot = dict(zip(snapshot.queue.tolist(), standings, strict=True))
     for slot in started:
         if (standing := by_slot[slot]) is not None:
-            count_as_running(standing, now)
+            add_job_usage(standing, now)
     waiting = [at for at in order if at in first.refused]
     possible = admit_jobs(standings, now, waiting, whole=False).positions.tolist()
     if not possible:
@@ -232,7 +232,7 @@ def _find_fitting_refused(
     for at in possible:
         request = snapshot.table.jobs[int(snapshot.queue[at])].request
         if request not in fits:
-            fits[request] = int(free_units_by_node(request, snapshot.cluster, free).sum()) >= request.units
+            fits[request] = int(units_fitting_by_node(request, snapshot.cluster, free).sum()) >= request.units
         if fits[request]:
             found.append(at)
     return found

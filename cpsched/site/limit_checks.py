@@ -198,14 +198,14 @@ class _JobLimitCollector:
                 self.add_check((*key, "jobs"), 1, most, JOB_COUNT_REASONS["QOS", scope], whose, "jobs")
         if self.claim_limit("group-wall", limits.group_wall_min):
             spent = self.book.spent.qos_wall_min.get(qos.name, 0.0)
-            self.check_group_wall("QOS", spent, limits.group_wall_min, name)
+            self.bar_if_group_wall_exceeded("QOS", spent, limits.group_wall_min, name)
         if self.claim_limit("wall", limits.wall_min):
-            self.check_wall("QOS", limits.wall_min, name)
+            self.bar_if_wall_exceeded("QOS", limits.wall_min, name)
         spent_minutes = self.book.spent.qos_minutes.get(qos.name, NO_RESOURCES)
         self.add_minutes_limits("QOS", (*group, "minutes"), limits.group_tres_minutes, spent_minutes, name)
         self.add_resource_limits("QOS", "group", group, limits.group_tres, name)
         self.add_running_minutes_limits("QOS", "running-minutes", group, limits.group_running_minutes, name)
-        self.check_job_limits("QOS", limits, name)
+        self.bar_if_job_limit_exceeded("QOS", limits, name)
         self.add_resource_limits("QOS", "account", ours, limits.tres_an_account, account)
         self.add_resource_limits("QOS", "user", mine, limits.tres_a_user, user)
         self.add_running_minutes_limits(
@@ -221,19 +221,19 @@ class _JobLimitCollector:
             self.add_check((*key, "jobs"), 1, limits.group_jobs, JOB_COUNT_REASONS["Assoc", "group"], row.label, "jobs")
         if limits.group_wall_min is not None and "group-wall" not in self.limits_already_set:
             spent = self.book.spent.association_wall_min.get(index, 0.0)
-            self.check_group_wall("Assoc", spent, limits.group_wall_min, row.label)
+            self.bar_if_group_wall_exceeded("Assoc", spent, limits.group_wall_min, row.label)
         if own:
             per_head = {"jobs-account", "jobs-user"} & self.limits_already_set
             if limits.jobs is not None and not per_head:
                 self.add_check((*key, "jobs"), 1, limits.jobs, JOB_COUNT_REASONS["Assoc", "job"], row.label, "jobs")
             if limits.wall_min is not None and "wall" not in self.limits_already_set:
-                self.check_wall("Assoc", limits.wall_min, row.label)
+                self.bar_if_wall_exceeded("Assoc", limits.wall_min, row.label)
         spent_minutes = self.book.spent.association_minutes.get(index, NO_RESOURCES)
         self.add_minutes_limits("Assoc", (*key, "minutes"), limits.group_tres_minutes, spent_minutes, row.label)
         self.add_resource_limits("Assoc", "group", key, _scale_limits(limits.group_tres, factor), row.label)
         self.add_running_minutes_limits("Assoc", "running-minutes", key, limits.group_running_minutes, row.label)
         if own:
-            self.check_job_limits("Assoc", limits, row.label, factor)
+            self.bar_if_job_limit_exceeded("Assoc", limits, row.label, factor)
 
     # ------------------------------------------------------------------------------------------ kinds of limits
 
@@ -312,7 +312,7 @@ class _JobLimitCollector:
                 what = f"{name} minutes (in addition to {used:,} already used)"
                 self.add_check((*key, name), amount, limit - used, rule, whose, what)
 
-    def check_group_wall(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
+    def bar_if_group_wall_exceeded(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
         """Bar the job if it would exceed a limit on the total decaying wall time."""
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
@@ -320,14 +320,16 @@ class _JobLimitCollector:
                 f"{GROUP_WALL_REASONS[owner]}: {int(spent_min):,} of {format_count(limit, 'minute')} for {escape_controls(whose)} are used"  # noqa: E501
             )
 
-    def check_wall(self, owner: Owner, limit: int | None, whose: str) -> None:
+    def bar_if_wall_exceeded(self, owner: Owner, limit: int | None, whose: str) -> None:
         """Bar the job if its time limit exceeds the maximum wall time."""
         assert limit is not None
         if self.limit_min > limit:
             asked = format_count(self.limit_min, "minute exceeds", "minutes exceed")
             self.bar_job(f"{WALL_REASONS[owner]}: {asked} the limit of {limit:,} for {escape_controls(whose)}")
 
-    def check_job_limits(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:
+    def bar_if_job_limit_exceeded(
+        self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None
+    ) -> None:
         """Bar the job if its request violates a per-job limit."""
         nodes = max(1, self.tres.get("node", 1))
         rows: Sequence[tuple[Scope, Tres, Callable[[int], int]]] = (

@@ -201,7 +201,7 @@ class PriorityPolicy:
     """Whether age accrues from submission, whatever the job waits for (`PriorityFlags=ACCRUE_ALWAYS`)."""
 
 
-def age_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
+def age_accrual_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
     """Return when a job began to accrue age, as if the job had not been held.
 
     - `begin_s`: requested begin time, or 0 if there is none.

@@ -34,9 +34,9 @@ class PreemptionRules:
 
     def class_of(self, job: Job) -> str:
         """Return a job's class, or "" if it has none."""
-        return self.class_named(job.qos, job.queue)
+        return self.class_of_qos_or_partition(job.qos, job.queue)
 
-    def class_named(self, qos: str, partition: str) -> str:
+    def class_of_qos_or_partition(self, qos: str, partition: str) -> str:
         """Return the class of jobs with this QOS in this partition."""
         return qos if self.kind == "qos" else partition
 
@@ -52,11 +52,11 @@ class PreemptionRules:
             return victim in self.preempts.get(preemptor, ())
         return victim in self.tiers and self.tiers[victim] < self.tiers.get(preemptor, 0)
 
-    def victims_of(self, preemptor: str) -> tuple[str, ...]:
+    def preemptible_classes_of(self, preemptor: str) -> tuple[str, ...]:
         """Return the sorted classes whose jobs a job of this class may preempt."""
         return tuple(sorted(name for name in self.classes if self.may_preempt(preemptor, name)))
 
-    def preemptors_of(self, victim: str) -> tuple[str, ...]:
+    def preempting_classes_of(self, victim: str) -> tuple[str, ...]:
         """Return the sorted classes whose jobs may preempt a job of this class."""
         return tuple(sorted(name for name in self.classes if self.may_preempt(name, victim)))
 

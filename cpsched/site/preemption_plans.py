@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.feasibility import FreeAmounts, Violation, verify
 from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Placement, Request, RunningJob, Snapshot, Starts
-from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
+from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
 from cpsched.site.victims import PreemptibleJob, cheapest_victims
 
 
@@ -35,32 +35,33 @@ def plan_preemption(
     """Return the cheapest preemption for a request, or None if there is none.
 
     `candidates` are the jobs that Slurm may stop for the request, in order of submission. For `ranks`, see
-    `sort_candidates`. The plan stops at most as many jobs as Slurm would, and no job whose id is in `spared`.
+    `sort_preemption_candidates`. The plan stops at most as many jobs as Slurm would, and no job whose id is in
+    `spared`.
     """
     eligible = amounts.cluster.node_sets[request.node_set]
     priced = {
         each.running.job.id: each for each in candidates if any(eligible[node] for node, _ in each.running.placement)
     }
     jobs = [each.running for each in priced.values()]
-    if not _place_without(amounts, request, jobs):
+    if not _placement_after_stops(amounts, request, jobs):
         return None
-    theirs = slurm_victims(amounts, request, sort_candidates(jobs, ranks, order), order)
+    theirs = select_slurm_victims(amounts, request, sort_preemption_candidates(jobs, ranks, order), order)
     permitted = [each for id, each in priced.items() if id not in spared]
     found = cheapest_victims(amounts, request, permitted, [priced[victim.job.id] for victim in theirs])
     victims = tuple(each.running for each in found.victims)
     if any(victim.job.id in spared for victim in victims):
         return None
-    return PreemptionPlan(victims, _place_without(amounts, request, victims))
+    return PreemptionPlan(victims, _placement_after_stops(amounts, request, victims))
 
 
-def _place_without(amounts: FreeAmounts, request: Request, stopped: Sequence[RunningJob]) -> Placement:
+def _placement_after_stops(amounts: FreeAmounts, request: Request, stopped: Sequence[RunningJob]) -> Placement:
     """Return a request's placement after jobs stop, which is empty if it does not fit."""
     without = amounts.copy()
     without.release_all(stopped)
-    return without.place(request)
+    return without.find_placement(request)
 
 
-def node_share(running: RunningJob, cluster: Cluster) -> float:
+def occupied_node_equivalents(running: RunningJob, cluster: Cluster) -> float:
     """Return how many nodes a job occupies, as shares of each node's first resource."""
     if running.job.request.exclusive:
         return float(len(running.placement))

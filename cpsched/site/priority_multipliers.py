@@ -14,7 +14,7 @@ BASIC_PRIORITY_SPREAD = 1.0
 """Standard deviation of the factors' logarithms if the objective weights all jobs equally."""
 
 
-def site_factors(
+def site_rank_multipliers(
     tier: IntArray, priority: IntArray, site_weight: float, own: npt.ArrayLike | None = None
 ) -> FloatArray:
     """Return float64[J] factors that adapt job weights to the site's priorities.
@@ -25,7 +25,7 @@ def site_factors(
     vary as much as the objective's own weights. Only the order of priorities matters, not their differences. Jobs of
     equal tier and priority have equal factors.
 
-    >>> site_factors(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
+    >>> site_rank_multipliers(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
     [1.0, 1.0]
     """
     require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
@@ -48,6 +48,6 @@ def site_factors(
 
 
 def site_priority_multipliers(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
-    """Return the factors of the jobs in a snapshot's queue (see `site_factors`)."""
+    """Return the factors of the jobs in a snapshot's queue (see `site_rank_multipliers`)."""
     table, queue = snapshot.table, snapshot.queue
-    return site_factors(table.tier[queue], table.priority[queue], site_weight, own)
+    return site_rank_multipliers(table.tier[queue], table.priority[queue], site_weight, own)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Placement, Request, RunningJob
-from cpsched.site.victims import StopTrial
+from cpsched.site.victims import TentativeJobStops
 
 MAX_RANK = 0xFFFF
 """Largest QOS priority, tier or number of nodes that Slurm compares."""
@@ -26,7 +26,9 @@ class VictimOrder:
     reorder_count: int = 1
 
 
-def sort_candidates(candidates: Sequence[RunningJob], ranks: Mapping[int, int], order: VictimOrder) -> list[RunningJob]:
+def sort_preemption_candidates(
+    candidates: Sequence[RunningJob], ranks: Mapping[int, int], order: VictimOrder
+) -> list[RunningJob]:
     """Return candidates, given in order of submission, in Slurm's order.
 
     `ranks` maps each job id to the priority of the job's QOS or the tier of its partition.
@@ -36,7 +38,7 @@ def sort_candidates(candidates: Sequence[RunningJob], ranks: Mapping[int, int], 
     return sorted(candidates, key=lambda each: (min(ranks[each.job.id], MAX_RANK), min(len(each.placement), MAX_RANK)))
 
 
-def slurm_victims(
+def select_slurm_victims(
     trial: FreeAmounts, request: Request, candidates: Sequence[RunningJob], order: VictimOrder
 ) -> list[RunningJob]:
     """Return the victims that Slurm selects from a sufficient set of candidates.
@@ -52,22 +54,22 @@ def slurm_victims(
         is_final = passes > order.reorder_count
         passes += 1
         if is_final or len(jobs) <= passes:
-            return [victim for victim in jobs[: last + 1] if _shared(victim, chosen)]
+            return [victim for victim in jobs[: last + 1] if _count_shared_nodes(victim, chosen)]
         before = jobs[:last]
         if not order.strict_order:
-            before.sort(key=lambda victim: -_shared(victim, chosen))
+            before.sort(key=lambda victim: -_count_shared_nodes(victim, chosen))
         jobs = [jobs[last], *before, *jobs[last + 1 :]]
 
 
-def _shared(victim: RunningJob, nodes: Container[int]) -> int:
+def _count_shared_nodes(victim: RunningJob, nodes: Container[int]) -> int:
     return sum(node in nodes for node, _ in victim.placement)
 
 
 def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[RunningJob]) -> tuple[int, Placement]:
     """Return the position of the last job to stop, and the placement that then fits."""
-    stops, eligible = StopTrial(trial, request), trial.cluster.node_sets[request.node_set]
+    stops, eligible = TentativeJobStops(trial, request), trial.cluster.node_sets[request.node_set]
     for at, victim in enumerate(order):
         stops.stop(victim)
         if stops.fits and any(eligible[node] for node, _ in victim.placement):
-            return at, stops.amounts.place(request)
+            return at, stops.amounts.find_placement(request)
     raise AssertionError("the candidates must suffice")

@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.feasibility import FreeAmounts, stack_placed_amounts, units_on_nodes
+from cpsched.feasibility import FreeAmounts, stack_placement_amounts, units_fitting_given_amounts
 from cpsched.model import Request, RunningJob
 
 FloatArray = npt.NDArray[np.float64]
@@ -36,7 +36,8 @@ UNREACHABLE = 1 << 62
 class PreemptibleJob:
     """A running job that a start may stop now.
 
-    `price` is in node-seconds (see `price_of`). The other job can start only `grace_s` seconds after the stop request.
+    `price` is in node-seconds (see `stop_price_node_s`). The other job can start only `grace_s` seconds after the stop
+    request.
     """
 
     running: RunningJob
@@ -53,7 +54,7 @@ class VictimChoice:
     at_least: int
 
 
-def price_of(nodes: float, start_s: int, now_s: int, checkpoint_s: int | None = None, grace_s: int = 0) -> int:
+def stop_price_node_s(nodes: float, start_s: int, now_s: int, checkpoint_s: int | None = None, grace_s: int = 0) -> int:
     """Return the price of stopping a job on `nodes` nodes, in node-seconds.
 
     It includes lost work (see `lost_work_s`), work during the grace time, and `REQUEUE_S`.
@@ -69,12 +70,12 @@ def lost_work_s(start_s: int, now_s: int, checkpoint_s: int | None = None) -> in
     return now_s - (start_s if checkpoint_s is None else max(start_s, min(checkpoint_s, now_s)))
 
 
-class StopTrial:
+class TentativeJobStops:
     """The room for one request while running jobs are stopped tentatively."""
 
     def __init__(self, amounts: FreeAmounts, request: Request) -> None:
         self.amounts, self.request = amounts.copy(), request
-        self.room = self.amounts.room(request)
+        self.room = self.amounts.units_fitting(request)
         self.total = int(self.room.sum())
 
     @property
@@ -85,16 +86,16 @@ class StopTrial:
     def stop(self, running: RunningJob) -> None:
         """Stop a running job tentatively."""
         self.amounts.release(running.job.request, running.placement)
-        self._update(running)
+        self._recount_fitting_units(running)
 
     def undo(self, running: RunningJob) -> None:
         """Undo the tentative stop of a job."""
         self.amounts.take(running.job.request, running.placement)
-        self._update(running)
+        self._recount_fitting_units(running)
 
-    def _update(self, running: RunningJob) -> None:
+    def _recount_fitting_units(self, running: RunningJob) -> None:
         nodes = np.array([node for node, _ in running.placement], np.int64)
-        room = self.amounts.room(self.request, nodes)
+        room = self.amounts.units_fitting(self.request, nodes)
         self.total += int(room.sum() - self.room[nodes].sum())
         self.room[nodes] = room
 
@@ -114,7 +115,7 @@ def cheapest_victims(
     """
     longest_s = max(victim.grace_s for victim in sufficient)
     permitted = [each for each in candidates if each.grace_s <= longest_s]
-    search = _Search(amounts, request, permitted, sufficient)
+    search = _VictimSearch(amounts, request, permitted, sufficient)
     search.offer(sufficient)
     search.greedy()
     at_least = search.bound(0, search.need)
@@ -123,7 +124,7 @@ def cheapest_victims(
     return VictimChoice(tuple(search.best), search.price, min(search.price, at_least))
 
 
-class _Search:
+class _VictimSearch:
     """Branch and bound over the candidates, ordered by price per gain.
 
     No set of candidates makes more room than the sum of its gains. Therefore, the price of the cheapest fractional
@@ -138,9 +139,13 @@ class _Search:
         sufficient: Sequence[PreemptibleJob],
     ) -> None:
         self.amounts, self.request = amounts, request
-        self.need = request.units - StopTrial(amounts, request).total
+        self.need = request.units - TentativeJobStops(amounts, request).total
         self.most = len(sufficient)
-        gains = np.minimum(_gains(amounts, request, candidates), self.need).tolist() if candidates else []
+        gains = (
+            np.minimum(_room_gained_by_candidate(amounts, request, candidates), self.need).tolist()
+            if candidates
+            else []
+        )
         useful = [at for at, gain in enumerate(gains) if gain > 0]
         useful.sort(key=lambda at: (candidates[at].price / gains[at], -gains[at]))
         self.order = [candidates[at] for at in useful]
@@ -153,7 +158,7 @@ class _Search:
 
     def offer(self, victims: Sequence[PreemptibleJob]) -> None:
         """Remove unneeded jobs from a sufficient set, and keep it if it is cheapest."""
-        trial, needed = StopTrial(self.amounts, self.request), list[PreemptibleJob]()
+        trial, needed = TentativeJobStops(self.amounts, self.request), list[PreemptibleJob]()
         for each in victims:
             trial.stop(each.running)
         for each in sorted(victims, key=lambda each: -each.price):
@@ -167,7 +172,7 @@ class _Search:
 
     def greedy(self) -> None:
         """Offer jobs by price per gain, skipping gains below the required average."""
-        trial, left, chosen = StopTrial(self.amounts, self.request), list(range(len(self.order))), list[int]()
+        trial, left, chosen = TentativeJobStops(self.amounts, self.request), list(range(len(self.order))), list[int]()
         while left and len(chosen) < self.most and not trial.fits:
             average = (self.request.units - trial.total) / (self.most - len(chosen))
             at = next((at for at in left if self.gains[at] >= average - SLACK), left[0])
@@ -190,7 +195,13 @@ class _Search:
 
     def run(self, effort: int) -> bool:
         """Search depth first, and return whether the search completed."""
-        trial, chosen, price, need, at = StopTrial(self.amounts, self.request), list[int](), 0, float(self.need), 0
+        trial, chosen, price, need, at = (
+            TentativeJobStops(self.amounts, self.request),
+            list[int](),
+            0,
+            float(self.need),
+            0,
+        )
         while True:
             rest = self.most - len(chosen) if at < len(self.order) else 0
             too_few = not rest or self.largest_from[at] * rest < need - SLACK
@@ -214,19 +225,21 @@ class _Search:
             at += 1
 
 
-def _gains(amounts: FreeAmounts, request: Request, candidates: Sequence[PreemptibleJob]) -> FloatArray:
-    """Return each candidate's gain (see `_Search`).
+def _room_gained_by_candidate(
+    amounts: FreeAmounts, request: Request, candidates: Sequence[PreemptibleJob]
+) -> FloatArray:
+    """Return each candidate's gain (see `_VictimSearch`).
 
     If certain jobs must all stop before a node offers more room, they share this room in proportion to their prices.
     Otherwise, a job's gain on a node is the room that it frees in one resource, at most the room that all jobs free.
     """
     cluster, without = amounts.cluster, amounts.copy()
-    owner, node, freed = stack_placed_amounts([each.running for each in candidates], cluster.capacity)
+    owner, node, freed = stack_placement_amounts([each.running for each in candidates], cluster.capacity)
     np.add.at(without.free, node, freed)
-    room, most = amounts.room(request), without.room(request)
+    room, most = amounts.units_fitting(request), without.units_fitting(request)
     useful = most[node] > room[node]
     owner, node, freed = owner[useful], node[useful], freed[useful]
-    is_needed = units_on_nodes(request, cluster, without.free[node] - freed, node) == room[node]
+    is_needed = units_fitting_given_amounts(request, cluster, without.free[node] - freed, node) == room[node]
     share = np.array([each.price / len(each.running.placement) + SLACK for each in candidates])[owner] * is_needed
     needed = np.bincount(node, share, cluster.size)[node]
 

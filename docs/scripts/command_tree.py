@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.program.command_help import EXAMPLES, exit_codes
+from cpsched_bridge.program.command_help import EXAMPLES, find_exit_codes
 
 METAVARS = {"<str>": "TEXT", "<path>": "PATH", "<float>": "NUMBER", "<float range>": "NUMBER", "<int>": "INTEGER",
             "<int range>": "INTEGER", "<list[str]>": "TEXT"}  # fmt: skip
@@ -37,7 +37,7 @@ class Command:
     @property
     def exit_codes(self) -> dict[int, str]:
         """The command's exit codes with their meanings."""
-        return exit_codes(self.name)
+        return find_exit_codes(self.name)
 
 
 def commands() -> Iterator[Command]:

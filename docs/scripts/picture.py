@@ -15,7 +15,7 @@ from rich.terminal_theme import MONOKAI
 
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import DemoLiveView, make_clusters, make_demo_policy, run_bridge
+from cpsched_bridge.program.demo import DemoLiveView, make_bridge_and_twin_sites, make_demo_policy, run_demo_bridge
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.telemetry import log_setup
 
@@ -44,11 +44,11 @@ class Photographer:
 def main() -> None:
     """Run the demo and write the picture."""
     log_setup.configure_logging("text", level=40)
-    site, twin = make_clusters(JOBS, SEED)
+    site, twin = make_bridge_and_twin_sites(JOBS, SEED)
     policy = make_demo_policy(PolicySettings().dispatcher, 0.02)
     view = DemoLiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")
     photographer = Photographer(view)
-    run_bridge(policy, site, EventDrivenClock(site), (view, photographer))
+    run_demo_bridge(policy, site, EventDrivenClock(site), (view, photographer))
     TARGET.write_text(photographer.svg, encoding="utf-8")
     print("wrote", TARGET)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpsched.installation_check import check_copies
+from cpsched.installation_check import warn_if_installations_differ
 from cpsched.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from cpsched_sim.simulation import Simulation, simulate
     from cpsched_sim.study.study_results import StudyResults
     from cpsched_sim.study.study_runner import run_study
-    from cpsched_sim.traces.accounting_options import TraceDialect
+    from cpsched_sim.traces.trace_dialect import TraceDialect
     from cpsched_sim.traces.trace_job import TraceJob
     from cpsched_sim.workloads.data_frame_reader import from_frame
-    from cpsched_sim.workloads.load import Workload, load
+    from cpsched_sim.workloads.workload_loader import Workload, load
 
 _MODULE_BY_NAME = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
-    "TraceDialect": "cpsched_sim.traces.accounting_options",
+    "TraceDialect": "cpsched_sim.traces.trace_dialect",
     "Chart": "cpsched_sim.report.charts",
     "StudyResults": "cpsched_sim.study.study_results",
     "Schedule": "cpsched_sim.cluster.replay",
     "Simulation": "cpsched_sim.simulation",
     "TraceJob": "cpsched_sim.traces.trace_job",
-    "Workload": "cpsched_sim.workloads.load",
+    "Workload": "cpsched_sim.workloads.workload_loader",
     "compare": "cpsched_sim.comparison",
     "draw_bars": "cpsched_sim.report.charts",
     "draw_distributions": "cpsched_sim.report.charts",
     "draw_account_shares": "cpsched_sim.report.charts",
     "draw_utilization": "cpsched_sim.report.charts",
     "from_frame": "cpsched_sim.workloads.data_frame_reader",
-    "load": "cpsched_sim.workloads.load",
+    "load": "cpsched_sim.workloads.workload_loader",
     "recorded_schedule_of": "cpsched_sim.recorded_schedule",
     "run_study": "cpsched_sim.study.study_runner",
     "simulate": "cpsched_sim.simulation",
@@ -76,5 +76,5 @@ __all__ = [
     "simulate",
 ]
 
-check_copies(__file__)
+warn_if_installations_differ(__file__)
 __getattr__, __dir__ = lazy_attributes(globals(), _MODULE_BY_NAME)

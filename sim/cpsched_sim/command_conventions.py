@@ -56,7 +56,7 @@ def error_to_json(error: Exception) -> dict[str, Any]:
     return {"error": {"kind": type(error).__name__, "message": quote_value(error, MAX_MESSAGE_CHARS), **where}}
 
 
-def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]:
+def with_error_reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
     """Return a decorator that makes a command report an error as one line instead of a traceback.
 
     `first` runs before the command. Exit codes:
@@ -68,9 +68,9 @@ def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]
     results have already been printed (see `error_to_json`).
     """
 
-    def decorated(command: F) -> F:
+    def decorate(command: F) -> F:
         @functools.wraps(command)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
+        def run_with_error_reporting(*args: Any, **kwargs: Any) -> Any:
             if first is not None:
                 first()
             if not kwargs.get("quiet"):
@@ -87,9 +87,9 @@ def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]
                 typer.echo("interrupted", err=True)
                 raise typer.Exit(130) from None
 
-        return guarded  # type: ignore[return-value]
+        return run_with_error_reporting  # type: ignore[return-value]
 
-    return decorated
+    return decorate
 
 
 class ErrorReportingCommandGroup(TyperGroup):
@@ -194,7 +194,7 @@ def _run_to_exit_code(run: Callable[[], Any]) -> int:
     except _UsageError as error:
         return _report_usage_error(error)
     except OSError as error:
-        _discard_output()
+        _discard_buffered_stdout()
         if error.errno != errno.EPIPE:
             print_message("error", f"{error.filename or 'output'}: {error.strerror or error}")
         return 1 if error.errno == errno.EPIPE else 2
@@ -221,7 +221,7 @@ def _report_usage_error(error: Any) -> int:
     return int(error.exit_code)
 
 
-def _discard_output() -> None:
+def _discard_buffered_stdout() -> None:
     """Discard what remains in stdout's buffer, because Python would otherwise fail again at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -230,7 +230,7 @@ def _discard_output() -> None:
         return
 
 
-def run_all_steps(*steps: Callable[[], object]) -> None:
+def run_all_steps_despite_errors(*steps: Callable[[], object]) -> None:
     """Run every step, even if an earlier one fails, so that results that cannot be saved are still printed.
 
     Raise the exception of the first failed step and print the others.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cpsched.errors import CpschedError, UnknownName, require
 from cpsched.formatting import format_number
-from cpsched.metrics import METRICS, Metric, ScheduleData, metric
+from cpsched.metrics import METRICS, Metric, ScheduleData, find_metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched.registry import PolicyRegistries, import_path
 from cpsched_sim import data_frames
@@ -24,16 +24,16 @@ from cpsched_sim.simulation import (
     PredictorLike,
     ReplaySpec,
     Simulation,
-    display_name,
-    open_workload,
-    policy_setup,
+    plugin_display_name,
+    policy_names_and_registries,
     replay_workload,
     search_settings,
+    to_workload,
 )
-from cpsched_sim.site.fairness import site_metrics
+from cpsched_sim.site.fairness import site_policy_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.workloads.load import Workload, apply_site_policy
+from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
@@ -61,7 +61,7 @@ class ComparisonRow:
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
-def recorded_rows(
+def recorded_schedule_rows(
     found: RecordedSchedule | None, baseline: str | None, more: Sequence[Metric] = ()
 ) -> list[ComparisonRow]:
     """Return the recorded schedule as a row, or no row if the trace has no recorded starts.
@@ -91,7 +91,7 @@ class PolicyCombination(NamedTuple):
     known: PolicyRegistries
 
 
-def make_combinations(
+def make_policy_combinations(
     dispatchers: Sequence[DispatcherLike],
     predictors: Sequence[PredictorLike],
     settings: Mapping[str, object],
@@ -109,7 +109,7 @@ def make_combinations(
         zip(predictors, make_unique_labels(predictors), strict=True),
     )
     for (one, label), (other, other_label) in pairs:
-        (dispatcher, predictor), known = policy_setup(one, other, (label, other_label), afresh=True)
+        (dispatcher, predictor), known = policy_names_and_registries(one, other, (label, other_label), afresh=True)
         of_dispatcher = setting_names(known.dispatchers.find(dispatcher))
         names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
         mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
@@ -132,7 +132,7 @@ def make_unique_labels(things: Sequence[object]) -> list[str]:
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
-def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) -> None:
+def require_known_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) -> None:
     """Raise `UnknownName` unless `baseline` is a dispatcher or a dispatcher/predictor combination."""
     policies = [setup.policy for setup, _ in chosen]
     known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
@@ -140,7 +140,7 @@ def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) ->
         raise UnknownName("baseline", baseline, known)
 
 
-def find_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
+def map_rows_to_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
     """Return the baseline row for each row name.
 
     If `baseline` is a dispatcher, each row is compared with that dispatcher under the row's own predictor. If it is
@@ -184,7 +184,7 @@ def comparison_to_json(
     }
 
 
-def table_rows(
+def comparison_table_rows(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
     """Yield the rows of a table with the metrics of each combination, followed by their percentages."""
@@ -243,7 +243,7 @@ class Comparison:
 
     def to_frame(self) -> DataFrame:
         """Return the metrics as a pandas frame with one row per combination. Raise `InputError` without pandas."""
-        lines = list(table_rows(self.rows, find_baselines(self.rows, self.baseline), self.more))
+        lines = list(comparison_table_rows(self.rows, map_rows_to_baselines(self.rows, self.baseline), self.more))
         return data_frames.rows_to_frame(lines)
 
     def to_markdown(self) -> str:
@@ -255,7 +255,7 @@ class Comparison:
         return render_fragment(self._build_table(), *map(ReportParagraph, self.hints))
 
     def _build_table(self) -> ReportTable:
-        shown, measured_by = compared_metrics(self.more), find_baselines(self.rows, self.baseline)
+        shown, measured_by = compared_metrics(self.more), map_rows_to_baselines(self.rows, self.baseline)
         heading = ["dispatcher", "predictor"]
         heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
         rows = [self._format_row(row, measured_by[row.name], shown) for row in self.rows]
@@ -273,7 +273,7 @@ class Comparison:
         shown = compared_metrics(self.more)
         cells = [["", *(metric.heading for metric in shown)]]
         for row in self.rows:
-            name = " / ".join(display_name(part) for part in (row.dispatcher, row.predictor) if part)
+            name = " / ".join(plugin_display_name(part) for part in (row.dispatcher, row.predictor) if part)
             figures = (
                 [format_number(row.summary[each.name]) for each in shown] if row.summary else [f"failed: {row.error}"]
             )
@@ -310,14 +310,16 @@ def compare(
     error. If the trace has recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded".
     Raise `CpschedError` for invalid names and values, and `SimulationError` for unusable files.
     """
-    workload = open_workload(trace, system, max_jobs, lenient)
+    workload = to_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload
-    more = tuple(map(metric, metrics))
-    chosen = make_combinations(dispatchers, predictors, settings or {}, search_settings(seed, limit_s, effort), charge)
-    check_baseline(chosen, baseline)
-    shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
+    more = tuple(map(find_metric, metrics))
+    chosen = make_policy_combinations(
+        dispatchers, predictors, settings or {}, search_settings(seed, limit_s, effort), charge
+    )
+    require_known_baseline(chosen, baseline)
+    shown = (*more, *(site_policy_metrics(workload.site) if workload.site is not None else ()))
     found = recorded_schedule_of(workload)
-    recorded = recorded_rows(found, baseline, shown)
+    recorded = recorded_schedule_rows(found, baseline, shown)
     rows = (*(_replay_combination(workload, setup, known, more) for setup, known in chosen), *recorded)
     return Comparison(
         f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(comparison_warnings(found, rows))

@@ -37,7 +37,7 @@ def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
     drew = np.array([item.power_w is not None for item in items], np.bool_)
     power_w = np.fromiter((item.power_w or 0 for item in items), np.int64, len(items))
 
-    def known(values: IntArray, where: BoolArray) -> Any:
+    def nullable_integers(values: IntArray, where: BoolArray) -> Any:
         return pandas.arrays.IntegerArray(values.copy(), mask=~where)
 
     columns = {
@@ -56,9 +56,16 @@ def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
         ran = start_s != NEVER
         wait_s = np.where(ran, start_s - submit_s, 0)
         slowdown = np.where(ran, bounded_slowdown(wait_s, run_s), np.nan)
-        columns |= {"start_s": known(start_s, ran), "end_s": known(end_s, ran), "wait_s": known(wait_s, ran)}
+        columns |= {
+            "start_s": nullable_integers(start_s, ran),
+            "end_s": nullable_integers(end_s, ran),
+            "wait_s": nullable_integers(wait_s, ran),
+        }
         columns["bounded_slowdown"] = slowdown
-    columns |= {"recorded_start_s": known(recorded_s, has_start), "power_w": known(power_w, drew)}
+    columns |= {
+        "recorded_start_s": nullable_integers(recorded_s, has_start),
+        "power_w": nullable_integers(power_w, drew),
+    }
     return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cpsched.errors import CpschedError, escape_controls
-from cpsched.traceback_origin import CodeLocation
+from cpsched.plugin_error_location import CodeLocation
 
 MAX_QUOTED_CHARS = 80
 """Maximum number of characters of a value to quote in a message."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.input.file_type_guess import special_kind
+from cpsched_sim.input.file_type_guess import describe_special_file
 from cpsched_sim.input.input_limits import MAX_JSON_BYTES
 
 
@@ -61,7 +61,7 @@ def format_csv(rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
+def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
     """Write rows as CSV with `write_atomically`."""
     write_atomically(path, format_csv(rows).encode())
 
@@ -81,13 +81,13 @@ def sha256_of_all(paths: Sequence[Path]) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def read_json(setting: str, path: str, text: bool = False) -> object:
+def read_setting_file(setting: str, path: str, text: bool = False) -> object:
     """Return the parsed content of a JSON file that a setting refers to, or its text if `text` is set.
 
     Raise `InvalidValue` with the setting and the file.
     """
     try:
-        if kind := special_kind(Path(path)):
+        if kind := describe_special_file(Path(path)):
             raise ValueError(f"is {kind}")
         with Path(path).open("rb") as file:
             content = file.read(MAX_JSON_BYTES + 1)

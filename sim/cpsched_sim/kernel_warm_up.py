@@ -18,7 +18,7 @@ from cpsched.jit import compile_progress
 _HEADING = "compiling kernels, once for this machine; later runs load them from the cache"
 
 
-class TerminalProgressLine:
+class CompileProgressLine:
     """A progress line on stderr. On a terminal, each step rewrites it. Otherwise, one line is printed per kernel."""
 
     def __init__(self) -> None:
@@ -51,11 +51,11 @@ def _let_interrupt_end_process(at_once: bool) -> None:
 
 def show_compile_progress() -> None:
     """Show the progress of all kernel compilations in this process."""
-    compile_progress.set_progress_callback(TerminalProgressLine())
+    compile_progress.set_progress_callback(CompileProgressLine())
 
 
 @dataclass(frozen=True, slots=True)
-class WarmUpResult:
+class KernelWarmUpResult:
     """The result of a warm-up."""
 
     folders: tuple[str, ...]
@@ -73,7 +73,7 @@ class WarmUpResult:
         return f"{format_count(self.found + self.made, 'kernel')} in {where}: {self.made} compiled now, {self.found} found{took}"  # noqa: E501
 
 
-def warm_up() -> WarmUpResult:
+def warm_up_kernels() -> KernelWarmUpResult:
     """Compile every kernel of the core and the simulator, or load it from the cache."""
     from cpsched.jit.kernel_cache import CACHE_LOCATIONS
 
@@ -81,7 +81,7 @@ def warm_up() -> WarmUpResult:
     for opened in all_kernel_loaders():
         opened()
     filed = CACHE_LOCATIONS.values()
-    return WarmUpResult(
+    return KernelWarmUpResult(
         folders=tuple(sorted({str(each.folder) for each in filed if each.folder})),
         found=sum(not each.new for each in filed),
         made=sum(each.new for each in filed),
@@ -93,7 +93,7 @@ def warm_up() -> WarmUpResult:
 
 def all_kernel_loaders() -> list[Callable[[], object]]:
     """Return for each kernel a function that compiles it or loads it from the cache."""
-    all_modules_with_kernels()
+    import_all_kernel_modules()
     return registered_kernel_loaders()
 
 
@@ -104,7 +104,7 @@ def registered_kernel_loaders() -> list[Callable[[], object]]:
     return [kernel.load_or_compile for kernel in KERNELS]
 
 
-def load_all_kernels(tell: Callable[[str], None]) -> None:
+def load_registered_kernels(tell: Callable[[str], None]) -> None:
     """Compile the kernels of the modules imported so far, or load them from the cache.
 
     Call `tell` with a progress message before each kernel and after each compiled function. Restore the previous
@@ -133,7 +133,7 @@ def modules_with_kernels() -> tuple[str, ...]:
     return tuple(sorted({kernel.py_func.__module__ for kernel in KERNELS}))
 
 
-def all_modules_with_kernels() -> None:
+def import_all_kernel_modules() -> None:
     """Import every module of the core and the simulator to register all kernels.
 
     Skip modules that require a missing package, such as pytest, because they have no kernels.

@@ -102,13 +102,13 @@ class OfflineDispatcher(Dispatcher):
             first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :]
         )
         budget = cp_sat.CpSatBudget(self._limit_s, self._effort, self._seed)
-        hints = [start for start in self._list_schedules(cluster) if (start >= submit_s).all()]
+        hints = [start for start in self._compute_list_schedules(cluster) if (start >= submit_s).all()]
         processors = np.maximum(1, amounts[:, 0])
         if self._metric == "p2sf":
-            best = min(hints, key=lambda start_s: cp_sat.p2sf(problem, submit_s, processors, start_s))
+            best = min(hints, key=lambda start_s: cp_sat.compute_p2sf(problem, submit_s, processors, start_s))
             self.found = cp_sat.solve_p2sf(problem, submit_s, processors, budget, best)
         else:
-            cost = cp_sat.metric_objective(self._metric, submit_s, run_s, processors)
+            cost = cp_sat.trace_metric_objective(self._metric, submit_s, run_s, processors)
             best = min(hints, key=lambda start_s: plan_delay_cost(cost, start_s))
             found = cp_sat.solve_pool_problem(problem, cost, budget, best)
             worth = found.start_s if found.start_s is not None and found.cost <= plan_delay_cost(cost, best) else best
@@ -119,7 +119,7 @@ class OfflineDispatcher(Dispatcher):
     def _submits_and_run_times(self) -> list[tuple[int, int]]:
         return [(item.job.submit_s, item.run_s) for item in self._trace]
 
-    def _list_schedules(self, cluster: Cluster) -> list[IntArray]:
+    def _compute_list_schedules(self, cluster: Cluster) -> list[IntArray]:
         """Return the trace's start times under list scheduling, one array per order in `_HINT_ORDERS`."""
         run_s = {item.job.id: item.run_s for item in self._trace}
         from cpsched_sim.cluster.replay import replay  # imported here, so that listing names imports no file readers

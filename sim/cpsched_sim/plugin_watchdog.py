@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from cpsched.jit import compile_progress
-from cpsched.traceback_origin import plugin_source_location
+from cpsched.plugin_error_location import plugin_source_location
 from cpsched_sim.errors import Stalled
 
 STALL_TIMEOUT_S = 600.0
@@ -60,11 +60,11 @@ class PluginWatchdog:
     def resetting_callback(self, progress: Callable[..., object]) -> Callable[..., None]:
         """Wrap `progress` so that each call restarts the limit."""
 
-        def renewing(*done: Any) -> None:
+        def reset_and_report(*done: Any) -> None:
             self.reset()
             progress(*done)
 
-        return renewing
+        return reset_and_report
 
     def on_timer(self, number: int, frame: FrameType | None) -> None:
         """Stop the plug-in, unless kernels are being compiled."""

@@ -19,11 +19,11 @@ import numpy as np
 
 from cpsched import registry
 from cpsched.model import EndedJob, IntArray
-from cpsched.predictors.base import Predictor, is_trainable, predict_run_time_s, train
+from cpsched.predictors.base import Predictor, learn_from_ended_job, learns_from_ended_jobs, predict_run_time_s
 from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import PROGRESS_INTERVAL_ROUNDS, Progress
-from cpsched_sim.file_io import write_table
-from cpsched_sim.result_files import write_result_settings
+from cpsched_sim.file_io import write_csv
+from cpsched_sim.result_files import write_manifest
 from cpsched_sim.traces.trace_job import TraceJob
 
 
@@ -60,16 +60,16 @@ def predict_run_times_s(jobs: Sequence[TraceJob], predictor: Predictor, progress
 
     Raise `PolicyError` if the predictor fails or does not return a number of seconds.
     """
-    listens = is_trainable("predictor", predictor)
+    listens = learns_from_ended_jobs("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
-    for at in _jobs_by_submission(
-        jobs, (lambda ended: train("predictor", predictor, ended)) if listens else None, progress
+    for at in _learn_and_iterate_submissions(
+        jobs, (lambda ended: learn_from_ended_job("predictor", predictor, ended)) if listens else None, progress
     ):
         predicted[at] = predict_run_time_s(predictor, jobs[at].job)
     return predicted
 
 
-def _jobs_by_submission(
+def _learn_and_iterate_submissions(
     jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
 ) -> Iterator[int]:
     """Yield the index of each job at its submission, after learning from all jobs that have ended by then."""
@@ -123,9 +123,9 @@ def run_time_interval_coverage(
         model.learn(ended)
         ended_of[ended.job.user] += 1
 
-    for at in _jobs_by_submission(jobs, learn, progress):
+    for at in _learn_and_iterate_submissions(jobs, learn, progress):
         job = jobs[at].job
-        intervals[at] = model.sample(job, ends)
+        intervals[at] = model.run_times_at_quantiles_s(job, ends)
         known[at] = ended_of[job.user] if job.user else 0
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     walltime_s = np.fromiter((entry.job.walltime_s for entry in jobs), np.int64, len(jobs))
@@ -146,7 +146,7 @@ def _compute_coverage(run_s: IntArray, intervals: IntArray, walltime_s: IntArray
     return RunTimeIntervalCoverage(len(run_s), 1 - shorter - longer, shorter, longer, width)
 
 
-def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
+def accuracy_ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
     """Return pairs (A, share of jobs with real / predicted <= A) at `points` quantiles, as in cp19 figure 1."""
     ratio = np.sort(run_s / predicted_s)
     at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
@@ -166,7 +166,7 @@ def evaluate_predictors(
     jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
 ) -> dict[str, PredictorEvaluation]:
     """Evaluate each named predictor with its default settings. Raise `UnknownName` or `PolicyError`."""
-    chosen = {name: registry.predictor(name) for name in predictors}
+    chosen = {name: registry.build_predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
     for name, predictor in chosen.items():
@@ -175,11 +175,11 @@ def evaluate_predictors(
     return found
 
 
-def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Mapping[str, Any]) -> None:
+def write_accuracy_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Mapping[str, Any]) -> None:
     """Write one line per point (predictor, real / predicted, share), and a manifest. Raise `InputError`."""
-    points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
-    write_table(path, [("predictor", "real_by_predicted", "share"), *points])
-    write_result_settings(path, made_of)
+    points = [(name, *point) for name, row in found.items() for point in accuracy_ecdf(row.run_s, row.predicted_s)]
+    write_csv(path, [("predictor", "real_by_predicted", "share"), *points])
+    write_manifest(path, made_of)
 
 
 def write_accuracy_table(
@@ -190,12 +190,12 @@ def write_accuracy_table(
     `kind` is the dataclass of the values. Raise `InputError` on failure.
     """
     parts = [
-        ((name, *part), figures) for name, row in rows.items() for part, figures in _label_figures(row, len(labels))
+        ((name, *part), figures) for name, row in rows.items() for part, figures in _labelled_rows(row, len(labels))
     ]
     head = (*labels, *(each.name for each in fields(kind)))
-    write_table(path, [head, *((*names, *figures.values()) for names, figures in parts)])
-    write_result_settings(path, made_of)
+    write_csv(path, [head, *((*names, *figures.values()) for names, figures in parts)])
+    write_manifest(path, made_of)
 
 
-def _label_figures(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
+def _labelled_rows(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
     return [((name,), figures) for name, figures in row.items()] if labels == 2 else [((), row)]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import format_count
-from cpsched.metrics import Metric, ScheduleData, step_counts
+from cpsched.metrics import Metric, ScheduleData, count_overlapping_intervals
 from cpsched.model import NEVER
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
-from cpsched_sim.site.fairness import fairness_breakdown
+from cpsched_sim.site.fairness import fairness_by_account_and_qos
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.workload_loader import Workload
 
 RECORDED_NAME = "as recorded"
 """The recorded schedule's name, used in place of a dispatcher name."""
@@ -57,7 +57,7 @@ class RecordedSchedule:
             "dispatch": asdict(DecisionTimes.of(())),
             "paths": {},
             "start_unknown": self.unknown,
-            **(fairness_breakdown(self.measures, site) if site is not None else {}),
+            **(fairness_by_account_and_qos(self.measures, site) if site is not None else {}),
         }
 
     def notes(self) -> list[str]:
@@ -91,7 +91,7 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
         return None
     jobs = jobs.take(known)
     start_s, end_s = jobs.recorded_start_s, jobs.recorded_start_s + jobs.run_s
-    processors = jobs.per_job(request.units * request.per_unit[0] for request in jobs.requests)
+    processors = jobs.expand_per_job(request.units * request.per_unit[0] for request in jobs.requests)
     machine = int(workload.cluster.capacity[:, 0].sum())
     measures = ScheduleData(
         submit_s=jobs.submit_s,
@@ -101,7 +101,7 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
         machine=machine,
         jobs=SchedulerVisibleJobs(jobs),
     )
-    at_s, held = step_counts(start_s, end_s, processors)
+    at_s, held = count_overlapping_intervals(start_s, end_s, processors)
     lasted_s, held = np.diff(at_s), held[:-1]
     rising = np.argsort(held, kind="stable")
     busy = held[rising][np.searchsorted(np.cumsum(lasted_s[rising]), 0.99 * lasted_s.sum())]

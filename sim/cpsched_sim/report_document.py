@@ -8,7 +8,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from cpsched.markup import Markup, make_element
+from cpsched.markup import Markup, make_markup_element
 from cpsched_sim.errors import InputError, quote_value
 
 _MAX_CELL_CHARS = 2000
@@ -69,7 +69,7 @@ class ReportHeading(ReportBlock):
 
     @override
     def html(self) -> Markup:
-        return make_element("h2", _shorten_line(self.text))
+        return make_markup_element("h2", _shorten_line(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class ReportParagraph(ReportBlock):
 
     @override
     def html(self) -> Markup:
-        lead = (make_element("strong", self.lead), " ") if self.lead else ()
-        return make_element("p", *lead, _shorten_line(self.text), class_=self.kind or None)
+        lead = (make_markup_element("strong", self.lead), " ") if self.lead else ()
+        return make_markup_element("p", *lead, _shorten_line(self.text), class_=self.kind or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class ReportList(ReportBlock):
 
     @override
     def html(self) -> Markup:
-        return make_element("ul", *(make_element("li", _shorten_line(line)) for line in self.lines))
+        return make_markup_element("ul", *(make_markup_element("li", _shorten_line(line)) for line in self.lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +123,20 @@ class ReportTable(ReportBlock):
 
     @override
     def html(self) -> Markup:
-        caption = (make_element("caption", _shorten_line(self.title)),) if self.title else ()
-        head = make_element("thead", self._make_row("th", self.head))
-        body = make_element("tbody", *(self._make_row("td", row) for row in self.rows))
-        return make_element("div", make_element("table", *caption, head, body), class_="table")
+        caption = (make_markup_element("caption", _shorten_line(self.title)),) if self.title else ()
+        head = make_markup_element("thead", self._make_row("th", self.head))
+        body = make_markup_element("tbody", *(self._make_row("td", row) for row in self.rows))
+        return make_markup_element("div", make_markup_element("table", *caption, head, body), class_="table")
 
     def _make_row(self, kind: str, cells: Sequence[str]) -> Markup:
         last, rest = len(cells) - 1, len(self.head) - len(cells) + 1
         spans = (rest if at == last and rest > 1 else None for at in range(len(cells)))
-        return make_element(
+        return make_markup_element(
             "tr",
-            *(make_element(kind, _shorten_line(cell), colspan=span) for cell, span in zip(cells, spans, strict=True)),
+            *(
+                make_markup_element(kind, _shorten_line(cell), colspan=span)
+                for cell, span in zip(cells, spans, strict=True)
+            ),
         )
 
 
@@ -153,13 +156,15 @@ class ReportFigure(ReportBlock):
     @override
     def html(self) -> Markup:
         try:
-            drawn = make_element("figure", Markup(self.draw()))
+            drawn = make_markup_element("figure", Markup(self.draw()))
         except InputError as error:  # without matplotlib, the page shows only the data table
-            drawn = make_element("p", str(error), class_="quiet")
+            drawn = make_markup_element("p", str(error), class_="quiet")
         if self.numbers is None:
             return drawn
-        summary = make_element("summary", "Data in this chart")
-        return Markup(drawn + make_element("details", summary, self.numbers.html(), open="" if self.is_open else None))
+        summary = make_markup_element("summary", "Data in this chart")
+        return Markup(
+            drawn + make_markup_element("details", summary, self.numbers.html(), open="" if self.is_open else None)
+        )
 
 
 def render_markdown(title: str, blocks: Iterable[ReportBlock]) -> str:
@@ -175,16 +180,18 @@ def render_fragment(*blocks: ReportBlock) -> str:
 
 def render_page(title: str, blocks: Iterable[ReportBlock]) -> str:
     """Return a report as an HTML page for light and dark screens, phones and print."""
-    head = make_element(
+    head = make_markup_element(
         "head",
-        make_element("meta", charset="utf-8"),
-        make_element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        make_element("meta", http_equiv="Content-Security-Policy", content=_CONTENT_SECURITY_POLICY),
-        make_element("title", _shorten_line(title)),
-        make_element("style", Markup(STYLE)),
+        make_markup_element("meta", charset="utf-8"),
+        make_markup_element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        make_markup_element("meta", http_equiv="Content-Security-Policy", content=_CONTENT_SECURITY_POLICY),
+        make_markup_element("title", _shorten_line(title)),
+        make_markup_element("style", Markup(STYLE)),
     )
-    main = make_element("main", make_element("h1", _shorten_line(title)), "\n", Markup(render_fragment(*blocks)))
-    return f"<!doctype html>\n{make_element('html', head, make_element('body', main), lang='en')}\n"
+    main = make_markup_element(
+        "main", make_markup_element("h1", _shorten_line(title)), "\n", Markup(render_fragment(*blocks))
+    )
+    return f"<!doctype html>\n{make_markup_element('html', head, make_markup_element('body', main), lang='en')}\n"
 
 
 def escape_markdown(text: str) -> str:

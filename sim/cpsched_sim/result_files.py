@@ -22,16 +22,16 @@ VARIED_SETTINGS = ("dispatcher", "predictor", "settings", "limits", "plugins")
 """The settings in which the combinations of one comparison may differ."""
 
 
-def check_new(*paths: Path) -> None:
+def require_new_files(*paths: Path) -> None:
     """Raise `InputError` if one of `paths` exists or cannot be written. A long run can then fail before it starts."""
     for path in paths:
         require_writable_folder(path.parent)
     there = [path for path in paths if path.exists()]
     if there:
-        raise InputError(f"{there[0]}: already exists{created_note(there[0])}: remove it, or choose another file")
+        raise InputError(f"{there[0]}: already exists{result_origin_note(there[0])}: remove it, or choose another file")
 
 
-def created_note(path: Path) -> str:
+def result_origin_note(path: Path) -> str:
     """Return a result's date and trace in parentheses, or "" if no manifest contains them."""
     for manifest in (manifest_path(path), path.parent / SUMMARY_FILE):
         if (written := _read_json_object(manifest)) is not None and "date" in written:
@@ -51,12 +51,12 @@ def manifest_content(setup: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": version("cpsched"), "date": datetime.now(UTC).isoformat(timespec="seconds"), "setup": {**setup}}
 
 
-def write_result_settings(path: Path, setup: Mapping[str, Any]) -> None:
+def write_manifest(path: Path, setup: Mapping[str, Any]) -> None:
     """Write the manifest of the result `path` next to it. Raise `InputError` if this fails."""
     write_atomically(manifest_path(path), (json.dumps(manifest_content(setup), indent=2) + "\n").encode())
 
 
-def read_finished(out: Path) -> dict[str, dict[str, Any]]:
+def read_finished_summaries(out: Path) -> dict[str, dict[str, Any]]:
     """Return the summaries of a comparison by folder. A damaged summary counts as unfinished."""
     found = ((path.parent.name, _read_json_object(path)) for path in sorted(out.glob(f"*/{SUMMARY_FILE}")))
     return {name: written for name, written in found if written is not None and isinstance(written.get("setup"), dict)}
@@ -64,13 +64,13 @@ def read_finished(out: Path) -> dict[str, dict[str, Any]]:
 
 def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
     """Raise `InputError` if `out` already contains a comparison."""
-    finished = read_finished(out)
+    finished = read_finished_summaries(out)
     if finished:
         names = ", ".join(list(finished)[:3]) + (", ..." if len(finished) > 3 else "")
-        when = created_note(out / next(iter(finished)) / SUMMARY_FILE)
+        when = result_origin_note(out / next(iter(finished)) / SUMMARY_FILE)
         held = f"{out}: already has {len(finished)} finished combinations: {names}{when}"
         raise InputError(f"{held}; use --resume to add to them, or choose another --out")
-    check_new(*(out / name for name in files))
+    require_new_files(*(out / name for name in files))
 
 
 def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]) -> None:
@@ -81,9 +81,9 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
     shown but not compared.
     """
     shared = next(iter(asked.values()))
-    for folder, written in read_finished(out).items():
+    for folder, written in read_finished_summaries(out).items():
         expected = asked.get(folder) or {name: value for name, value in shared.items() if name not in VARIED_SETTINGS}
-        differences = list(_find_differences(written["setup"], expected))
+        differences = list(_find_setting_differences(written["setup"], expected))
         differences += [f"--metric {name} is new" for name in metrics if name not in written]
         if differences:
             made, rule = quote_value(written.get("version")), "choose another --out"
@@ -91,12 +91,12 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
             raise InputError(f"{out / folder}: {what} (version {made}, now {version('cpsched')}): {rule}")
 
 
-def _find_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _find_setting_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings in which two results differ, with nested settings under their own names."""
     for name, value in now.items():
         old = then.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            yield from _find_differences({**dict.fromkeys(value), **old}, {**dict.fromkeys(old), **value})
+            yield from _find_setting_differences({**dict.fromkeys(value), **old}, {**dict.fromkeys(old), **value})
         elif old != value:
             yield f"{name} was {quote_value(old)}, now {quote_value(value)}"
 

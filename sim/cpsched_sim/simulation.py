@@ -14,7 +14,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue, require
 from cpsched.formatting import format_count, format_number
-from cpsched.metrics import METRICS, Metric, ScheduleData, known_metrics, metric
+from cpsched.metrics import METRICS, Metric, ScheduleData, find_metric, known_metrics
 from cpsched.model import NEVER, EndedJob
 from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
@@ -23,21 +23,21 @@ from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, untrained_copies
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, Clairvoyant
-from cpsched_sim.cluster.preemption import preemption_summary
+from cpsched_sim.cluster.preemption import summarize_preemptions
 from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
 from cpsched_sim.errors import InputError
-from cpsched_sim.file_io import read_json, write_atomically, write_table
+from cpsched_sim.file_io import read_setting_file, write_atomically, write_csv
 from cpsched_sim.recorded_schedule import mismatch_warning, recorded_schedule_of
 from cpsched_sim.replay_hints import find_replay_hints
 from cpsched_sim.report_document import ReportParagraph, ReportTable, render_fragment
 from cpsched_sim.result_files import SUMMARY_FILE, manifest_content
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
-from cpsched_sim.site.fairness import fairness_breakdown, site_metrics
+from cpsched_sim.site.fairness import fairness_by_account_and_qos, site_policy_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload, apply_site_policy, load
+from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
@@ -61,7 +61,7 @@ class ReplaySpec:
 
     def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATION_REGISTRIES) -> Policy:
         """Build the policy, and pass `jobs` to its clairvoyant parts. Raise the same errors as `PolicySpec.build`."""
-        policy = self.policy.build(read_json, known)
+        policy = self.policy.build(read_setting_file, known)
         for part in (policy.predictor, policy.dispatcher):
             if isinstance(part, Clairvoyant):
                 part.observe_truth(jobs)
@@ -110,7 +110,7 @@ class Simulation:
 
     def metric(self, name: MetricLike) -> float:
         """Return the value of a metric: a name in the table, a plug-in metric, or a `Metric` object."""
-        return metric(name).compute(self.measures)
+        return find_metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
         """Return the value of the metric with this name."""
@@ -131,7 +131,7 @@ class Simulation:
             "violations": len(schedule.violations),
             "dispatch": asdict(DecisionTimes.of(schedule.dispatch_s)),
             "paths": dict(schedule.paths),
-            **(fairness_breakdown(measures, self.workload.site) if self.workload.site is not None else {}),
+            **(fairness_by_account_and_qos(measures, self.workload.site) if self.workload.site is not None else {}),
             **self._preemption_counts(),
         }
 
@@ -140,7 +140,7 @@ class Simulation:
         if self.workload.site is None or self.workload.site.preemption is None:
             return {}
         submit_s = ColumnarTrace.of(self.workload.jobs).submit_s
-        return {"preemption": preemption_summary(self.schedule.preemptions, submit_s, self.schedule.start_s)}
+        return {"preemption": summarize_preemptions(self.schedule.preemptions, submit_s, self.schedule.start_s)}
 
     def mismatch_warning(self) -> str:
         """Return a warning if the trace probably comes from a machine other than the system, or ""."""
@@ -158,7 +158,7 @@ class Simulation:
     def __repr__(self) -> str:
         spec, measures = self.setup.policy, self.measures
         lines = [
-            f"{display_name(spec.dispatcher)} / {display_name(spec.predictor)}: {self.workload.name} on "
+            f"{plugin_display_name(spec.dispatcher)} / {plugin_display_name(spec.predictor)}: {self.workload.name} on "
             f"{self.workload.system}, {format_count(len(measures.start_s), 'job')} ran"
         ]
         lines += [
@@ -172,7 +172,7 @@ class Simulation:
         return "\n".join(line.rstrip() for line in lines)
 
 
-def display_name(text: str) -> str:
+def plugin_display_name(text: str) -> str:
     """Return `SmallestFirst` for `package.module:SmallestFirst`. Return other names unchanged."""
     return text.rpartition(":")[2].rpartition(".")[2] if ":" in text else text
 
@@ -200,21 +200,21 @@ def simulate(
     `limit_s` (maximum seconds per decision) or `effort` (a deterministic limit). `system` is a name or a system file;
     the default is the system named in the trace. `charge` is the duration of a decision on the simulated clock: None
     for zero, "measured", or milliseconds. `metrics` are shown in addition to those in the table. `policy` is a site
-    policy: a policy file, or the result of `load_policy`. A dispatcher or predictor instance is used as is, in its
-    current state.
+    policy: a policy file, or the result of `load_site_policy_file`. A dispatcher or predictor instance is used as is,
+    in its current state.
 
     Raise `CpschedError` for invalid names and values, `SimulationError` for unusable files, and `PluginError` with the
     file and line for a faulty plug-in (dispatcher, predictor, metric or trace format). A plug-in fails if it raises,
     returns an invalid value, breaks a rule, or never starts a job.
     """
-    workload = open_workload(trace, system, max_jobs, lenient)
+    workload = to_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload
-    words, known = policy_setup(dispatcher, predictor)
+    words, known = policy_names_and_registries(dispatcher, predictor)
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             untrained_copies.store_untrained_copy(part)
     setup = ReplaySpec(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
-    return replay_workload(workload, setup, known=known, more=tuple(map(metric, metrics)))
+    return replay_workload(workload, setup, known=known, more=tuple(map(find_metric, metrics)))
 
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
@@ -229,7 +229,7 @@ def search_settings(seed: int | None, limit_s: float | None, effort: int | None)
     return {name: value for name, value in given.items() if value is not None}
 
 
-def open_workload(
+def to_workload(
     trace: str | PathLike[str] | Workload,
     system: str | SystemFile | None = None,
     max_jobs: int | None = None,
@@ -243,7 +243,7 @@ def open_workload(
     return load(Path(trace), system, lenient=lenient, max_jobs=max_jobs)
 
 
-def policy_setup(
+def policy_names_and_registries(
     dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
 ) -> tuple[tuple[str, str], PolicyRegistries]:
     """Return a dispatcher's and a predictor's names, and the registries that resolve them.
@@ -297,7 +297,7 @@ def replay_workload(
         machine=int(workload.cluster.capacity[:, 0].sum()),
         jobs=SchedulerVisibleJobs(jobs),
     )
-    more = (*more, *(site_metrics(site) if site is not None else ()))
+    more = (*more, *(site_policy_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)
 
 
@@ -311,7 +311,7 @@ def summarize_or_save_schedule(simulation: Simulation, folder: Path | None) -> d
         raise
 
 
-def write_results(
+def write_replay_results(
     simulation: Simulation,
     folder: Path,
     summary: Mapping[str, Any] | None = None,
@@ -331,15 +331,15 @@ def write_results(
         "hints": list(simulation.hints),
     }
     _write_schedule(simulation, folder)
-    written = {**(summary or simulation.summary()), **manifest_content({**replay_identity(setup, workload), **facts})}
+    written = {**(summary or simulation.summary()), **manifest_content({**replay_inputs(setup, workload), **facts})}
     write_atomically(folder / SUMMARY_FILE, (json.dumps(written, indent=2) + "\n").encode())
 
 
 def _write_schedule(simulation: Simulation, folder: Path) -> None:
-    write_table(folder / SCHEDULE_FILE, _schedule_rows(simulation))
+    write_csv(folder / SCHEDULE_FILE, _schedule_rows(simulation))
 
 
-def replay_identity(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
+def replay_inputs(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
     """Return all inputs of a replay, for `summary.json`. Equal inputs give equal schedules.
 
     There are two exceptions: the code of a plug-in may change, and a search may have a time limit.
@@ -370,7 +370,7 @@ def _schedule_rows(simulation: Simulation) -> Iterator[Sequence[object]]:
     yield "job", "submit_s", "start_s", "end_s", "units", "nodes"
     names, schedule = simulation.workload.cluster.node_names, simulation.schedule
     jobs = ColumnarTrace.of(simulation.workload.jobs)
-    units = jobs.per_job(request.units for request in jobs.requests)
+    units = jobs.expand_per_job(request.units for request in jobs.requests)
     columns = (jobs.id, jobs.submit_s, schedule.start_s, schedule.end_s, units)
     for index, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         id, submit_s, start_s, end_s, units_of_job = row

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.metrics import METRICS, Metric, ScheduleData, step_counts
+from cpsched.metrics import METRICS, Metric, ScheduleData, count_overlapping_intervals
 
-__all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values", "step_counts"]
+__all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values", "count_overlapping_intervals"]
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:

@@ -35,11 +35,11 @@ from cpsched_sim.cluster.event_kernels import FAULTY, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
 from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.workload_loader import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class StartTimeCase:
+class StartForecastOutcome:
     """A forecast and the real start of its job."""
 
     job: int
@@ -51,7 +51,7 @@ class StartTimeCase:
 
 
 @dataclass(frozen=True, slots=True)
-class StartTimeAccuracy:
+class StartForecastAccuracy:
     """The accuracy of one horizon's forecasts, and of the dispatcher's own estimates of the same starts."""
 
     cases: int
@@ -71,7 +71,7 @@ class StartTimeAccuracy:
     """Pinball loss of the forecasts in the cases with an estimate."""
 
     @classmethod
-    def of(cls, cases: Sequence[StartTimeCase]) -> StartTimeAccuracy:
+    def of(cls, cases: Sequence[StartForecastOutcome]) -> StartForecastAccuracy:
         """Compute the figures from at least one case."""
         start_s = np.array([each.start_s for each in cases])
         ends = {percent: np.array([each.told.interval(percent) for each in cases]) for percent in INTERVALS}
@@ -115,11 +115,11 @@ def _percent_true(held: np.ndarray) -> float:
     return 100 * float(held.mean())
 
 
-def accuracy_by_horizon(cases: Sequence[StartTimeCase]) -> list[tuple[int, int | None, StartTimeAccuracy]]:
+def accuracy_by_horizon(cases: Sequence[StartForecastOutcome]) -> list[tuple[int, int | None, StartForecastAccuracy]]:
     """Return (from, to, accuracy) for each horizon with a case, in seconds; the last horizon has no end."""
     ends = (0, *HORIZONS_S, None)
-    found = [[each for each in cases if each.told.horizon == horizon] for horizon in range(len(HORIZONS_S) + 1)]
-    return [(ends[at] or 0, ends[at + 1], StartTimeAccuracy.of(these)) for at, these in enumerate(found) if these]
+    found = [[each for each in cases if each.told.horizon_class == horizon] for horizon in range(len(HORIZONS_S) + 1)]
+    return [(ends[at] or 0, ends[at + 1], StartForecastAccuracy.of(these)) for at, these in enumerate(found) if these]
 
 
 class PlanYieldingReplay(TraceReplay):
@@ -131,7 +131,7 @@ class PlanYieldingReplay(TraceReplay):
         With `learns`, call `learn` after jobs have ended.
         """
         starts = NO_STARTS
-        while found := self.state.step(starts, PAUSE_ALWAYS):
+        while found := self.state.start_and_advance(starts, PAUSE_ALWAYS):
             starts = NO_STARTS
             if found == FAULTY:
                 self.record_rejection(self.decision, self.snapshot)
@@ -154,21 +154,21 @@ class StartForecastReplay(PlanYieldingReplay):
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
 
-    def replay_all(self) -> list[StartTimeCase]:
+    def replay_all(self) -> list[StartForecastOutcome]:
         """Run until no events are left. Return each forecast with its job's actual start, in order of the starts."""
-        cases, telling, planned_s = list[StartTimeCase](), IssuedStartForecasts(), dict[tuple[int, int], int]()
+        cases, telling, planned_s = list[StartForecastOutcome](), IssuedStartForecasts(), dict[tuple[int, int], int]()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
                 for told in telling.take_forecasts(slot):
                     self._calibration.record_outcome(told, now_s)
                     estimate_s = planned_s.pop((slot, told.issued_at_s))
-                    cases.append(StartTimeCase(slot, told, estimate_s if estimate_s != NEVER else None, now_s))
+                    cases.append(StartForecastOutcome(slot, told, estimate_s if estimate_s != NEVER else None, now_s))
             waiting = sorted(set(snapshot.queue.tolist()).difference(started))
             chosen = telling.due_jobs(now_s, waiting)
             if chosen and decision.plan_s is not None:
                 found = self._issue_forecasts(snapshot, decision.plan_s, chosen)
-                telling.issue({slot: told for slot, (told, _) in found.items()})
+                telling.store_issued({slot: told for slot, (told, _) in found.items()})
                 planned_s.update({(slot, now_s): estimate_s for slot, (_, estimate_s) in found.items()})
         return cases
 
@@ -212,9 +212,9 @@ class RecordedStartReplay(StartForecastReplay):
         return replace(decision, starts=starts, again_s=again_s)
 
 
-def forecast_starts(
+def replay_start_forecasts(
     workload: Workload, policy: Policy, progress: Progress | None = None, as_recorded: bool = False
-) -> list[StartTimeCase]:
+) -> list[StartForecastOutcome]:
     """Return the forecasts for the second half of a workload's jobs under a policy, with the real starts.
 
     The policy also starts the jobs, or `as_recorded` starts each at its recorded start, as in the bridge's shadow mode.

@@ -48,7 +48,7 @@ def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden or quiet) as bar:
         task = bar.add_task(title, total=None)
 
-        def show(done: float, total: int | None) -> None:
+        def show_progress(done: float, total: int | None) -> None:
             nonlocal told_s
             bar.update(task, completed=done, total=total)
             now_s = time.monotonic()
@@ -57,7 +57,7 @@ def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[
                 left = format_duration((now_s - began_s) * (total - done) / done)
                 console.print(Text(f"note: {int(done)} of {total} {of}, about {left} left"))
 
-        yield show
+        yield show_progress
 
 
 def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> None:
@@ -72,16 +72,16 @@ def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> No
     summary = dict(summed_up)
     groups = {name: summary.pop(name) for name in ("accounts", "qos") if name in summary}
     for name, value in _flatten_summary(summary):
-        table.add_row(Text(name), _format_plain(value))
+        table.add_row(Text(name), _format_full_value(value))
     console.print(table)
     for name, rows in groups.items():
         if name == "accounts" or len(rows) > 1:
-            console.print(_group_table(name, rows))
+            console.print(_account_or_qos_table(name, rows))
     for metric in simulation.more:
         console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
 
 
-def _group_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+def _account_or_qos_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return a table with one line per account or QOS."""
     shares = all("share" in row for row in rows.values())
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -100,7 +100,7 @@ def _group_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def _format_plain(value: float | None) -> str:
+def _format_full_value(value: float | None) -> str:
     """Format a value in full, or as a dash if it was not measured."""
     if value is None:
         return "-"
@@ -116,7 +116,7 @@ def _flatten_summary(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | 
             yield name, value
 
 
-def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_plugin_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print names, each with a one-sentence description, its parameters with defaults, and its source."""
     table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -128,7 +128,7 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     _make_console().print(table)
 
 
-def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
+def print_metric_definitions(rows: Sequence[Mapping[str, str]]) -> None:
     """Print metrics, each with its formula, unit, direction, and source."""
     table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -175,7 +175,7 @@ SLURM_ESTIMATE_COLUMNS = (
 )  # fmt: skip
 
 
-def print_figures(
+def print_metric_table(
     title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[MetricTableColumn]
 ) -> None:
     """Print one line per name or, with two labels, per name and category."""
@@ -233,7 +233,7 @@ def _fill_comparison_table(
             continue
         percent = percent_of_baseline(row, baselines[row.name], more)
         names = [metric.name for metric in shown]
-        shares = [format_share(percent[name]) if name in percent else "" for name in names]
+        shares = [format_percent_or_factor(percent[name]) if name in percent else "" for name in names]
         cells = [f"{format_short_number(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]
         took = (
             [f"{format_short_number(row.summary['dispatch']['mean_ms'])}\n{format_short_number(row.summary['cpu_s'])}"]
@@ -255,7 +255,7 @@ def _direction_note(shown: Sequence[Metric]) -> str:
     return "lower is better" + (f", except for: {', '.join(others)}" if others else "")
 
 
-def format_share(percent: float) -> str:
+def format_percent_or_factor(percent: float) -> str:
     """Format a percentage, as a factor if it is large: 83.1%, 74x."""
     return f"{format_short_number(percent)}%" if percent < 999.5 else f"{format_short_number(percent / 100)}x"
 
@@ -266,10 +266,10 @@ _SHOWN_CANDIDATES = 6
 def print_tuning_result(title: str, found: TuningResult) -> None:
     """Print the result of `cpsched tune`: the verdict, the settings on the test windows, and the best settings."""
     from cpsched.goal_presets import GOAL_METRICS
-    from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_limits, format_relative_change
+    from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_exceeded_limits, format_relative_change
 
     console = _make_console()
-    console.print(Text(found.sentence, "bold"))
+    console.print(Text(found.verdict_sentence, "bold"))
     console.print(Text(f"{title}; goal: {found.goal}", "dim"))
     rows = {"current": found.present, **({"chosen": found.chosen} if found.chosen else {})}
     rows |= {each.spec.dispatcher: each for each in found.beside}
@@ -301,7 +301,7 @@ def print_tuning_result(title: str, found: TuningResult) -> None:
     for each in found.tried[:_SHOWN_CANDIDATES]:
         changes = "none (current setting)" if each.spec == found.present.spec else each.changes
         score = "-" if each.error else f"{100 * each.score:.1f}"
-        tried.add_row(Text(changes), str(each.seeds), score, Text(each.error or format_limits(each.broken)))
+        tried.add_row(Text(changes), str(each.seeds), score, Text(each.error or format_exceeded_limits(each.broken)))
     console.print(tried)
     if len(found.tried) > _SHOWN_CANDIDATES:
         console.print(

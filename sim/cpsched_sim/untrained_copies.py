@@ -19,7 +19,7 @@ _PRISTINE_COPIES: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class UncopyableInstance:
+class CopyFailure:
     """The reason why an instance cannot be copied.
 
     The exception is not stored, because its traceback would keep the instance alive.
@@ -39,16 +39,16 @@ def untrained_copy(kind: str, thing: Any) -> Any:
     """Return a copy of an instance in its state before the first simulation. Raise `PluginLoadError` if it has none."""
     kept = _PRISTINE_COPIES.get(id(thing))
     found = _try_deepcopy(kept[1] if kept is not None else thing)
-    if isinstance(found, UncopyableInstance):
+    if isinstance(found, CopyFailure):
         advice = "pass its class, or an unused instance"
         raise PluginLoadError(kind, import_path(thing), f"cannot be copied ({found.why}): {advice}")
     return found
 
 
 def _try_deepcopy(thing: Any) -> Any:
-    if isinstance(thing, UncopyableInstance):
+    if isinstance(thing, CopyFailure):
         return thing
     try:
         return copy.deepcopy(thing)
     except Exception as error:  # a plug-in class may raise any exception
-        return UncopyableInstance(describe_exception(error))
+        return CopyFailure(describe_exception(error))

@@ -30,7 +30,7 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.store.journal import MAX_SEGMENT_ROUNDS, Journal
-from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
+from cpsched_bridge.store.round_records import decision_to_json, round_trip_json
 from cpsched_bridge.store.round_replay import replay_round
 
 MONTH_S = 30 * 86400
@@ -125,7 +125,7 @@ def lasting_bytes(journal: Journal) -> int:
     journal._db.backup(copy._db)  # noqa: SLF001
     with copy._db:  # noqa: SLF001
         copy._db.execute("delete from explanations")  # noqa: SLF001
-    size = copy.size_bytes()
+    size = copy.compute_used_size_bytes()
     copy.close()
     return size
 
@@ -165,7 +165,7 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             memory = policy.memory()
             report.decision = policy.decide(report.snapshot)
             began_s = time.process_time()
-            report.memory = as_plain_json(memory)
+            report.memory = round_trip_json(memory)
             report.recorded = decision_to_json(report.decision, report.snapshot)
             report.starts = report.decision.starts_by_job(report.snapshot)
             report.seconds.update(observe=0.01 * random.random(), decide=0.01 * random.random())
@@ -177,7 +177,7 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
         numbers = range(max(1, first - 20), first + rounds, max(1, rounds // 20))
         same = sum(replay_round(journal.read_round(number)).is_same_decision for number in numbers)
         again = f"{same} of {len(numbers)}"
-        explained_mib = (journal.size_bytes() - sizes[1]) / 2**20
+        explained_mib = (journal.compute_used_size_bytes() - sizes[1]) / 2**20
     bytes_a_round = (sizes[1] - sizes[0]) / rounds
     month = bytes_a_round * MONTH_S / 1e9
     cpu_ms = 1e3 * spent_s / rounds

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import Job, RunningJob, Snapshot
 from cpsched.site.accounts import Qos, SiteLimitPolicy
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.slurm_victims import VictimOrder
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions
 from tests.builders import a_cluster, a_job
@@ -57,7 +57,7 @@ def observation(now_s: int, running: Sequence[RunningJob], pending: Sequence[Pen
     cluster = a_cluster(NODES, CORES)
     free = cluster.capacity.copy()
     for each in running:
-        for node, amounts in amounts_used(each.job.request, each.placement, cluster.capacity).items():
+        for node, amounts in amounts_by_node(each.job.request, each.placement, cluster.capacity).items():
             free[node] -= amounts
     return Observation(now_s, cluster, free, tuple(pending), tuple(running))
 

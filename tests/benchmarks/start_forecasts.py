@@ -24,9 +24,9 @@ from cpsched.forecast import LEVELS, StartForecast, pinball_loss_s
 from cpsched.model import IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.start_time_accuracy import StartForecastReplay
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads.workload_loader import load
 
 WINDOWS = {
     "KTH-SP2": ("KTH-SP2.swf.gz", "pool", 16000, 3500),

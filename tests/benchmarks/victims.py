@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from cpsched_sim.experiments.statistics import bootstrap_interval, draw_resample_counts
+from cpsched_sim.experiments.bootstrap_statistics import bootstrap_interval, draw_resample_counts
 from cpsched_sim.simulation import simulate
-from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.study.case_execution import scale_load
 from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.workloads.eurora import eurora
-from cpsched_sim.workloads.load import Workload, apply_site_policy, load
+from cpsched_sim.workloads.eurora_generator import generate_eurora_records
+from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
 
 TRACES = {
     "KIT": ("KIT-FH2-2016-1.first25k.swf.gz", "kit-forhlr2"),
@@ -48,7 +48,10 @@ def windows(name: str, jobs: int, count: int) -> Iterator[Workload]:
     if name == "Eurora":
         target = System(load_system("eurora"))
         for seed in range(count):
-            drawn = [record.with_request(target.request(record.ask)) for record in eurora(4, seed, 2.0)[:jobs]]
+            drawn = [
+                record.to_trace_job(target.request(record.ask))
+                for record in generate_eurora_records(4, seed, 2.0)[:jobs]
+            ]
             yield Workload(name, target.name, target.cluster, drawn, {}, ())
         return
     file, system = TRACES[name]
@@ -64,7 +67,7 @@ def figures(workload: Workload, choice: str, seed: int) -> dict[str, float]:
         replace(item, job=replace(item.job, qos="scavenger" if low else "normal"))
         for item, low in zip(workload.jobs, scavenges.tolist(), strict=True)
     ]
-    site = parse_policy(Path("policy.yaml"), POLICY % choice)
+    site = parse_site_policy_file(Path("policy.yaml"), POLICY % choice)
     found = simulate(apply_site_policy(replace(workload, jobs=jobs), site), "easy", settings={"order": "priority"})
     submit_s = np.array([item.job.submit_s for item in jobs])
     counts = found.summary()["preemption"]

@@ -11,14 +11,14 @@ from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlur
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
     NO_PINS,
+    BoostCommand,
     Hold,
     Lease,
     Observation,
     Outcome,
     PendingJob,
-    PriorityBoost,
     QueueRank,
-    StartOrder,
+    StartCommand,
     SupportsBoost,
     SupportsPreemption,
     Victim,
@@ -193,7 +193,7 @@ class Site(FakeCluster):
 
     # what the bridge asks for ---------------------------------------------------------------------------------
 
-    def start_one(self, order: StartOrder) -> Outcome:
+    def start_one(self, order: StartCommand) -> Outcome:
         id, job = order.job.id, self.jobs.get(order.job.id)
         against = job is not None and job.pending and job.held_by == "admin" and job.stubborn != "refused"
         if against and self.plugin:
@@ -234,7 +234,7 @@ class Site(FakeCluster):
             self.note(words.format(job_id))
         return outcome
 
-    def advise_one(self, advice: PriorityBoost) -> Outcome:
+    def advise_one(self, advice: BoostCommand) -> Outcome:
         job = self.jobs.get(advice.id)
         admins = job.points if job is not None and job.points_of == "admin" and job.hold is Hold.NONE else 0
         outcome = super().advise_one(advice)
@@ -345,7 +345,7 @@ class SiteBackend(SupportsBoost):
         self._told = len(self.site.ended)
         return tuple(self.site.ended)
 
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         ids = [order.job.id for order in orders]
         if len(set(ids)) < len(ids):
             self.site.wrongs.append(f"a job is started twice in one command: {ids}")
@@ -357,7 +357,7 @@ class SiteBackend(SupportsBoost):
         self.site.may_fail("read_ranks")
         return self.site.read_ranks()
 
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
         return self.site.set_boosts(advice)
 
 

@@ -26,7 +26,7 @@ from sybil import Document
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
-from cpsched_bridge.settings import Settings, parse_section
+from cpsched_bridge.settings import Settings, validate_section_content
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def check_yaml(example):
     """YAML, and settings where the block says so."""
     content = yaml.safe_load(example.parsed)
     if str(example.parsed).startswith("# bridge.yaml"):
-        parse_section(Settings, content, f"{example.path}:{example.line}")
+        validate_section_content(Settings, content, f"{example.path}:{example.line}")
 
 
 @pytest.fixture

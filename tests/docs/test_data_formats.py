@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.traces.accounting_columns import COLUMNS_READ, REQUIRED_COLUMNS, AccountingColumns
-from cpsched_sim.traces.accounting_options import TraceDialect
-from cpsched_sim.workloads.load import load_jobs
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.workloads.workload_loader import load_jobs
 from tests.docs.test_code_blocks import FILES, ROOT
 
 PAGE = (ROOT / "docs" / "data-formats.md").read_text()
@@ -34,7 +34,7 @@ def shown(begin):
 def test_documented_command_requests_all_columns():
     (columns,) = re.findall(r"--format (\S+)", PAGE)
     asked = AccountingColumns.of(columns.replace(",", "|"))
-    assert asked.missing() == []
+    assert asked.missing_required_columns() == []
     assert [name for name in COLUMNS_READ if asked.index_of(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
         "ElapsedRaw", "AllocNodes", "AllocCPUS", "TimelimitRaw", "Cluster", "Wait",
     ]  # fmt: skip

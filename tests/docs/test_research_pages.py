@@ -12,7 +12,7 @@ from cpsched.planning import ORDERS
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-from cpsched_sim.tuning.setting_candidates import list_candidates
+from cpsched_sim.tuning.setting_candidates import list_candidate_settings
 from tests.docs.test_code_blocks import ROOT
 
 
@@ -59,4 +59,4 @@ def test_goals_have_documented_limits():
 
 def test_tune_tries_documented_number_of_settings():
     (number,) = re.findall(r"with (\d+) settings of `lookahead`", (ROOT / "docs" / "experiments.md").read_text())
-    assert len(list_candidates(PolicySpec("lookahead"))) == int(number)
+    assert len(list_candidate_settings(PolicySpec("lookahead"))) == int(number)

@@ -20,10 +20,10 @@ import numpy as np
 
 from cpsched.model import EndedJob
 from cpsched_bridge.ports import Hold
-from cpsched_bridge.settings import Section
+from cpsched_bridge.settings import SettingsSection
 from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import add_checksum
-from cpsched_bridge.store.heartbeat import touch_file
+from cpsched_bridge.store.heartbeat import touch_heartbeat
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
@@ -38,7 +38,7 @@ OWN, MARKED = 3, (1, 2, 5, 6)
 """Return the jobs held for the bridge: by its own hold, known only from its files, and by the submit plugin's."""
 
 
-class Options(Section):
+class Options(SettingsSection):
     """The path of the cluster's file."""
 
     file: Path
@@ -80,7 +80,7 @@ def make(folder: Path) -> Path:
     assert cluster.jobs[OWN].hold is Hold.ADMIN
     assert {e.job_id for e in bridge.ledger.list_entries(LedgerState.HELD)} == {OWN, *MARKED}
     forecast_state_file.write_forecast_state(state / "outlook", a_memory())
-    touch_file(state / "heartbeat")
+    touch_heartbeat(state / "heartbeat")
     (state / "lock").write_text("4711\n")
     copied(state, folder / "killed")
     bridge.ledger.close()
@@ -100,9 +100,9 @@ def a_memory() -> Any:
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
     found = before.calibration.forecast(0, jobs, drawn_s[0].tolist(), drawn_s)
-    before.issued.issue({job.id: interval for job, interval in zip(jobs, found, strict=True)})
+    before.issued.store_issued({job.id: interval for job, interval in zip(jobs, found, strict=True)})
     outlook = StartForecaster()
-    outlook.restore_memory(before)
+    outlook.restore_memory_when_clock_known(before)
     outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))
     return outlook.export_memory()
 

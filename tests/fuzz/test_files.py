@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cpsched_sim.systems.system_file import load_system
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
 from tests.fuzz.samples import ASSOCIATIONS, NODES, POLICY, SACCT, SETTINGS, SINFO, SWF, SYSTEM, TRACES, WAITS

@@ -132,7 +132,7 @@ def recall(config: Path) -> str:
         forecaster(a_report(30_000))
         bootstrap.save_forecast_state(forecaster, path)
         try:
-            forecast_state_codec.memory_from_json(forecast_state_file.read_forecast_state(path))
+            forecast_state_codec.forecast_state_from_json(forecast_state_file.read_forecast_state(path))
         except CorruptFileContent as error:
             return f"what is learned is not kept: {error}"
     return ""

@@ -11,7 +11,7 @@ from cpsched.model import Cluster
 from cpsched.policy import Policy
 from cpsched_sim.clairvoyant_predictors import OraclePredictor
 from cpsched_sim.cluster.replay import TraceReplay
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads.workload_loader import load
 from tests.traces import KTH, trace
 
 ROWS = """
@@ -41,8 +41,8 @@ def kth():
 
 
 def replay_of(dispatcher, predictor, cluster):
-    estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else registry.predictor(predictor)
-    return TraceReplay(kth().jobs, cluster, Policy(estimate, registry.dispatcher(dispatcher)))
+    estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else registry.build_predictor(predictor)
+    return TraceReplay(kth().jobs, cluster, Policy(estimate, registry.build_dispatcher(dispatcher)))
 
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)

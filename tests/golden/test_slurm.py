@@ -9,8 +9,8 @@ import pytest
 
 from cpsched_sim.simulation import simulate
 from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.workloads.eurora import eurora_jobs
-from cpsched_sim.workloads.load import Workload, load
+from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
+from cpsched_sim.workloads.workload_loader import Workload, load
 from tests.slurm.twin import KNOWN, Recorded, choices, twin_starts
 from tests.traces import KTH, trace
 
@@ -50,7 +50,7 @@ def test_chooses_jobs_that_real_slurm_started(name, jobs, chosen, wait_s):
     ],
 )
 def test_decisions_are_unchanged(settings, starts, places):
-    jobs = eurora_jobs(days=2, seed=1, load=3.0)[:1500]
+    jobs = generate_eurora_jobs(days=2, seed=1, load=3.0)[:1500]
     work = Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
     schedule = simulate(work, "slurm", "walltime", settings=settings).schedule
     placed = [schedule.placement_of(i) for i in range(len(jobs))]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cpsched_sim.simulation import simulate
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads.workload_loader import load
 from studies.yardstick.published_loop import PublishedLoop
 from tests.docs.test_code_blocks import ROOT
 from tests.traces import trace

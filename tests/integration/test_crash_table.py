@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import JobNodePin, MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
 from cpsched_bridge.cycle.bridge_loop import Bridge
-from cpsched_bridge.ports import NO_PINS, Hold, Outcome, StartOrder
+from cpsched_bridge.ports import NO_PINS, Hold, Outcome, StartCommand
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
@@ -168,7 +168,7 @@ def world(tmp_path):
             trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
         site = MockCluster(a_cluster(nodes=1, cores=4), trace, plugin, launch_s)
         site.advance(0)
-        site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
+        site.start([StartCommand(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)
         return World(tmp_path, site, apart, max_failures)
 
@@ -348,7 +348,7 @@ def test_every_job_starts_once_after_crash(world, row) -> None:
             w.site._holds[job_id] = Hold.NONE  # noqa: SLF001
         assert w.bridge.cycle().result == "ok"
         w.later(10)
-    assert w.bridge.ledger.list_held_ids() == [], list(w.bridge.ledger.list_entries(*MANAGED_STATES))
+    assert w.bridge.ledger.list_managed_job_ids() == [], list(w.bridge.ledger.list_entries(*MANAGED_STATES))
     assert w.site.pending_count == 0
     assert set(w.site.starts.values()) <= {1}
     assert not any(w.site.repeated.values())

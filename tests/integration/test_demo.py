@@ -17,9 +17,9 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program.demo import (
     START_COLUMNS,
     DemoLiveView,
+    compute_mean_wait_s,
     compute_waits_s,
     find_program_command,
-    mean_s,
     summarize_result,
 )
 from cpsched_sim.traces.trace_job import TraceJob
@@ -84,9 +84,9 @@ def test_mean_wait_counts_pending_jobs_until_now():
     jobs = [TraceJob(a_job(1, units=2, submit_s=0), 100), TraceJob(a_job(2, units=2, submit_s=10), 100)]
     site = MockCluster(a_cluster(1, cores=2), jobs, plugin=False)
     site.advance(50)
-    assert mean_s(compute_waits_s(site)) == 20
+    assert compute_mean_wait_s(compute_waits_s(site)) == 20
     site.advance(200)
-    assert mean_s(compute_waits_s(site)) == 45
+    assert compute_mean_wait_s(compute_waits_s(site)) == 45
 
 
 def test_ctrl_c_exits_cleanly_and_metrics_are_served():

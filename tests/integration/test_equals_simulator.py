@@ -70,7 +70,7 @@ def test_schedule_equals_simulator_start_by_start(run):
     schedule = simulate(jobs, cluster, record.build())
     assert starts == {item.job.id: (int(schedule.start_s[i]), schedule.placement_of(i)) for i, item in enumerate(jobs)}
     assert set(times.values()) == {1}
-    assert bridge.ledger.counts_by_state()[LedgerState.ENDED] == JOBS
+    assert bridge.ledger.count_jobs_by_state()[LedgerState.ENDED] == JOBS
     waited_s = [int(s) - item.job.submit_s for s, item in zip(schedule.start_s, jobs, strict=True)]
     assert max(waited_s) > 3600, "jobs had to wait"
     assert sum(line.path == "solver" for line in bridge.journal.list_rounds()) > 10 or record.dispatcher != "pcp20"

@@ -5,7 +5,7 @@ from statistics import mean
 import pytest
 
 from cpsched_sim import Workload, simulate
-from cpsched_sim.workloads.lublin import lublin_jobs
+from cpsched_sim.workloads.lublin_generator import generate_lublin_jobs
 
 SEEDS = range(3)
 
@@ -13,7 +13,7 @@ SEEDS = range(3)
 @pytest.fixture(scope="module")
 def workloads():
     """Return busy workloads from the model of Lublin and Feitelson, one per seed."""
-    generated = (lublin_jobs(700, seed, load=2.2) for seed in SEEDS)
+    generated = (generate_lublin_jobs(700, seed, load=2.2) for seed in SEEDS)
     return [Workload(f"seed {seed}", "", system.cluster, jobs, {}, ()) for seed, (system, jobs) in enumerate(generated)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.program.command_help import EXAMPLES
-from cpsched_bridge.program.deploy_files import FILES, read_content
+from cpsched_bridge.program.deploy_files import FILES, read_adapted_content
 from tests.patience import ENOUGH_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def test_installed_program_writes_deployment_files(wheel, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for file in FILES:
-        assert (out / file.name).read_bytes() == read_content(file), "as from the clone"
+        assert (out / file.name).read_bytes() == read_adapted_content(file), "as from the clone"
         assert (out / file.name).stat().st_mode & 0o777 == file.mode
     assert (out / "README.md").exists()
 

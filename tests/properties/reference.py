@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used, why_infeasible
+from cpsched.feasibility import amounts_by_node, why_infeasible
 from cpsched.model import NEVER, RunningJob, Snapshot
 
 STRICT, GREEDY = -1, 0
@@ -153,7 +153,7 @@ def seen_at(now_s, cluster, queue, running):
     """Return the snapshot of one second, with free amounts computed node by node."""
     free = cluster.capacity.copy()
     for each in running:
-        for node, amounts in amounts_used(each.job.request, each.placement, cluster.capacity).items():
+        for node, amounts in amounts_by_node(each.job.request, each.placement, cluster.capacity).items():
             free[node] -= amounts
     estimates = {job.id: job.walltime_s for job in [*queue, *(each.job for each in running)]}
     return Snapshot.of(now_s, cluster, free, queue, list(running), estimates)

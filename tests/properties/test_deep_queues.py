@@ -40,11 +40,11 @@ def test_long_plan_keeps_carried_groups(name):
     state = SimulatedCluster(NODES)
     for job in a_long_queue(400):
         state.submit(job, 3)
-    state.apply(registry.dispatcher("easy").decide(state.snapshot(), "starts").starts)
+    state.apply(registry.build_dispatcher("easy").decide(state.snapshot(), "starts").starts)
     state.advance(1)
-    plans = [registry.dispatcher(name).decide(state.snapshot()) for _ in range(2)]
+    plans = [registry.build_dispatcher(name).decide(state.snapshot()) for _ in range(2)]
     assert np.array_equal(plans[0].plan_s, plans[1].plan_s)
-    rebuilt = registry.dispatcher(name).decide(without_groups(state.snapshot()))
+    rebuilt = registry.build_dispatcher(name).decide(without_groups(state.snapshot()))
     assert np.array_equal(plans[0].plan_s, rebuilt.plan_s)
 
 

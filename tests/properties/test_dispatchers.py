@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.feasibility import free_units_by_node, verify
+from cpsched.feasibility import units_fitting_by_node, verify
 from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY_JOB
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import TraceReplay, replay
 from cpsched_sim.testing.dispatcher_properties import (
     PROPERTIES,
-    build_bounded_dispatcher,
-    build_policy_with,
-    max_examples,
+    build_effort_limited_dispatcher,
+    build_policy_for_dispatcher,
+    dispatcher_example_settings,
 )
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, subtract_placement, traces
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import can_run, full_clusters, snapshots, subtract_placement, traces
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.compiled_fit import is_feasible
@@ -37,7 +37,7 @@ NOT_COMPILED = {"prb", "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f
 NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
 
 
-shared = cache(build_bounded_dispatcher)
+shared = cache(build_effort_limited_dispatcher)
 
 
 def test_catalogue_contains_every_list_scheduler():
@@ -69,11 +69,11 @@ def roomy_weighted_clusters(draw):
 def test_uses_lighter_fitting_nodes_first(name):
     """Only queues that start completely are checked, because a reservation may keep a lighter node free."""
 
-    @max_examples(name, 60)
+    @dispatcher_example_settings(name, 60)
     @given(roomy_weighted_clusters())
     def check(snapshot):
         decision, cluster, free = (
-            build_bounded_dispatcher(name).decide(snapshot, "starts"),
+            build_effort_limited_dispatcher(name).decide(snapshot, "starts"),
             snapshot.cluster,
             snapshot.free.copy(),
         )
@@ -85,7 +85,7 @@ def test_uses_lighter_fitting_nodes_first(name):
             subtract_placement(job.request, started[job.id], cluster, free)
         for job in jobs:
             used = [node for node, _ in started[job.id]]
-            fits = free_units_by_node(job.request, cluster, free) > 0
+            fits = units_fitting_by_node(job.request, cluster, free) > 0
             fits[used] &= not job.request.distinct
             assert not (fits & (weights < weights[used].max())).any()
 
@@ -94,7 +94,7 @@ def test_uses_lighter_fitting_nodes_first(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_check_agrees_and_infeasible_is_reported(name):
-    @max_examples(name, 60)
+    @dispatcher_example_settings(name, 60)
     @given(snapshots())
     def check(snapshot):
         decision = shared(name).decide(snapshot, "plan")
@@ -111,8 +111,8 @@ def test_compiled_check_agrees_and_infeasible_is_reported(name):
 def test_compiled_loop_gives_same_starts(world, name):
     """The compiled loop and the ordinary loop agree in every start, node and count of rounds."""
     cluster, trace = world
-    ordinary = replay(trace, cluster, build_policy_with(name))
-    compiled = TraceReplay(trace, cluster, build_policy_with(name))
+    ordinary = replay(trace, cluster, build_policy_for_dispatcher(name))
+    compiled = TraceReplay(trace, cluster, build_policy_for_dispatcher(name))
     assert compiled.is_compilable
     found = compiled.run_compiled()
     assert np.array_equal(found.start_s, ordinary.start_s)
@@ -130,7 +130,7 @@ def test_schedules_equal_plain_event_sweep(world, name, run):
     """The reference simulator shares no code with the kernels or the engine. All starts and nodes must be equal."""
     cluster, trace = world
     reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY_JOB}[name]
-    schedule = run(TraceReplay(trace, cluster, build_policy_with(name)))
+    schedule = run(TraceReplay(trace, cluster, build_policy_for_dispatcher(name)))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))
 
 
@@ -143,8 +143,8 @@ def test_schedules_equal_plain_event_sweep(world, name, run):
 def test_carried_groups_decide_like_rebuilt_ones(world, name, predictor):
     """Groups updated over a trace, with overrun estimates, give the same decisions as groups rebuilt in each round."""
     cluster, trace = world
-    carried = replay(trace, cluster, build_policy_with(name, predictor))
-    policy = build_policy_with(name, predictor)
+    carried = replay(trace, cluster, build_policy_for_dispatcher(name, predictor))
+    policy = build_policy_for_dispatcher(name, predictor)
     policy.dispatcher = WithoutGroups(policy.dispatcher)
     rebuilt = replay(trace, cluster, policy)
     assert np.array_equal(carried.start_s, rebuilt.start_s)
@@ -172,7 +172,7 @@ class Checking(Dispatcher):
 def test_simulated_snapshots_are_valid_by_construction(world, predictor, overrun, charge):
     """Snapshots satisfy every rule even if jobs overrun their estimates and decisions take time."""
     cluster, trace = world
-    policy = Policy(registry.predictor(predictor), Checking(build_bounded_dispatcher("easy")), overrun)
+    policy = Policy(registry.build_predictor(predictor), Checking(build_effort_limited_dispatcher("easy")), overrun)
     assert replay(trace, cluster, policy, charge).violations == ()
 
 
@@ -185,8 +185,8 @@ def test_many_node_blocks_give_same_starts(name):
         amounts = (int(random.integers(1, 9)), int(random.integers(0, 3)))
         job = a_job(i, int(random.integers(1, 120)), amounts, int(random.integers(5, 60)), 9 * i)
         trace.append(TraceJob(job, int(random.integers(1, 60))))
-    carried = replay(trace, cluster, build_policy_with(name))
-    policy = build_policy_with(name)
+    carried = replay(trace, cluster, build_policy_for_dispatcher(name))
+    policy = build_policy_for_dispatcher(name)
     policy.dispatcher = WithoutGroups(policy.dispatcher)
     built = replay(trace, cluster, policy)
     assert len(built.violations) == 0

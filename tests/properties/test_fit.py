@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.feasibility import amounts_used, units_by_node, verify, why_infeasible
+from cpsched.feasibility import amounts_by_node, units_fitting_by_row, verify, why_infeasible
 from cpsched.model import Decision, Effort, Starts
 from cpsched.planning import GREEDY, plan
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import clusters, requests, snapshots
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import clusters, requests, snapshots
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.compiled_fit import is_feasible
 
@@ -108,9 +108,9 @@ def test_infeasible_is_what_empty_cluster_cannot_hold(data):
     """`why_infeasible` counts by kind of node and `units_by_node` by node, but both use the same fit rule."""
     cluster = data.draw(clusters())
     request = data.draw(requests(cluster))
-    room = units_by_node(request, cluster.capacity)[cluster.node_sets[request.node_set]].sum()
+    room = units_fitting_by_row(request, cluster.capacity)[cluster.node_sets[request.node_set]].sum()
     assert (why_infeasible(request, cluster) is None) == (room >= request.units)
     for node in range(cluster.size):
-        taken = amounts_used(request, ((node, 2),), cluster.capacity)[node]
+        taken = amounts_by_node(request, ((node, 2),), cluster.capacity)[node]
         whole = cluster.capacity[node].tolist()
         assert taken.tolist() == (whole if request.exclusive else [2 * amount for amount in request.per_unit])

@@ -15,8 +15,8 @@ from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
 from cpsched.planning import EVERY_JOB, GREEDY, STRICT, get_scheduling_state, plan
 from cpsched_sim.cluster.event_kernels import revise_overdue_ends
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import full_clusters, snapshots
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import full_clusters, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.compiled_fit import is_feasible
 from tests.properties import reference

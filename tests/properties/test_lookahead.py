@@ -9,8 +9,8 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatch
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.feasibility import verify
 from cpsched.model import NEVER
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import snapshots
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 from tests.searches import Ablated, Priced
@@ -88,7 +88,7 @@ def test_cost_per_second_matches_row_and_age(snapshot, objective):
     """The kernel's weights equal the same formula in numpy."""
     row, table, queue, dispatcher = OBJECTIVES[objective], snapshot.table, snapshot.queue, Priced(objective)
     dispatcher.decide(snapshot)
-    new = row.weights(table.units[queue] * table.per_unit[queue, 0], table.estimate_s[queue])
+    new = row.job_wait_weights(table.units[queue] * table.per_unit[queue, 0], table.estimate_s[queue])
     age = 1 + row.ageing * ((snapshot.now_s - table.submit_s[queue]) / dispatcher.aged_s) ** row.ageing_power
     assert dispatcher.weights(len(queue)) == pytest.approx(new * age)
 

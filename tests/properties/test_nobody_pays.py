@@ -23,7 +23,7 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatch
 from cpsched.model import Job
 from cpsched_bridge.cycle.backoff import MAX_GROUPS_PER_USER
 from cpsched_bridge.ports import Hold
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import STUBBORN, FakeCluster, FakePace, FirstFit

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.parsing.gres import Gres, parse_gres
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_site_policy
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from tests.odd_slurm import TYPES, OddSlurm

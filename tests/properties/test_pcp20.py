@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
-from cpsched.dispatchers.cp.cp_objective import by_slowdown, slowdown
+from cpsched.dispatchers.cp.cp_objective import slowdown_objective, sort_by_slowdown
 from cpsched.dispatchers.cp.search_control import improve_plan
 from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
@@ -24,7 +24,7 @@ from cpsched.feasibility import verify
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.builders import a_snapshot
 
 
@@ -60,9 +60,9 @@ def first_dive(snapshot: Snapshot) -> float | None:
     slots = startable_slots(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return None
-    facts = facts.with_considered_jobs(by_slowdown(snapshot, slots))
+    facts = facts.with_considered_jobs(sort_by_slowdown(snapshot, slots))
     estimate_s = facts.table.estimate_s[facts.jobs]
-    starts = cp_problem.first_leaf(facts).start_s
+    starts = cp_problem.build_first_leaf_plan(facts).start_s
     return float(((starts - snapshot.table.submit_s[facts.jobs] + estimate_s) / estimate_s).sum())
 
 
@@ -161,9 +161,11 @@ def test_solver_alone_equals_certain_answers(snapshot: Snapshot) -> None:
     slots = startable_slots(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return
-    facts = facts.with_considered_jobs(by_slowdown(snapshot, slots))
-    problem = cp_problem.CpProblem(facts, slowdown(snapshot, facts.jobs, ExpectedQueueWaits()), slots[:0], False)
-    from_dive = CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
+    facts = facts.with_considered_jobs(sort_by_slowdown(snapshot, slots))
+    problem = cp_problem.CpProblem(
+        facts, slowdown_objective(snapshot, facts.jobs, ExpectedQueueWaits()), slots[:0], False
+    )
+    from_dive = CpSolveResult(cp_problem.build_first_leaf_plan(facts), "", certain=False)
     solved = improve_plan(problem, from_dive, "positions", RestartSearchLimits(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
     decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
@@ -200,4 +202,4 @@ def test_decides_same_in_another_process_with_effort_limit() -> None:
 def test_priority_is_slowdown_then_arrival() -> None:
     jobs = [Job(1, 0, 100, Request(1, (1,))), Job(2, 0, 10, Request(1, (1,))), Job(3, 0, 100, Request(1, (1,)))]
     snapshot = a_snapshot(Cluster.of([[2]], ["cores"]), jobs, now_s=50)
-    assert by_slowdown(snapshot, np.arange(3)).tolist() == [1, 0, 2]
+    assert sort_by_slowdown(snapshot, np.arange(3)).tolist() == [1, 0, 2]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster
 from cpsched.site.preemption_plans import plan_preemption, verify_preemption
-from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
+from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
 from cpsched.site.victims import PreemptibleJob
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.builders import a_job, a_running
 from tests.properties.test_victims import starts
 
@@ -34,7 +34,9 @@ def test_every_planned_start_fits_after_its_victims_end(start, order, data):
     assert verify_preemption(1000, cluster, free, job, plan.placement, plan.victims) == []
     eligible = cluster.node_sets[request.node_set]
     jobs = [each.running for each in candidates if any(eligible[node] for node, _ in each.running.placement)]
-    assert len(plan.victims) <= len(slurm_victims(amounts, request, sort_candidates(jobs, ranks, order), order))
+    assert len(plan.victims) <= len(
+        select_slurm_victims(amounts, request, sort_preemption_candidates(jobs, ranks, order), order)
+    )
     assert spared.isdisjoint(victim.job.id for victim in plan.victims)
     for victim in plan.victims:
         rest = [each for each in plan.victims if each is not victim]

@@ -10,20 +10,25 @@ from hypothesis import strategies as st
 from cpsched import registry
 from cpsched.jit.decorators import kernel
 from cpsched.jit.shared_structs import FixedColumn
-from cpsched.kernels.class_ranges import placement_hash, undo_moves, write_starts
+from cpsched.kernels.node_class_moves import placement_hash, undo_node_moves, write_starts
 from cpsched.kernels.node_classes import build_node_classes, move_node
-from cpsched.kernels.node_layout import build_runs
-from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns
-from cpsched.kernels.pool_list_scheduling import open_plan
+from cpsched.kernels.node_layout import build_class_runs
+from cpsched.kernels.node_list_scheduling import begin_plan_on_classes, place_job, resize_class_columns
+from cpsched.kernels.order_search_state import (
+    OrderSearchSettings,
+    OrderSearchState,
+    allocate_queue_columns,
+    new_order_search_state,
+)
+from cpsched.kernels.pool_list_scheduling import init_plan_result
 from cpsched.kernels.scheduling_state import SchedulingState, copy_starts
-from cpsched.kernels.search_state import OrderSearchSettings, OrderSearchState, make_room_for, new_search
-from cpsched.kernels.total_profile import open_totals
+from cpsched.kernels.total_profile import init_total_profile
 from cpsched.model import Cluster, IntArray
 from cpsched.planning import EVERY_JOB, get_scheduling_state
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import TraceReplay
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import full_clusters, snapshots
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import full_clusters, snapshots
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job, a_snapshot
 from tests.properties import reference
@@ -31,9 +36,9 @@ from tests.properties import reference
 
 @kernel
 def opened(site: SchedulingState) -> int:
-    open_plan(site.draft, site.queued)
+    init_plan_result(site.draft, site.queued)
     site.draft.offsets[0] = 0
-    open_workspace(site, 1)
+    begin_plan_on_classes(site, 1)
     return site.trial.groups.count
 
 
@@ -56,7 +61,7 @@ def groups_by_node(site: SchedulingState) -> IntArray:
     found, asked, times = np.full(len(groups.of), -1), layout.asked[: layout.groups].copy(), layout.times
     for g in range(layout.groups):
         layout.asked[g] = 1
-    build_runs(site.trial)
+    build_class_runs(site.trial)
     for g in range(groups.count):
         for place in range(groups.begin[g], groups.begin[g] + groups.size[g]):
             r = layout.runs - 1
@@ -68,14 +73,14 @@ def groups_by_node(site: SchedulingState) -> IntArray:
     for g in range(layout.groups):
         layout.asked[g] = asked[g]
     if times:
-        build_runs(site.trial)
+        build_class_runs(site.trial)
     layout.times = times
     return found
 
 
 @kernel
 def taken_back(site: SchedulingState, moves: int, groups: int, steps: int, started: int) -> int:
-    undo_moves(site.trial, moves)
+    undo_node_moves(site.trial, moves)
     site.trial.groups.count, site.trial.groups.steps, site.draft.started = groups, steps, started
     return moves
 
@@ -218,9 +223,9 @@ def test_node_use_has_same_hash_however_split(stretches, random):
 
 @kernel
 def totals(site: SchedulingState, search: OrderSearchState) -> tuple[IntArray, IntArray]:
-    open_workspace(site, 2)
-    make_room_for(search, site.queued, len(site.jobs.units), site.machine.free.shape[1])
-    open_totals(site, search)
+    begin_plan_on_classes(site, 2)
+    allocate_queue_columns(search, site.queued, len(site.jobs.units), site.machine.free.shape[1])
+    init_total_profile(site, search)
     n, resources = search.totals.points[0], len(site.trial.available)
     return search.totals.times[0, :n].copy(), search.totals.free[0, : n * resources].copy()
 
@@ -228,7 +233,9 @@ def totals(site: SchedulingState, search: OrderSearchState) -> tuple[IntArray, I
 @scaled_example_settings(100)
 @given(st.one_of(snapshots(), full_clusters()))
 def test_free_capacity_over_time_matches_running_jobs(snapshot):
-    times, free = totals(get_scheduling_state(snapshot), new_search(OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
+    times, free = totals(
+        get_scheduling_state(snapshot), new_order_search_state(OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0))
+    )
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )
@@ -252,6 +259,6 @@ def test_large_machine_equals_plain_sweep(name, reservations, seed, run):
         units = int(random.choice([1, 2, 5, 30, 100]))
         job = a_job(i, units, int(random.integers(1, 3)), walltime_s, submit_s, distinct=bool(random.integers(2)))
         trace.append(TraceJob(job, int(random.integers(1, walltime_s + 1))))
-    policy = Policy(registry.predictor("walltime"), registry.dispatcher(name))
+    policy = Policy(registry.build_predictor("walltime"), registry.build_dispatcher(name))
     schedule = run(TraceReplay(trace, cluster, policy))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.feasibility import amounts_used, free_units_by_node
+from cpsched.feasibility import amounts_by_node, units_fitting_by_node
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, defer_reservation_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_split_prediction import SentJobStart, defer_reservation_conflicts
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 MINUTE_S = 60
@@ -65,14 +65,14 @@ def test_no_start_uses_reserved_resources(
     assert (seen.free >= 0).all()
     free, starts = seen.free.copy(), []
     for job in chance.sample([each.job for each in seen.pending], len(seen.pending)):
-        room = free_units_by_node(job.request, seen.cluster, free)
+        room = units_fitting_by_node(job.request, seen.cluster, free)
         if job.request.exclusive:
             room[(free != seen.cluster.capacity).any(axis=1)] = 0
         nodes = room.nonzero()[0].tolist()
         if job.ineligible is None and nodes:
             sent = SentJobStart(job.request, ((nodes[0], 1),), job.walltime_s)
             starts.append(sent)
-            for node, amounts in amounts_used(sent.request, sent.placement, seen.cluster.capacity).items():
+            for node, amounts in amounts_by_node(sent.request, sent.placement, seen.cluster.capacity).items():
                 free[node] -= amounts
     found = defer_reservation_conflicts(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
     begun = [each for each in found if not isinstance(each, str)]

@@ -13,9 +13,9 @@ from cpsched.model import Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.testing.dispatcher_properties import build_policy_with
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import snapshots, traces
+from cpsched_sim.testing.dispatcher_properties import build_policy_for_dispatcher
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import snapshots, traces
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference, slurm_reference
 
@@ -166,9 +166,12 @@ def test_unlimited_backfill_equals_list_reg(world, predictor):
     """Backfill at every event, with an unlimited window and a resolution of one second, equals `list-reg`."""
     cluster, trace = world
     trace = [dataclasses.replace(item, job=dataclasses.replace(item.job, queue="")) for item in trace]
-    textbook = build_policy_with("list-reg", predictor)
+    textbook = build_policy_for_dispatcher("list-reg", predictor)
     twin = dataclasses.replace(textbook, dispatcher=SlurmTwinDispatcher(UNLIMITED, reserved="parts"), _estimates={})
-    expected, found = replay(trace, cluster, build_policy_with("list-reg", predictor)), replay(trace, cluster, twin)
+    expected, found = (
+        replay(trace, cluster, build_policy_for_dispatcher("list-reg", predictor)),
+        replay(trace, cluster, twin),
+    )
     assert found.violations == ()
     assert np.array_equal(found.start_s, expected.start_s)
     if not cluster.counted or cluster.size == 1:
@@ -186,5 +189,5 @@ def test_disabled_backfill_equals_fcfs(passes, world):
     alone = f"{passes},batch_sched_delay=0,default_queue_depth=1000"
     twin = Policy(WalltimePredictor(), SlurmTwinDispatcher(alone))
     assert np.array_equal(
-        replay(trace, cluster, twin).start_s, replay(trace, cluster, build_policy_with("fcfs")).start_s
+        replay(trace, cluster, twin).start_s, replay(trace, cluster, build_policy_for_dispatcher("fcfs")).start_s
     )

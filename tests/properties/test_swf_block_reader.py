@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpsched.errors import CpschedError
-from cpsched_sim.input import text_lines
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.input import text_line_reader
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from cpsched_sim.traces.columnar_trace import ColumnarTrace
-from cpsched_sim.workloads import load as loading
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads import workload_loader as loading
+from cpsched_sim.workloads.workload_loader import workload_loader
 from tests.fuzz.mutations import CHANGES, mutated
 from tests.traces import ATLAS, KTH, trace
 
@@ -55,7 +55,7 @@ def outcome(path, **options):
     """Return everything that a reader reports about a file."""
     told = []
     try:
-        found = load(path, progress=told.append, **options)
+        found = workload_loader(path, progress=told.append, **options)
     except CpschedError as error:
         return type(error), str(error)
     return list(found.jobs), found.notes, found.header, found.origin, found.cluster.epoch_s
@@ -63,7 +63,7 @@ def outcome(path, **options):
 
 def by_line(path, **options):
     """Return the outcome of reading line by line."""
-    with patch.object(loading, "read_columns", lambda *_: None):
+    with patch.object(loading, "read_swf_columns", lambda *_: None):
         return outcome(path, **options)
 
 
@@ -71,7 +71,7 @@ def by_line(path, **options):
 @given(swf_files(), st.booleans(), SYSTEMS, st.sampled_from([1, 40, 1 << 18]))
 @example(b"; MaxProcs: 4\n" + ONE_JOB, False, "pool", 1)
 def test_block_reading_equals_line_reading(content, lenient, system, block_bytes):
-    with tempfile.TemporaryDirectory() as folder, patch.object(text_lines, "_BLOCK_BYTES", block_bytes):
+    with tempfile.TemporaryDirectory() as folder, patch.object(text_line_reader, "_BLOCK_BYTES", block_bytes):
         path = Path(folder) / "t.swf"
         path.write_bytes(content)
         assert outcome(path, system=system, lenient=lenient) == by_line(path, system=system, lenient=lenient)
@@ -92,5 +92,5 @@ def test_damaged_archive_gives_equal_errors(changes, lenient, system):
 @pytest.mark.parametrize("name", [KTH, ATLAS])
 def test_shared_traces_are_read_in_columns(name):
     path = trace(name)
-    assert isinstance(load(path).jobs, ColumnarTrace)
+    assert isinstance(workload_loader(path).jobs, ColumnarTrace)
     assert outcome(path) == by_line(path)

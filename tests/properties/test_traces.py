@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.simulation_metrics import ScheduleData, step_counts
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.simulation_metrics import ScheduleData, count_overlapping_intervals
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from cpsched_sim.traces import native_format
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.swf import SwfReader
@@ -120,5 +120,5 @@ def test_metrics_and_step_counts_are_within_bounds(jobs):
     at, length = measures.queue_length()
     for second, jobs_waiting in zip(at.tolist(), length.tolist(), strict=True):
         assert jobs_waiting == int(((submit <= second) & (submit + wait > second)).sum())
-    _, running = step_counts(submit + wait, submit + wait + run)
+    _, running = count_overlapping_intervals(submit + wait, submit + wait + run)
     assert running[-1] == 0

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Request, RunningJob
-from cpsched.site.victims import REQUEUE_S, PreemptibleJob, cheapest_victims, lost_work_s, price_of
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import clusters, first_fit_placement, jobs, requests, subtract_placement
+from cpsched.site.victims import REQUEUE_S, PreemptibleJob, cheapest_victims, lost_work_s, stop_price_node_s
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import clusters, first_fit_placement, jobs, requests, subtract_placement
 from tests.builders import a_job, a_running
 
 COMPLETE = 100_000
@@ -138,7 +138,7 @@ def test_wide_job_is_stopped_if_it_costs_less():
     [(None, 900), (400, 600), (50, 900), (5000, 0)],  # none; later than the start; before it; in the future
 )
 def test_price_counts_work_since_last_checkpoint(checkpoint_s, lost_s):
-    assert price_of(2, 100, 1000, checkpoint_s) == 2 * (lost_s + REQUEUE_S)
+    assert stop_price_node_s(2, 100, 1000, checkpoint_s) == 2 * (lost_s + REQUEUE_S)
 
 
 @given(
@@ -150,12 +150,12 @@ def test_price_counts_work_since_last_checkpoint(checkpoint_s, lost_s):
 def test_price_is_bounded_whatever_checkpoint_says(nodes, start_s, ran_s, checkpoint_s):
     now_s = start_s + ran_s
     assert 0 <= lost_work_s(start_s, now_s, checkpoint_s) <= ran_s
-    price = price_of(nodes, start_s, now_s, checkpoint_s)
-    assert nodes * REQUEUE_S <= price <= price_of(nodes, start_s, now_s)
+    price = stop_price_node_s(nodes, start_s, now_s, checkpoint_s)
+    assert nodes * REQUEUE_S <= price <= stop_price_node_s(nodes, start_s, now_s)
 
 
 def test_price_counts_work_during_grace_time():
-    assert price_of(2, 100, 1000, grace_s=30) == 2 * (930 + REQUEUE_S)
+    assert stop_price_node_s(2, 100, 1000, grace_s=30) == 2 * (930 + REQUEUE_S)
 
 
 @pytest.mark.parametrize("count", [40, 400])

@@ -18,7 +18,7 @@ import numpy as np
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_options import Options, make_transport
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import StartOrder
+from cpsched_bridge.ports import StartCommand
 
 OPTIONS = Options(transport=os.environ["CPSCHED_TRANSPORT"], deadline_s=20.0)
 transport = make_transport(OPTIONS)
@@ -37,7 +37,7 @@ def pack(seen, wanted=None):
         if len(fit) >= r.units:
             for n in fit[: r.units]:
                 free[n] -= need[n]
-            orders.append(StartOrder(p.job, tuple((names[n], 1) for n in sorted(fit[: r.units]))))
+            orders.append(StartCommand(p.job, tuple((names[n], 1) for n in sorted(fit[: r.units]))))
     return orders, free
 
 def until(holds, seconds=60):
@@ -183,7 +183,7 @@ seen = backend.observe()
 orders, _ = pack(seen)
 first = backend.start(orders)
 until(lambda seen: len(seen.running) == 1)
-again = backend.start([StartOrder(orders[0].job, (("n1", 1),))])
+again = backend.start([StartCommand(orders[0].job, (("n1", 1),))])
 hold = backend.hold([orders[0].job.id])
 print(json.dumps([first[0].result, again[0].result, hold[0].result]))""",
     )

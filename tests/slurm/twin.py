@@ -24,14 +24,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within
+from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.site.policy_file import SitePolicy, parse_policy
+from cpsched_sim.site.policy_file import SitePolicy, parse_site_policy_file
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
 
@@ -276,7 +276,7 @@ qos:
 def policy_of(run: Run) -> SitePolicy | None:
     """Return a run's limits, or None. deploy/slurm/entrypoint defines the QOS."""
     limits = ", ".join(f"{name}: {value}" for name, value in run.limits.items())
-    return parse_policy(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
+    return parse_site_policy_file(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
 
 
 def limits_now(
@@ -345,11 +345,13 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
                 continue
             placement = tuple((cluster.node_names.index(name), 1) for name in expand(each.nodes))
             running.append(RunningJob(job, each.start_s, placement))
-            for node, amounts in amounts_used(job.request, placement, cluster.capacity).items():
+            for node, amounts in amounts_by_node(job.request, placement, cluster.capacity).items():
                 free[node] -= amounts
         snapshot = Snapshot.of(now_s, cluster, free, queue, running, estimates, "walltime")
         limits = limits_now(site, queue, running)
-        made = decide_within(snapshot, limits, lambda seen: SlurmTwinDispatcher(config=config).decide(seen, "starts"))
+        made = decide_respecting_limits(
+            snapshot, limits, lambda seen: SlurmTwinDispatcher(config=config).decide(seen, "starts")
+        )
         found += [(now_s, number) for number in made.decision.starts_by_job(made.snapshot)]
     return found
 

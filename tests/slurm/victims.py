@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cpsched.feasibility import FreeAmounts, amounts_used
+from cpsched.feasibility import FreeAmounts, amounts_by_node
 from cpsched.model import Cluster, Job, Request, RunningJob
 from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_victim_order
+from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_victim_order
 from tests.slurm.harness import Slurm, expand, wait_until
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
@@ -302,19 +302,19 @@ def twin_victims(
         request = request_of(run.shapes[segment.shape])
         placement = tuple((int(name[1:]) - 1, 1) for name in expand(segment.nodes))
         job = Job(segment.id, segment.start_s, 600, request, "alice", queue=segment.class_name)
-        for node, used in amounts_used(request, placement, cluster.capacity).items():
+        for node, used in amounts_by_node(request, placement, cluster.capacity).items():
             amounts.free[node] -= used
         ranks[segment.id] = CLASSES[segment.class_name]
         is_running = segment.stop_line >= preemption.line and segment.id not in stopped
         if is_running and rules.may_preempt(preemption.class_name, segment.class_name):
             running.append(RunningJob(job, segment.start_s, placement))
-    candidates = sort_candidates(sorted(running, key=lambda each: positions[each.job.id]), ranks, order)
+    candidates = sort_preemption_candidates(sorted(running, key=lambda each: positions[each.job.id]), ranks, order)
     request, trial = request_of(run.shapes[preemption.shape]), FreeAmounts(cluster, amounts.free.clip(0))
     without = trial.copy()
     without.release_all(candidates)
-    if not without.place(request):
+    if not without.find_placement(request):
         return set()
-    return {victim.job.id for victim in slurm_victims(trial, request, candidates, order)}
+    return {victim.job.id for victim in select_slurm_victims(trial, request, candidates, order)}
 
 
 def request_of(shape: Shape) -> Request:

@@ -28,7 +28,7 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.last_two import LastTwoPredictor
-from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.ports import Observation
 from tests.bridges import Metrics, a_bridge

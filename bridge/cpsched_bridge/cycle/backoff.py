@@ -35,11 +35,11 @@ from functools import cache, partial
 
 import numpy as np
 
-from cpsched.feasibility import free_units_by_node
+from cpsched.feasibility import units_fitting_by_node
 from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
-from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key, request_fingerprint
-from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes, make_job_key
+from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key, make_request_fingerprint
+from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes, make_job_backoff_key
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.ports import Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry, make_transition
@@ -105,16 +105,16 @@ class _BackoffGroup:
     """Whether a job has run since the last wait."""
 
     @property
-    def is_limit(self) -> bool:
+    def may_start_after_each_job_end(self) -> bool:
         """Whether each end of a job in the group permits another start."""
-        return self.start.is_limit and self.key != make_job_key(self.start.pending)
+        return self.start.is_limit and self.key != make_job_backoff_key(self.start.pending)
 
     @property
     def is_placed_last(self) -> bool:
         """Whether the group's jobs are placed last instead of waiting."""
         return self.start.benign and self.key.kind == "user"
 
-    def fail(self, start: FailedStart, moved: bool, now_s: int) -> None:
+    def restart_wait(self, start: FailedStart, moved: bool, now_s: int) -> None:
         """Restart the wait: reset it if jobs have started or ended (`moved`), and double it otherwise."""
         self.start, self.has_run = start, self.has_run or moved
         self.wait_s = START_BACKOFF.initial_s if moved else START_BACKOFF.next_delay_s(self.wait_s)
@@ -124,7 +124,7 @@ class _BackoffGroup:
 
     def advance(self, began: int, ended: int, now_s: int) -> bool:
         """Process the starts and ends in an observation without failures. Return False if the backoff is over."""
-        self.tries = max(0, self.tries - began) + (ended if self.is_limit else 0)
+        self.tries = max(0, self.tries - began) + (ended if self.may_start_after_each_job_end else 0)
         if began:
             self.has_run, self.tried, self.failures = True, True, 0
         if now_s < self.until_s:
@@ -132,7 +132,7 @@ class _BackoffGroup:
         if self.next_tries > MAX_TRIES or self.wait_s >= NO_TRIES.maximum_s:
             return False
         self.tries = max(self.tries, self.next_tries)
-        moves = self.tried or self.is_limit
+        moves = self.tried or self.may_start_after_each_job_end
         if not moves:
             self.wait_s = NO_TRIES.next_delay_s(self.wait_s)
         if moves or self.key.kind != "user":
@@ -140,7 +140,7 @@ class _BackoffGroup:
         self.until_s, self.tried = now_s + self.wait_s, False
         return True
 
-    def count_ended(self, ended: Iterable[EndedJob]) -> int:
+    def count_ended_under_same_limit(self, ended: Iterable[EndedJob]) -> int:
         """Return the number of ended jobs that may have counted toward the same limit."""
         user, account = self.start.pending.job.user, self.start.pending.job.account
         return sum(each.job.user == user or (bool(account) and each.job.account == account) for each in ended)
@@ -171,7 +171,7 @@ class BackoffQueue:
     _waiting: dict[int, _GroupedPendingJob] = field(default_factory=dict)
     """The last observation's pending jobs with their group keys, cached because most jobs do not change."""
 
-    def record_starts(self, seen: Observation, starts: ObservedStartOutcomes) -> list[CycleEvent]:
+    def record_start_outcomes(self, seen: Observation, starts: ObservedStartOutcomes) -> list[CycleEvent]:
         """Record the outcomes of starts, update the groups, and return events to report."""
         if not starts.failed and not self._groups:
             return []
@@ -182,7 +182,7 @@ class BackoffQueue:
         events = []
         for key, several in failed.items():
             start, user = _merge_failed_starts(several), several[-1].pending.job.user
-            if self._back_off_group(key, start, began[key], seen) and _user_backoff_key(user) not in self._groups:
+            if self._back_off_group(key, start, began[key], seen) and _make_user_backoff_key(user) not in self._groups:
                 what = f"{key}: {start.reason}; {format_count(len(several), 'job')} held again"
                 events.append(CycleEvent("limit_met", what, start.pending.job.id))
         users: dict[str, list[FailedStart]] = {}
@@ -190,14 +190,19 @@ class BackoffQueue:
             users.setdefault(start.pending.job.user, []).append(start)
         for user, several in users.items():
             events += self._back_off_user(user, several, began, seen)
-        self._advance_groups(seen, began, {*failed, *map(_user_backoff_key, users)})
+        self._advance_groups(seen, began, {*failed, *map(_make_user_backoff_key, users)})
         return events
 
     def _back_off_group(self, key: BackoffGroupKey, start: FailedStart, began: int, seen: Observation) -> bool:
         """Back off a group or extend its backoff. Return whether the backoff is new."""
         known = self._groups.get(key)
         if known is not None:
-            known.fail(start, began > 0 or (known.is_limit and known.count_ended(seen.ended) > 0), seen.now_s)
+            known.restart_wait(
+                start,
+                began > 0
+                or (known.may_start_after_each_job_end and known.count_ended_under_same_limit(seen.ended) > 0),
+                seen.now_s,
+            )
             return False
         self._groups[key] = _BackoffGroup(start, key, seen.now_s + START_BACKOFF.initial_s, int(not start.explained))
         return True
@@ -206,7 +211,7 @@ class BackoffQueue:
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffGroupKey], seen: Observation
     ) -> list[CycleEvent]:
         """Back off all jobs of a user with too many backed-off groups. Return the events to report."""
-        key = _user_backoff_key(user)
+        key = _make_user_backoff_key(user)
         theirs = [
             each for each in self._groups.values()
             if each.start.pending.job.user == user and each.key != key and not each.has_run
@@ -231,18 +236,25 @@ class BackoffQueue:
             known = before.get(each.job.id)
             if known is None or known.pending is not each:
                 keys = dict.fromkeys(
-                    (make_job_key(each), *each.groups, equivalence_key(each.job), _user_backoff_key(each.job.user))
+                    (
+                        make_job_backoff_key(each),
+                        *each.groups,
+                        make_equivalence_class_key(each.job),
+                        _make_user_backoff_key(each.job.user),
+                    )
                 )
                 known = _GroupedPendingJob(each, tuple(keys))
             self._waiting[each.job.id] = known
             members.update((key, each.job) for key in known.keys if key in self._groups)
         for key, group in list(self._groups.items()):
-            own = key == make_job_key(group.start.pending)
+            own = key == make_job_backoff_key(group.start.pending)
             gone = key not in members or (
-                own and _request_and_account(members[key]) != _request_and_account(group.start.pending.job)
+                own
+                and _get_request_and_account_key(members[key]) != _get_request_and_account_key(group.start.pending.job)
             )
             if gone or not (
-                key in failed or group.advance(began.get(key, 0), group.count_ended(seen.ended), seen.now_s)
+                key in failed
+                or group.advance(began.get(key, 0), group.count_ended_under_same_limit(seen.ended), seen.now_s)
             ):
                 del self._groups[key]
 
@@ -253,7 +265,7 @@ class BackoffQueue:
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
-            entry, failures = entries.get(each.job.id), given_up.get(equivalence_key(each.job))
+            entry, failures = entries.get(each.job.id), given_up.get(make_equivalence_class_key(each.job))
             if failures is None or entry is None or each.release_is_pointless:
                 continue
             if entry.state is LedgerState.HELD and not entry.leave:
@@ -287,7 +299,7 @@ class BackoffQueue:
             pending, job = known.pending, known.pending.job
             groups = [self._groups[key] for key in keys]
             full = [each for each in groups if used[each.key] >= each.tries and not each.is_placed_last]
-            last = not full and not all(each.is_limit for each in groups)
+            last = not full and not all(each.may_start_after_each_job_end for each in groups)
             if full or (last and not fits(job.request)):
                 why = (full or groups)[0]
                 code = PendingCode.BACKED_OFF_HERE if pending.release_is_pointless else PendingCode.BACKED_OFF
@@ -303,7 +315,7 @@ class BackoffQueue:
 
 def _fits_free_resources(seen: Observation, request: Request) -> bool:
     """Return whether the cluster's free resources satisfy a request."""
-    room = free_units_by_node(request, seen.cluster, seen.free)
+    room = units_fitting_by_node(request, seen.cluster, seen.free)
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 
@@ -313,13 +325,13 @@ def _merge_failed_starts(several: Sequence[FailedStart]) -> FailedStart:
     return replace(several[-1], explained=explained, benign=benign)
 
 
-def _user_backoff_key(user: str) -> BackoffGroupKey:
+def _make_user_backoff_key(user: str) -> BackoffGroupKey:
     """Return the backoff key that covers all of a user's jobs."""
     return BackoffGroupKey("user", (user,))
 
 
-def _request_and_account(job: Job) -> tuple[str, str]:
-    return request_fingerprint(job), job.account
+def _get_request_and_account_key(job: Job) -> tuple[str, str]:
+    return make_request_fingerprint(job), job.account
 
 
 @dataclass(slots=True)
@@ -360,7 +372,7 @@ class CommandRetryTracker:
                 in_vain.append(job_id)
         return in_vain
 
-    def record_intended(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
+    def update_stuck_jobs(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
         """Record the jobs with current intents, and return the newly stuck jobs.
 
         The values are the durations of the intents in seconds. Other jobs are forgotten after `COMMAND_MEMORY_S` s.

@@ -59,7 +59,7 @@ class PriorityBoostLimits:
             require(getattr(self, name) > 0, name, getattr(self, name), "must be positive")
 
     @property
-    def min_gap(self) -> int:
+    def min_priority_gap(self) -> int:
         """Minimum gap between two ordered jobs' priorities, which may drift by this much before the jobs swap."""
         return max(1, self.points // (HEADROOM_DIVISOR * (self.depth + 1)))
 
@@ -102,7 +102,7 @@ def _plan_tier_boosts(
 ) -> dict[int, int]:
     """Return the boosts for the movable jobs at the front of one tier, by job id."""
     floor = sorted(max(1, each.own) if each.movable else each.displayed_priority for each in behind)
-    layout = _compute_lowest_priorities(front, floor, bounds.points, bounds.min_gap)
+    layout = _compute_lowest_priorities(front, floor, bounds.points, bounds.min_priority_gap)
     order = sorted(range(len(front)), key=lambda at: (-layout[at], at))
     ahead, fresh = [front[at] for at in order], [layout[at] for at in order]
     tight = _compute_lowest_priorities(ahead, floor, bounds.points, 1)
@@ -117,7 +117,7 @@ def _plan_tier_boosts(
         _keep_longest_run(ahead, fresh, tight, bounds, False),
         fresh,
     ]
-    best = min(tries, key=lambda values: (_count_swapped_pairs(ahead, values), _count_moved_jobs(ahead, values)))
+    best = min(tries, key=lambda values: (_count_adjacent_inversions(ahead, values), _count_moved_jobs(ahead, values)))
     return {
         each.id: _compute_boost(each, value, bounds) for each, value in zip(ahead, best, strict=True) if each.movable
     }
@@ -165,7 +165,7 @@ def _keep_longest_run(
         if each.displayed_priority >= min(least[at], fresh[at])
         and (not each.movable or 0 <= each.points <= bounds.points)
     ]
-    stay = _find_longest_run([(at, keys[at] + step * at) for at in may_stay])
+    stay = _find_longest_ordered_subsequence([(at, keys[at] + step * at) for at in may_stay])
     values = [each.displayed_priority for each in front]
     for above, below in zip([None, *stay], [*stay, None], strict=True):
         between = range(0 if above is None else above + 1, len(front) if below is None else below)
@@ -173,15 +173,15 @@ def _keep_longest_run(
             if below is None:
                 room = fresh[at] if above is None else min(fresh[at], values[above] - (at - above))
             elif above is None:
-                room = front[below].displayed_priority + bounds.min_gap * (below - at)
+                room = front[below].displayed_priority + bounds.min_priority_gap * (below - at)
             else:
                 high, low = front[above].displayed_priority, front[below].displayed_priority
                 room = low + (high - low) * (below - at) // (below - above)
-            values[at] = _nearest_reachable_priority(front[at], room, bounds)
+            values[at] = _find_nearest_reachable_priority(front[at], room, bounds)
     return values
 
 
-def _find_longest_run(keys: Sequence[tuple[int, int]]) -> list[int]:
+def _find_longest_ordered_subsequence(keys: Sequence[tuple[int, int]]) -> list[int]:
     """Return the positions of a longest non-increasing run of keys."""
     ends: list[int] = []
     last: list[int] = []
@@ -205,14 +205,14 @@ def _compute_boost(each: RankedPendingJob, value: int, bounds: PriorityBoostLimi
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0
 
 
-def _nearest_reachable_priority(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:
+def _find_nearest_reachable_priority(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the priority nearest to `value` that a job can reach."""
     if not each.movable:
         return each.displayed_priority
     return max(1, each.own + max(0, min(bounds.points, value - each.own)))
 
 
-def _count_swapped_pairs(front: Sequence[RankedPendingJob], values: Sequence[int]) -> int:
+def _count_adjacent_inversions(front: Sequence[RankedPendingJob], values: Sequence[int]) -> int:
     places = [(-value, each.id) for each, value in zip(front, values, strict=True)]
     return sum(one > other for one, other in pairwise(places))
 

@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.boost_planning import (
 from cpsched_bridge.cycle.cycle_command_sender import OUTDATED_OBSERVATION
 from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendError, BackendTimeout
-from cpsched_bridge.ports import Backend, Outcome, PriorityBoost, QueueRank, Result, SupportsBoost
+from cpsched_bridge.ports import Backend, BoostCommand, Outcome, QueueRank, Result, SupportsBoost
 from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import boost_ledger_path
@@ -98,9 +98,9 @@ class PriorityBooster:
         elif outdated:
             report.record_failure("outdated", OUTDATED_OBSERVATION)
         else:
-            self.send_boosts(report, monotonic_s)
+            self.send_boosts_if_due(report, monotonic_s)
 
-    def send_boosts(self, report: CycleReport, monotonic_s: float) -> None:
+    def send_boosts_if_due(self, report: CycleReport, monotonic_s: float) -> None:
         """Boost jobs if the next boosts are due and there is a decision.
 
         Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
@@ -109,8 +109,8 @@ class PriorityBooster:
             report.advised = self.last
             return
         self._due_s = monotonic_s + self.settings.every_s
-        ranks = self._read_ranks(report.snapshot.now_s)
-        planned, others = split_by_plan(ranks, list_planned_jobs(report.decision, report.snapshot), self.book)
+        ranks = self._read_ranks_and_prune_ledger(report.snapshot.now_s)
+        planned, others = split_ranks_by_plan(ranks, list_planned_jobs(report.decision, report.snapshot), self.book)
         others = self._select_long_unplanned(others, monotonic_s)
         bounds = PriorityBoostLimits(self.settings.max_boost)
         changes = plan_boost_changes(planned, others, bounds)
@@ -142,7 +142,7 @@ class PriorityBooster:
         if not self.book.by_id or (self._clean and monotonic_s < self._next_check_s):
             return
         self._next_check_s = monotonic_s + self.settings.every_s
-        ranks = self._read_ranks(report.observation.now_s if report.observation is not None else 0)
+        ranks = self._read_ranks_and_prune_ledger(report.observation.now_s if report.observation is not None else 0)
         wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._zeroed]
         outcomes = self._record_and_send(wanted[:MAX_REMOVED_BOOSTS], report)
         unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
@@ -153,15 +153,15 @@ class PriorityBooster:
         """Return how many jobs may have a boost set by the bridge, or 0 after a check that found no boost."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
-    def _read_ranks(self, now_s: int) -> Sequence[QueueRank]:
+    def _read_ranks_and_prune_ledger(self, now_s: int) -> Sequence[QueueRank]:
         ranks = self.backend.read_ranks()
         self.book.prune((rank.id for rank in ranks), now_s - self.keep_s)
         return ranks
 
-    def _make_boost(self, rank: QueueRank, points: int) -> PriorityBoost:
-        return PriorityBoost(rank.id, points, _list_possible_boosts(rank, self.book))
+    def _make_boost(self, rank: QueueRank, points: int) -> BoostCommand:
+        return BoostCommand(rank.id, points, _list_possible_boosts(rank, self.book))
 
-    def _record_and_send(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
+    def _record_and_send(self, advice: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
         """Record and send boosts, then report and return the outcomes. Removals are not recorded."""
         if not advice:
             return ()
@@ -183,7 +183,7 @@ def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
     return sorted(plan, key=lambda id: (plan[id], place.get(id, 0), id))
 
 
-def split_by_plan(
+def split_ranks_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
 ) -> tuple[list[RankedPendingJob], list[RankedPendingJob]]:
     """Return the visible entries in two lists: planned entries, in plan order, and all others.
@@ -206,13 +206,13 @@ def split_by_plan(
     return [candidate for _, candidate in sorted(planned, key=lambda each: (each[0], each[1].id))], others
 
 
-def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
+def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[BoostCommand]:
     """Return orders to remove the bridge's boosts, including recorded boosts that are not visible."""
     found = []
     for rank in ranks:
         known = _list_possible_boosts(rank, book)
         if any(known) and (rank.hidden or rank.fixed or (rank.points and _is_own_boost(rank, book))):
-            found.append(PriorityBoost(rank.id, 0, known))
+            found.append(BoostCommand(rank.id, 0, known))
     return found
 
 
@@ -248,7 +248,7 @@ def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]
     return book.list_possible_boosts(rank.id, rank.array_id)
 
 
-def _set_boosts(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
+def _set_boosts(backend: SupportsBoost, advice: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
     """Send boosts and return the outcomes. Report a `BackendError` for each job and re-raise it."""
     try:
         return backend.set_boosts(advice)

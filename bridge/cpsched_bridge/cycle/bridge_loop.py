@@ -21,16 +21,16 @@ from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.cycle_command_sender import CycleCommandSender
-from cpsched_bridge.cycle.cycle_failure_names import describe_failure, fail_cycle_on_error
+from cpsched_bridge.cycle.cycle_failures import describe_failure, fail_cycle_on_error
 from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
-from cpsched_bridge.cycle.decision_deadline import can_interrupt
+from cpsched_bridge.cycle.decision_deadline import can_enforce_deadline
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
-from cpsched_bridge.cycle.preemption_chooser import PreemptionChooser
-from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle.preemption_executor import PreemptionExecutor
+from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle_report import CycleReport
@@ -39,10 +39,10 @@ from cpsched_bridge.errors import BackendError, PolicyFailure
 from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.bridge_identity import make_lease
-from cpsched_bridge.store.heartbeat import Heartbeat, read_age_s
+from cpsched_bridge.store.heartbeat import Heartbeat, read_heartbeat_file_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, ManagedJobEntry
-from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.store.state_paths import take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
@@ -85,11 +85,11 @@ class Bridge:
             settings.mode, parts.pause, election, breaker, parts.systemd, self._no_hold_reason
         )
         self._reader = ObservationReader(backend, ledger)
-        self._policies = PolicyWithFallback.wrap_policies(parts.policy, parts.fallback, pace, settings)
+        self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
         self._adviser = PriorityBooster.from_settings(backend, settings)
-        self._chooser = PreemptionChooser.from_settings(backend, settings)
+        self._chooser = PreemptionExecutor.from_settings(backend, settings)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
@@ -104,9 +104,9 @@ class Bridge:
         until it ends.
         """
         log = structlog.get_logger("bridge")
-        if not can_interrupt():
+        if not can_enforce_deadline():
             log.warning("no_decision_deadline", detail="cycle.decide_timeout_s has no effect outside the main thread")
-        self._reporter.note_start()
+        self._reporter.add_startup_events()
         try:
             going_on = self.parts.startup.wait(self.parts.pace, self._run_startup_tasks)
             if going_on:
@@ -128,7 +128,7 @@ class Bridge:
         Only an `InvalidSetting` from the first observation is raised.
         """
         # 1. Begin: remaining start-up, mode, time.
-        waits_for = self.parts.startup.pending_step() or ""
+        waits_for = self.parts.startup.poll_pending_step() or ""
         if waits_for:
             self.parts.startup.record_decision_wait(waits_for, self._now_s)
         report = self._reporter.new_report(self.mode.choose_mode(), waits_for)
@@ -139,9 +139,9 @@ class Bridge:
             self._checking.run_if_due(self._now_s, report)
         # 3. Pause after too many failures.
         with fail_cycle_on_error(report, OSError):
-            self.mode.pause_if_needed(report, self._now_s)
+            self.mode.pause_if_breaker_tripped(report, self._now_s)
         # 4. Record the round and its events.
-        self.timing.note_load(report)
+        self.timing.update_interval_by_load(report)
         report.stuck = self._sender.stuck_job_count
         self._reporter.record_cycle(report)
         # 5. Notify the start-up's listeners, the log and the listeners.
@@ -155,7 +155,7 @@ class Bridge:
         pace = self.parts.pace
         # 1. Read the cluster, and determine which bridge is in control.
         if self._chooser is not None:
-            self._chooser.prepare_observation()
+            self._chooser.set_backend_preemption_options()
         try:
             seen, past = self._reader.read_for_cycle(
                 report, self.mode, pace, self.parts.settings.policy.power.to_power_cap()
@@ -168,35 +168,37 @@ class Bridge:
         if self._adviser is not None:
             self._adviser.report_early_starts(report)
         if self._chooser is not None:
-            seen = self._chooser.process_offers(seen, self.parts.ledger.by_id, report)
+            seen = self._chooser.close_and_select_preemptions(seen, self.parts.ledger.by_id, report)
         # 3. Reconcile the ledger with the observation, and back off jobs whose starts fail.
-        with record_duration(report, "reconcile", pace):
+        with record_phase_duration(report, "reconcile", pace):
             self._reconcile(seen, report)
             seen = report.observation = self._backoff.mark_backed_off(seen, self.parts.ledger.by_id)
             report.put_off = self._backoff.jobs
         # 4. Remove the pins of failed starts.
-        entries = self._sender.remove_pins(seen, report)
+        entries = self._sender.remove_pins_of_failed_starts(seen, report)
         # 5. Decide, and verify the decision.
         if not report.waits_for:
             self._decide(seen, entries, report)
         # 6. Apply: preemptions, holds and releases, starts, boosts.
-        with record_duration(report, "apply", pace):
-            self._sender.apply(seen, report, self._preempt(seen, report))
+        with record_phase_duration(report, "apply", pace):
+            self._sender.apply(seen, report, self._stop_victims_and_list_starts(seen, report))
             if self._adviser is not None:
-                self._adviser.apply(report, self.mode.leader_election.is_outdated(self._now_s), self._now_s)
+                self._adviser.apply(
+                    report, self.mode.leader_election.is_lease_observation_stale(self._now_s), self._now_s
+                )
 
-    def _preempt(self, seen: Observation, report: CycleReport) -> list[tuple[Job, Placement]]:
+    def _stop_victims_and_list_starts(self, seen: Observation, report: CycleReport) -> list[tuple[Job, Placement]]:
         """Stop the chosen victims, and return the starts for which earlier victims made room.
 
         A failure must not affect the cycle's other commands.
         """
-        if self._chooser is None or self.mode.leader_election.is_outdated(self._now_s):
+        if self._chooser is None or self.mode.leader_election.is_lease_observation_stale(self._now_s):
             return []
         try:
             self._chooser.stop_victims(seen, report)
         except (BackendError, sqlite3.Error) as error:
             report.add_event("preemption_failed", describe_failure(error))
-        return self._chooser.list_starts(self.parts.ledger.by_id)
+        return self._chooser.list_preemptor_starts(self.parts.ledger.by_id)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Update the ledger to match the observation, and back off jobs. In shadow mode, do nothing."""
@@ -204,7 +206,7 @@ class Bridge:
             return
         starts = self._sender.reconcile(seen, report)
         self.mode.breaker.record_reading(seen, starts, self._now_s)
-        report.bridge_events += self._backoff.record_starts(seen, starts)
+        report.bridge_events += self._backoff.record_start_outcomes(seen, starts)
         if report.mode == "control":
             max_failures = self.parts.settings.start.max_failures
             self._sender.record_transitions(
@@ -233,8 +235,8 @@ class Bridge:
             self.parts.settings,
             self.mode.leader_election,
         )
-        self._note_stopping()
-        problems, released = [], -ledger.counts_by_state()[LedgerState.FREE]
+        self._notify_systemd_stopping()
+        problems, released = [], -ledger.count_jobs_by_state()[LedgerState.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
             with contextlib.suppress(CompilationCancelled):  # raised by a simulated cluster in this process
                 problems = release_all_jobs(
@@ -242,26 +244,26 @@ class Bridge:
                     ledger,
                     "the bridge stops",
                     self._is_other_bridge_in_control,
-                    on_keep_alive=self._note_stopping,
+                    on_keep_alive=self._notify_systemd_stopping,
                 )
             unwritten = are_only_disk_problems(problems)
             if self._adviser is not None:
                 problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # the lease expires later
-                (election.leave_release_notice if unwritten else election.release_lease)()
+                (election.write_jobs_released_notice if unwritten else election.release_lease)()
         if self._adviser is not None:
             self._adviser.book.close()
         if self._chooser is not None:
             self._chooser.close(drop=settings.on_stop != "keep")
-        counts = ledger.counts_by_state()
+        counts = ledger.count_jobs_by_state()
         released, held = (
             released + counts[LedgerState.FREE],
             sum(counts[state] for state in MANAGED_STATES - {LedgerState.STARTING}),
         )
-        self._reporter.note_stop(problems, released, held, settings.mode)
+        self._reporter.record_stop(problems, released, held, settings.mode)
         return problems
 
-    def _note_stopping(self) -> None:
+    def _notify_systemd_stopping(self) -> None:
         """Notify systemd that the bridge is stopping and needs up to `STOP_TIMEOUT_S` more seconds."""
         self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_TIMEOUT_S)}")
 
@@ -284,7 +286,7 @@ class Bridge:
 
     def _no_hold_reason(self) -> str | None:
         """Return why an unpaused bridge must not hold or boost jobs now, or None if it may."""
-        return self._reporter.heartbeat.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
+        return self._reporter.heartbeat.missing_beat_reason(self._now_s) or self.parts.startup.overdue_decision_reason(
             self._now_s
         )
 
@@ -296,6 +298,6 @@ class Bridge:
 def _read_heartbeat_age_s(settings: Settings) -> float | None:
     """Return the age in seconds of the last heartbeat, or None if it is unreadable or missing."""
     try:
-        return read_age_s(settings.heartbeat_path)
+        return read_heartbeat_file_age_s(settings.heartbeat_path)
     except OSError:
         return None

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.backoff_groups import equivalence_key
+from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, ObservedStartOutcomes, Suspect
 from cpsched_bridge.ports import Observation
 
@@ -51,7 +51,7 @@ class CircuitBreaker:
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
             for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
-                for kind, name in zip(CAUSE_KINDS, equivalence_key(job).name, strict=False):
+                for kind, name in zip(CAUSE_KINDS, make_equivalence_class_key(job).name, strict=False):
                     self._known[kind] |= {name} if len(self._known[kind]) < 2 else set()
         for failed in starts.failed:
             if not failed.explained:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, UnscheduledJob
@@ -84,7 +84,7 @@ def _reserve_for_starting_jobs(
         if any(name not in index for name, _ in entry.nodes):
             continue
         placement = tuple(sorted((index[name], units) for name, units in entry.nodes))
-        used = amounts_used(pending.job.request, placement, seen.cluster.capacity)
+        used = amounts_by_node(pending.job.request, placement, seen.cluster.capacity)
         if all((free[node] >= amounts).all() for node, amounts in used.items()):
             for node, amounts in used.items():
                 free[node] -= amounts

@@ -11,7 +11,7 @@ from cpsched_bridge.cycle.cycle_timing import CycleTiming
 from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
-from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.cycle.release_jobs import reopen_queues
 from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
@@ -45,14 +45,16 @@ class CycleCommandSender:
         other_in_control = report.other_leader is not None
         apart = not self.backend.starts_in_one_change
         control = report.mode == "control"
-        was_away = self.timing.was_interrupted
+        was_away = self.timing.may_dead_man_have_released_jobs
         return ReconcileOptions(
             control, start.adopt, start.timeout_s, start.max_failures, other_in_control, apart, was_away
         )
 
     def reconcile(self, seen: Observation, report: CycleReport) -> ObservedStartOutcomes:
         """Update the ledger to match the observation. Return the outcomes of starts."""
-        transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._make_reconcile_options(report))
+        transitions = reconcile(
+            self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(report)
+        )
         self.record_transitions(transitions, report)
         if report.number % PRUNE_EVERY_CYCLES == 0:
             self.ledger.prune(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
@@ -75,19 +77,21 @@ class CycleCommandSender:
         from the configuration. The first cycle does all other work.
         """
         now_s = self._now_s
-        if now_s < self._next_pin_check_s or not self.ledger.get_pins():
+        if now_s < self._next_pin_check_s or not self.ledger.get_pin_restores():
             return
         self._next_pin_check_s = now_s + self.settings.cycle.interval_s
         seen = reader.read_first()
         if self.leader_election.find_other_leader(seen.lease, now_s) is None:
-            found = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._make_reconcile_options(report))
+            found = reconcile(
+                self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(report)
+            )
             undone = [each for each in found if each.entry.pinned and each.entry.state in TRANSIENT_STATES]
             self.ledger.record(undone, report.number)
             self._make_command_sender(report).send_intents(
                 seen, CycleCommandBudget(self.settings.cycle.max_commands), report, pins_only=True
             )
 
-    def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
+    def remove_pins_of_failed_starts(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
         """Remove pins from jobs whose start failed or that were requeued or held after it.
 
         Pins are removed before the decision, which may take a long time, because a pinned pending job is lost if its
@@ -98,7 +102,7 @@ class CycleCommandSender:
         unsettled = [*self.ledger.list_entries(*TRANSIENT_STATES), *self.ledger.list_orphaned_pins()]
         if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
-            with record_duration(report, "apply", self.timing.pace):
+            with record_phase_duration(report, "apply", self.timing.pace):
                 self._send_intents(
                     seen, report, CycleCommandBudget(self.settings.cycle.max_commands // 2), pins_only=True
                 )
@@ -114,7 +118,7 @@ class CycleCommandSender:
         """
         if report.mode == "shadow":
             return
-        self._release_and_open_queues(report)
+        self._open_queues_without_leader(report)
         most = self.settings.cycle.max_commands
         starts = report.starts if report.mode == "control" else {}
         kept_for_starts = min(len(starts) + len(preemptors), most // 2)
@@ -126,12 +130,12 @@ class CycleCommandSender:
         jobs = {job.id: job for job in report.waiting}
         wanted = [*preemptors, *((jobs[id], placement) for id, placement in starts.items())]
         chosen = allowance.take(wanted, lambda start: start[0].user)
-        self._starts.record_decided((job.id for job, _ in chosen), self._now_s)
+        self._starts.record_decided_starts((job.id for job, _ in chosen), self._now_s)
         self._starts.refused = self._make_command_sender(report).start(chosen, seen.cluster, seen.now_s, report)
-        if not self.leader_election.is_outdated(self._now_s):
+        if not self.leader_election.is_lease_observation_stale(self._now_s):
             self._make_command_sender(report).send_intents(seen, allowance, report)
 
-    def _release_and_open_queues(self, report: CycleReport) -> None:
+    def _open_queues_without_leader(self, report: CycleReport) -> None:
         """Open all queues to the cluster's own scheduler while no bridge is in control."""
         if report.mode != "control" and report.other_leader is None:
             for problem in reopen_queues(self.backend):
@@ -146,7 +150,7 @@ class CycleCommandSender:
         starts_follow: bool = False,
     ) -> bool:
         """Send the ledger's intents. If the observation is too old, send nothing and return False."""
-        if self.leader_election.is_outdated(self._now_s):
+        if self.leader_election.is_lease_observation_stale(self._now_s):
             report.record_failure("outdated", OUTDATED_OBSERVATION)
             return False
         self._make_command_sender(report).send_intents(seen, allowance, report, pins_only, starts_follow)

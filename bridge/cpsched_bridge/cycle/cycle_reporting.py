@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from cpsched_bridge.cycle.cluster_state_builder import list_unscheduled_jobs
-from cpsched_bridge.cycle.cycle_failure_names import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
-from cpsched_bridge.cycle.real_clock import record_duration
-from cpsched_bridge.cycle_report import OK_RESULT, STOPPED_EVENT, CycleEvent, CycleReport, Mode, summarize_events
+from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
+from cpsched_bridge.cycle.real_clock import record_phase_duration
+from cpsched_bridge.cycle_report import OK_RESULT, STOPPED_EVENT, CycleEvent, CycleReport, Mode, limit_events_per_kind
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.store.heartbeat import Heartbeat
@@ -43,7 +43,7 @@ class CycleReporter:
     """Number of the last cycle."""
 
     def __post_init__(self) -> None:
-        self.number = max(self.journal.last_round, self.ledger.last_round())  # the journal may be new
+        self.number = max(self.journal.last_round, self.ledger.find_last_transition_round())  # the journal may be new
 
     def new_report(self, mode: Mode, waits_for: str) -> CycleReport:
         """Return a new report for the next cycle, including the late events."""
@@ -51,23 +51,23 @@ class CycleReporter:
         late, self.late = self.late, []
         return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, bridge_events=late)
 
-    def note_start(self) -> None:
+    def add_startup_events(self) -> None:
         """Add the previous bridge's end and the effective settings to the first cycle's report."""
-        self.late += self._previous_bridge_events()
+        self.late += self._list_previous_bridge_events()
         if self.in_force.rows:
-            self.late.append(CycleEvent("in_force", self.in_force.to_text()))
+            self.late.append(CycleEvent("in_force", self.in_force.format_decision_settings()))
 
-    def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
+    def record_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
         """Record that the bridge stops. A failure of the journal or the log does not prevent the stop."""
         with contextlib.suppress(Exception):
-            self.journal.write_stop(self.pace.unix_s(), self.number, problems)
+            self.journal.write_stop_event(self.pace.unix_s(), self.number, problems)
         with contextlib.suppress(OSError):
             structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
 
-    def _previous_bridge_events(self) -> list[CycleEvent]:
+    def _list_previous_bridge_events(self) -> list[CycleEvent]:
         """Return events about the end of the previous bridge, according to the journal."""
         try:
-            sign = self.journal.last_activity()
+            sign = self.journal.find_last_activity()
         except Exception as error:
             return [CycleEvent("started", f"the previous bridge's journal cannot be read: {describe_failure(error)}")]
         if sign is None:
@@ -84,15 +84,15 @@ class CycleReporter:
 
     def record_cycle(self, report: CycleReport) -> None:
         """Write the round and its events, and update the heartbeat if nothing failed."""
-        with fail_cycle_on_error(report), record_duration(report, "journal", self.pace):
-            counts = self.ledger.counts_by_state()
+        with fail_cycle_on_error(report), record_phase_duration(report, "journal", self.pace):
+            counts = self.ledger.count_jobs_by_state()
             report.starting = counts[LedgerState.STARTING]
             report.kept = sum(counts[state] for state in MANAGED_STATES)
-            self._write_round(report)
+            self._write_cycle_to_journal(report)
         with fail_cycle_on_error(report):
             self.ledger.restore_missing_file()
         unreported_events = [*self.ledger.unreported_events, *self.journal.unreported_events]
-        report.bridge_events = summarize_events([*report.bridge_events, *unreported_events])
+        report.bridge_events = limit_events_per_kind([*report.bridge_events, *unreported_events])
         with fail_cycle_on_error(report):
             self.journal.write_events(report.at_unix_s, report.number, report.bridge_events)
             for file in (self.ledger, self.journal):  # unwritten events are kept
@@ -109,7 +109,7 @@ class CycleReporter:
         for listener in self.listeners:
             self._notify_listener(listener, report)
 
-    def _write_round(self, report: CycleReport) -> None:
+    def _write_cycle_to_journal(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
             spec = self.in_force.fallback if report.fallback else self.in_force.policy
             assert spec is not None, "a fallback that decides has a spec"

@@ -61,14 +61,14 @@ class CycleTiming:
 
     def begin(self, report: CycleReport) -> None:
         """Begin a cycle before its observation is made, and report a late start."""
-        self._files = self._read_signatures()
+        self._files = self._read_trigger_file_signatures()
         self._began_s = self.pace.monotonic_s()
         late_s = self._began_s - self._due_s
         if late_s > LATE_INTERVALS * self.settings.interval_s:
             report.gap_s = late_s
             report.add_event("cycle_gap", f"this cycle began {late_s:.1f} s late")
 
-    def note_load(self, report: CycleReport) -> None:
+    def update_interval_by_load(self, report: CycleReport) -> None:
         """Update the load from a cycle's observation, and report changes to the pause.
 
         The pause doubles after each busy observation and halves after any other. Reading takes at most half of the
@@ -103,7 +103,7 @@ class CycleTiming:
             self._last_success_s = now_s
 
     @property
-    def was_interrupted(self) -> bool:
+    def may_dead_man_have_released_jobs(self) -> bool:
         """Whether the dead-man timer may have released a job that was found released."""
         now_s = self.pace.monotonic_s()
         return now_s - self._last_success_s >= INTERRUPTED_S or now_s - self._recovered_s < INTERRUPTED_S
@@ -137,7 +137,7 @@ class CycleTiming:
                 return False
             left_s -= waited_s
             since_sign_s += waited_s
-            if wakes and self._read_signatures() != self._files:
+            if wakes and self._read_trigger_file_signatures() != self._files:
                 left_s, wakes, slice_s = (
                     min(left_s, max(_TRIGGER_POLL_S, soonest_s - self.pace.monotonic_s())),
                     False,
@@ -146,11 +146,11 @@ class CycleTiming:
             elif left_s <= 0:
                 return True
 
-    def _read_signatures(self) -> list[Signature | None]:
-        return [_read_signature(path) for path in self.settings.trigger_files]
+    def _read_trigger_file_signatures(self) -> list[Signature | None]:
+        return [_read_file_signature(path) for path in self.settings.trigger_files]
 
 
-def _read_signature(path: Path) -> Signature | None:
+def _read_file_signature(path: Path) -> Signature | None:
     """Return a file's inode, size and modification time, or None if it cannot be read."""
     try:
         found = os.stat(path)

@@ -6,8 +6,8 @@ The timer's signal raises an exception in the code that is running.
 - The signal does not interrupt a call into compiled code (a kernel, a solver), because Python handles signals only
   after the call returns. The systemd watchdog kills a bridge that hangs in such a call.
 - Time spent loading and compiling kernels does not count.
-- Python handles signals only in the main thread. In any other thread, `run_within` sets no limit; see
-  `can_interrupt`.
+- Python handles signals only in the main thread. In any other thread, `run_within_time_limit` sets no limit; see
+  `can_enforce_deadline`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import structlog
 
 from cpsched.errors import escape_controls
 from cpsched.jit import compile_progress
-from cpsched.traceback_origin import plugin_source_location
-from cpsched_bridge.cycle.cycle_failure_names import describe_failure, format_traceback
+from cpsched.plugin_error_location import plugin_source_location
+from cpsched_bridge.cycle.cycle_failures import describe_failure, format_traceback
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailure
 
-compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time()))
+compile_progress.set_compile_clock(lambda: (time.perf_counter_ns(), time.process_time()))
 
 T = TypeVar("T")
 
@@ -41,17 +41,17 @@ class _DeadlineExceeded(BaseException):
     """The exception that the signal raises. A policy's `except Exception` does not catch it."""
 
 
-def can_interrupt() -> bool:
-    """Return whether `run_within` can enforce its limit in this thread."""
+def can_enforce_deadline() -> bool:
+    """Return whether `run_within_time_limit` can enforce its limit in this thread."""
     return threading.current_thread() is threading.main_thread()
 
 
-def run_within(limit_s: float, work: Callable[[], T]) -> T:
+def run_within_time_limit(limit_s: float, work: Callable[[], T]) -> T:
     """Return the result of `work`. Raise `DecisionTimeout` if it takes more than `limit_s` seconds.
 
     Time spent compiling kernels does not count. The previous signal handler and timer are restored afterwards.
     """
-    if not can_interrupt():
+    if not can_enforce_deadline():
         return work()
     armed = True
     began_s, compiled_ns = time.monotonic(), compile_progress.compile_seconds()[0]
@@ -90,7 +90,7 @@ def call_policy(limit_s: float, work: Callable[[], T], kind: str = "decision_fai
     program.
     """
     try:
-        return run_within(limit_s, work)
+        return run_within_time_limit(limit_s, work)
     except (SystemExit, KeyboardInterrupt, compile_progress.CompilationCancelled, PolicyFailure):
         raise
     except DecisionTimeout as error:

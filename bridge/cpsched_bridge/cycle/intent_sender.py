@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
-from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_failed_transition, make_unpinned_transition
+from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_transition_after_failure, make_unpinned_transition
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartOrder
+from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartCommand
 from cpsched_bridge.store.ledger import (
     Ledger,
     LedgerState,
@@ -88,27 +88,30 @@ class LedgerCommandSender:
         now_s = seen.now_s
         undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.HANDING_BACK
         intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
-        for job_id, since_s in self._retries.record_intended([entry.job_id for entry in intended], now_s).items():
+        for job_id, since_s in self._retries.update_stuck_jobs([entry.job_id for entry in intended], now_s).items():
             entry = self._get_entry(job_id)
             report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
-        def due(kind: str, entries: Sequence[ManagedJobEntry]) -> list[ManagedJobEntry]:
+        def take_due_entries(kind: str, entries: Sequence[ManagedJobEntry]) -> list[ManagedJobEntry]:
             wanted = [entry for entry in entries if entry.job_id in users]
             wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
             wanted = [entry for entry in wanted if self._retries.is_due(kind, entry.job_id, now_s)]
             return allowance.take(wanted, lambda entry: users[entry.job_id])
 
         ledger, backend = self._ledger, self._backend
-        to_hold = [*due("hold", ledger.list_entries(undone)), *due("hold", ledger.list_entries(holds))]
+        to_hold = [
+            *take_due_entries("hold", ledger.list_entries(undone)),
+            *take_due_entries("hold", ledger.list_entries(holds)),
+        ]
         self._send_commands("hold", backend.hold, to_hold, self._process_hold_outcome, now_s, report)
         leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
-        to_hand_back = due("hand_back", leaving)
+        to_hand_back = take_due_entries("hand_back", leaving)
         self._send_commands("hand_back", backend.release, to_hand_back, self._process_release_outcome, now_s, report)
         self._send_commands(
             "unpin",
             backend.unpin,
-            due("unpin", ledger.list_orphaned_pins()),
+            take_due_entries("unpin", ledger.list_orphaned_pins()),
             self._process_unpin_outcome,
             now_s,
             report,
@@ -125,12 +128,12 @@ class LedgerCommandSender:
         have been changed, in which case the next observation shows the effect.
         """
         names = cluster.node_names
-        decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
+        decided = [StartCommand(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
         settled = self._backend.resolve_layout(decided)
         for each in settled:
             if isinstance(each, DeferredStart):
                 report.add_event("start_postponed", each.why, each.job_id)
-        orders = [each for each in settled if isinstance(each, StartOrder)]
+        orders = [each for each in settled if isinstance(each, StartCommand)]
         if not orders:
             return []
         entries = {order.job.id: self._get_entry(order.job.id) for order in orders}
@@ -163,7 +166,7 @@ class LedgerCommandSender:
         for outcome in refused:
             kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
             report.add_event(kind, outcome.detail, outcome.job_id)
-        self._ledger.record((self._make_refused_start(o, now_s) for o in refused), report.number)
+        self._ledger.record((self._make_refused_start_transition(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._get_entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
             self._ledger.record(
@@ -172,11 +175,11 @@ class LedgerCommandSender:
             )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
-    def _make_refused_start(self, outcome: Outcome, now_s: int) -> LedgerTransition:
+    def _make_refused_start_transition(self, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start rejected: {outcome.detail}"
         if outcome.code == "not_sent":  # does not count as this job's failure
             return make_transition(self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
-        return make_failed_transition(
+        return make_transition_after_failure(
             self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, self.options, pinned=False
         )
 
@@ -227,7 +230,9 @@ class LedgerCommandSender:
         if outcome.result == "refused":
             if outcome.code == "held_by_administrator":  # not a failure: the next observation shows the holder
                 return make_caused_transition(entry, entry.state, now_s, outcome.code)
-            return make_failed_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.options)
+            return make_transition_after_failure(
+                entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.options
+            )
         return None
 
     def _process_release_outcome(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:

@@ -61,11 +61,11 @@ class LeaderElection:
             else f"another bridge is in control of this cluster: {self.other_leader.where}"
         )
 
-    def is_outdated(self, now_s: float) -> bool:
+    def is_lease_observation_stale(self, now_s: float) -> bool:
         """Return whether another bridge may have taken over since the last observation."""
         return now_s - self._observed_s >= self.gone_s
 
-    def observe_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
+    def observe_and_renew_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
         """Record an observation's lease; if `wanted`, acquire or renew this bridge's lease.
 
         `now_s` is the monotonic time. If the cluster refuses the lease, report this and continue without a lease. Raise
@@ -74,7 +74,7 @@ class LeaderElection:
         self._observed_s, before = now_s, self.other_leader
         self._is_takeover_pending = (self.is_takeover_requested() or self._is_takeover_pending) and wanted
         self.other_leader = self.find_other_leader(seen, now_s)
-        mine = self._is_mine(seen)
+        mine = self._is_own_lease(seen)
         rested = now_s >= self._next_s
         due = (
             rested
@@ -90,12 +90,12 @@ class LeaderElection:
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
         """Record the observed lease, and return the lease of another bridge in control, or None."""
-        if self._is_mine(seen):
+        if self._is_own_lease(seen):
             return None
         self._record_other_lease(seen, now_s)
         return self._find_possibly_live_lease(seen, now_s)
 
-    def _is_mine(self, seen: Lease | None) -> bool:
+    def _is_own_lease(self, seen: Lease | None) -> bool:
         return seen is not None and seen.owner == self.mine.owner
 
     def release_lease(self) -> None:
@@ -103,7 +103,7 @@ class LeaderElection:
         if self._has_held_lease:
             self.backend.release_lease(self.mine)
 
-    def leave_release_notice(self) -> None:
+    def write_jobs_released_notice(self) -> None:
         """Replace the lease with a notice that all jobs are released, which the ledger does not record.
 
         Raise the backend's errors.
@@ -111,7 +111,7 @@ class LeaderElection:
         word = replace(self.mine, run=RELEASE_NOTICE, beat=self.mine.beat + 1)
         self.backend.acquire_lease(word, self.mine if self._has_held_lease else None)
 
-    def is_own_release_notice(self, seen: Lease | None) -> bool:
+    def is_own_jobs_released_notice(self, seen: Lease | None) -> bool:
         """Return whether the observed lease is an earlier process's release notice for this bridge."""
         return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, RELEASE_NOTICE)
 
@@ -137,16 +137,16 @@ class LeaderElection:
         try:
             taken = self.backend.acquire_lease(lease, seen)
         except CommandRefused as error:
-            self._report_problem(str(error), report)
+            self._report_lease_problem(str(error), report)
             return
-        self._report_problem("", report)
+        self._report_lease_problem("", report)
         if taken:
             self.mine, self._has_held_lease, self._is_takeover_pending = lease, True, False
             self.other_leader = self._other_lease = None
         else:
             self.other_leader = self.other_leader or CONCURRENT_LEASE
 
-    def _report_problem(self, text: str, report: CycleReport) -> None:
+    def _report_lease_problem(self, text: str, report: CycleReport) -> None:
         if text and text != self._reported_problem:
             report.add_event(
                 "no_claim", f"the lease cannot be written, so other bridges cannot detect this bridge: {text}"

@@ -10,8 +10,8 @@ from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle_report import CycleReport, Mode
 from cpsched_bridge.errors import BackendError, NotReady
-from cpsched_bridge.ports import Backend, Check
-from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.ports import Backend, ReadinessCheck
+from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 CHECKS_ANSWERED = "checks"
@@ -63,7 +63,7 @@ class CurrentBridgeMode:
         report.add_event("mode", " ".join([report.mode, self.pause_reason() or ""]).strip())
         self.systemd.notify(f"STATUS={report.mode}")
 
-    def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
+    def pause_if_breaker_tripped(self, report: CycleReport, now_s: float) -> None:
         """Pause the bridge from the next cycle if the circuit breaker has tripped.
 
         Raise `OSError` if the pause cannot be written to disk. The bridge pauses nevertheless, and the next call
@@ -107,21 +107,24 @@ class PeriodicReadinessChecks:
             report.add_event("check_mended", name)
         self._failing = failing
 
-    def _run_checks(self) -> Sequence[Check]:
+    def _run_checks(self) -> Sequence[ReadinessCheck]:
         try:
-            return [Check(CHECKS_ANSWERED, True, "answered"), *select_checks(self.backend.run_checks(), self.mode)]
+            return [
+                ReadinessCheck(CHECKS_ANSWERED, True, "answered"),
+                *select_checks_for_mode(self.backend.run_checks(), self.mode),
+            ]
         except BackendError as error:
-            return [Check(CHECKS_ANSWERED, False, str(error))]
+            return [ReadinessCheck(CHECKS_ANSWERED, False, str(error))]
 
 
-def select_checks(checks: Iterable[Check], mode: str) -> list[Check]:
+def select_checks_for_mode(checks: Iterable[ReadinessCheck], mode: str) -> list[ReadinessCheck]:
     """Return the checks for a mode. For shadow mode, return all, and make those for advise mode optional."""
     if mode == "shadow":
         return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
     return [check for check in checks if check.mode in ("", mode)]
 
 
-def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
+def require_ready(checks: Iterable[ReadinessCheck], mode: str = "control") -> None:
     """Raise `NotReady`, with a list of failed checks and fixes, if a required check fails."""
     broken = [check for check in checks if check.required and not check.ok]
     if broken:
@@ -129,5 +132,5 @@ def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
         raise NotReady(f"mode={mode}: these checks must pass:\n" + "\n".join(lines))
 
 
-def _format_check(check: Check) -> str:
+def _format_check(check: ReadinessCheck) -> str:
     return f"{check.detail}; {check.fix}".rstrip("; ")

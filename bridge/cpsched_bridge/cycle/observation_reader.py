@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from cpsched.formatting import format_count
 from cpsched.model import EndedJob, PowerCap
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode
-from cpsched_bridge.cycle.real_clock import record_duration
-from cpsched_bridge.cycle.reconcile import make_released_transition
-from cpsched_bridge.cycle.verified_decision import require_resources
+from cpsched_bridge.cycle.real_clock import record_phase_duration
+from cpsched_bridge.cycle.reconcile import make_unrecorded_release_transition
+from cpsched_bridge.cycle.verified_decision import require_power_cap_resources
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger
@@ -39,7 +39,7 @@ class ObservationReader:
 
     def read_first(self) -> Observation:
         """Return an observation made before the first cycle, and keep its ended jobs for that cycle."""
-        seen = self.backend.observe(self.ledger.get_pins())
+        seen = self.backend.observe(self.ledger.get_pin_restores())
         self._ended_before += seen.ended
         return seen
 
@@ -51,12 +51,12 @@ class ObservationReader:
         still records as open.
         """
         if self._has_read_history:
-            seen = self.backend.observe(self.ledger.get_pins())
+            seen = self.backend.observe(self.ledger.get_pin_restores())
             return seen, self._read_missing_history(seen.now_s)
         past = tuple(self.backend.read_history())
-        seen = self.backend.observe(self.ledger.get_pins())
+        seen = self.backend.observe(self.ledger.get_pin_restores())
         self._has_read_history, self._next_history_s = True, seen.now_s + HISTORY_RETRY_INTERVAL_S
-        alive = self.ledger.open_ids()
+        alive = self.ledger.list_open_job_ids()
         missed = (ended for ended in past if ended.job.id in alive)
         before, self._ended_before = self._ended_before, []
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
@@ -75,10 +75,10 @@ class ObservationReader:
 
         Raise `InvalidSetting` if the power cap names a resource that the cluster does not have.
         """
-        with record_duration(report, "observe", pace):
+        with record_phase_duration(report, "observe", pace):
             seen, past = self.read()
             if self._is_first:
-                require_resources(power, seen.cluster)
+                require_power_cap_resources(power, seen.cluster)
             report.observation = seen
             if self.backend.transport_info != self._transport:
                 self._transport = self.backend.transport_info
@@ -88,17 +88,17 @@ class ObservationReader:
             if (
                 self._is_first
                 and mode.configured != "shadow"
-                and mode.leader_election.is_own_release_notice(seen.lease)
+                and mode.leader_election.is_own_jobs_released_notice(seen.lease)
             ):
-                self._apply_release_notice(seen.now_s, report)
+                self._apply_jobs_released_notice(seen.now_s, report)
             self._is_first = False
-            mode.leader_election.observe_lease(seen.lease, mode.wants_leadership, pace.monotonic_s(), report)
+            mode.leader_election.observe_and_renew_lease(seen.lease, mode.wants_leadership, pace.monotonic_s(), report)
         return seen, past
 
-    def _apply_release_notice(self, now_s: int, report: CycleReport) -> None:
+    def _apply_jobs_released_notice(self, now_s: int, report: CycleReport) -> None:
         """Apply an earlier process's release notice to the ledger before the notice is overwritten."""
         old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
-        self.ledger.record((make_released_transition(entry, now_s) for entry in old), report.number)
+        self.ledger.record((make_unrecorded_release_transition(entry, now_s) for entry in old), report.number)
         report.add_event(
             "handed_back", f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
         )

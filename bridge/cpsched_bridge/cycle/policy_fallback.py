@@ -45,7 +45,7 @@ class PolicyWithFallback:
     """Monotonic time before which the configured policy is not retried."""
 
     @staticmethod
-    def wrap_policies(
+    def from_policies(
         policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings
     ) -> PolicyWithFallback:
         """Return a policy and its fallback with the limits that the settings specify."""
@@ -63,12 +63,12 @@ class PolicyWithFallback:
             report.waits_for = self.first.not_ready_reason() or ""
             if not report.waits_for:
                 self._decide_with_policy(seen, entries, report)
-        elif self._is_due() and not self._is_policy_starting(report):
+        elif self._is_policy_call_due() and not self._is_policy_starting(report):
             self._decide_or_fall_back(self.fallback, seen, entries, report)
         else:
             self._decide_with_fallback(self.fallback, seen, entries, report)
 
-    def _is_due(self) -> bool:
+    def _is_policy_call_due(self) -> bool:
         return self._failures == 0 or self.pace.monotonic_s() >= self._retry_at_s
 
     def _is_policy_starting(self, report: CycleReport) -> bool:

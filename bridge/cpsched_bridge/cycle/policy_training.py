@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job
 from cpsched.policy import Policy
-from cpsched_bridge.cycle.cycle_failure_names import describe_failure
+from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.decision_deadline import call_policy
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import PolicyFailure
@@ -47,7 +47,7 @@ class PolicyTrainer:
         """Add an observation's ended and newly started jobs to the report."""
         report.past = self.add_ended_jobs(past)
         report.ended = self.add_ended_jobs(seen.ended)
-        report.started = self.find_started_jobs(seen, report.ended)
+        report.started = self.find_newly_started_jobs(seen, report.ended)
 
     def train(self) -> None:
         """Train the policy on the stored ends.
@@ -72,7 +72,7 @@ class PolicyTrainer:
                 f"learning from {format_count(len(failures), 'ended job')} failed; first error: {failures[0]}",
             )
 
-    def find_started_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
+    def find_newly_started_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
         """Return (job, start time in seconds) for each job started since the last observation.
 
         The result is empty for the first observation, because it cannot show which jobs are new.

@@ -20,7 +20,7 @@ from cpsched_bridge.ports import LoopClock
 
 
 @contextmanager
-def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
+def record_phase_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
     """Add the duration of a phase to the report, even if the phase fails."""
     began_s = pace.monotonic_s()
     try:
@@ -69,13 +69,13 @@ class RealClock(LoopClock):
         """
         former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-        def handle(number: int, frame: FrameType | None) -> None:
+        def handle_stop_signal(number: int, frame: FrameType | None) -> None:
             self.stop()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         for number in former:
-            signal.signal(number, handle)
+            signal.signal(number, handle_stop_signal)
         stops = compile_progress.cancel_compilation_if(
             lambda: self._stopped and threading.current_thread() is threading.main_thread()
         )

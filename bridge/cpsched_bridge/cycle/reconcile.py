@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cpsched.model import EndedJob, Job, RunningJob
-from cpsched_bridge.backoff_groups import request_fingerprint
+from cpsched_bridge.backoff_groups import make_request_fingerprint
 from cpsched_bridge.ports import CANNOT_BE_RELEASED, UNKNOWN_NODES, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import (
     MANAGED_STATES,
@@ -72,7 +72,7 @@ def reconcile(
     return [transition for transition in found.values() if transition is not None]
 
 
-def make_failed_transition(
+def make_transition_after_failure(
     entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, options: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
     """Return a transition to `state` after a failure, or a permanent release after too many failures."""
@@ -105,14 +105,14 @@ def _reconcile_running(
 ) -> LedgerTransition | None:
     if entry is None or entry.state is LedgerState.RUNNING:
         return None
-    otherwise = _describe_deviation(entry, running, seen)
+    otherwise = _describe_start_deviation(entry, running, seen)
     event: TransitionEvent = "" if otherwise else "as_decided"
     return make_transition(
         entry, LedgerState.RUNNING, seen.now_s, otherwise or "started on the planned nodes", event=event, failures=0
     )
 
 
-def _describe_deviation(entry: ManagedJobEntry, running: RunningJob, seen: Observation) -> str:
+def _describe_start_deviation(entry: ManagedJobEntry, running: RunningJob, seen: Observation) -> str:
     """Return how a start differs from the decision, or "" if it does not differ."""
     if entry.state not in (LedgerState.STARTING, LedgerState.ROLLING_BACK):
         return "started by another actor"
@@ -153,16 +153,22 @@ def _reconcile_pending(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
     if options.other_in_control:
-        return _yield_to_other_bridge(entry, pending, now_s, options)
+        return _reconcile_under_other_bridge(entry, pending, now_s, options)
     if not options.controlling:
         return _release_to_cluster(entry, pending, now_s, options)
     if entry is None:
         return _reconcile_unadopted(None, pending, now_s, options)
     found = RULES_BY_STATE[entry.state](entry, pending, now_s, options)
-    return _keep_held(entry, found, now_s) if pending.release_is_pointless and pending.hold is Hold.PLUGIN else found
+    return (
+        _keep_held_instead_of_release(entry, found, now_s)
+        if pending.release_is_pointless and pending.hold is Hold.PLUGIN
+        else found
+    )
 
 
-def _keep_held(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
+def _keep_held_instead_of_release(
+    entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int
+) -> LedgerTransition | None:
     """Return a transition that keeps a job held, instead of its release, if only the bridge can start it."""
     then = entry if found is None else found.entry
     if then.state is not LedgerState.HANDING_BACK:
@@ -173,7 +179,7 @@ def _keep_held(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: in
     return LedgerTransition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
 
 
-def _yield_to_other_bridge(
+def _reconcile_under_other_bridge(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
     """Release a job that only this ledger records, and leave all others to the bridge in control."""
@@ -198,7 +204,7 @@ def _release_to_cluster(
         return _leave_to_holder(entry, pending, now_s)
     if entry is not None and entry.state is LedgerState.STARTING and _was_held_after_start(entry, pending, options):
         return _leave_to_administrator(entry, now_s)
-    if entry is not None and _was_already_held(entry, pending):
+    if entry is not None and _was_hold_refused_as_already_held(entry, pending):
         return _leave_to_administrator(entry, now_s)
     pinned = pending.pinned or (entry is not None and entry.pinned)
     lost = (
@@ -258,7 +264,7 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Stop managing a job held by the cluster, until its request changes, and remove its pin."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    left = make_unmanaged_fields(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
+    left = make_unmanaged_fields(make_request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
         return make_transition(entry, LedgerState.HANDING_BACK, now_s, left["leave"], event="left", **left)
     return make_transition(entry, LedgerState.FREE, now_s, left["leave"], event="left", pinned=False, **left)
@@ -266,7 +272,7 @@ def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -
 
 def _has_new_request(entry: ManagedJobEntry, job: Job) -> bool:
     """Return whether a job that was left to the cluster because of its request has a new request."""
-    return bool(entry.asked) and entry.asked != request_fingerprint(job)
+    return bool(entry.asked) and entry.asked != make_request_fingerprint(job)
 
 
 def _reconcile_holding(
@@ -277,7 +283,7 @@ def _reconcile_holding(
         return _leave_to_holder(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return _leave_to_cluster(entry, pending, now_s)
-    if _was_already_held(entry, pending):
+    if _was_hold_refused_as_already_held(entry, pending):
         return _leave_to_administrator(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
         return None
@@ -314,9 +320,11 @@ def _reconcile_starting(
     if _was_held_after_start(entry, pending, options):
         return _leave_to_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
-        return make_failed_transition(entry, LedgerState.ROLLING_BACK, now_s, "held again instead of started", options)
+        return make_transition_after_failure(
+            entry, LedgerState.ROLLING_BACK, now_s, "held again instead of started", options
+        )
     if pending.refused:
-        return make_failed_transition(
+        return make_transition_after_failure(
             entry, LedgerState.ROLLING_BACK, now_s, f"rejected by the cluster: {pending.refused}", options
         )
     late = now_s - entry.since_s > options.start_timeout_s
@@ -325,7 +333,7 @@ def _reconcile_starting(
         why = f"not started: {obstacle.reason} ({obstacle.scope})"
         return replace(make_transition(entry, LedgerState.ROLLING_BACK, now_s, why), obstacle=obstacle)
     if late:
-        return make_failed_transition(
+        return make_transition_after_failure(
             entry, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", options
         )
     return None
@@ -381,7 +389,7 @@ def _was_held_after_start(entry: ManagedJobEntry, pending: PendingJob, options: 
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
-def _was_already_held(entry: ManagedJobEntry, pending: PendingJob) -> bool:
+def _was_hold_refused_as_already_held(entry: ManagedJobEntry, pending: PendingJob) -> bool:
     """Return whether the bridge's hold was refused because another actor already held the job."""
     adopting = entry.state is LedgerState.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
@@ -401,7 +409,7 @@ def _leave_to_holder(entry: ManagedJobEntry, pending: PendingJob, now_s: int) ->
     return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason), pinned=pinned)
 
 
-def make_released_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
+def make_unrecorded_release_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     """Return a transition to `free` for a job whose release an earlier process could not record."""
     why = "released by a bridge that could not record it"
     return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)

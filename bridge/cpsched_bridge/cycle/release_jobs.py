@@ -7,14 +7,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 from cpsched.jit.compile_progress import CompilationCancelled
-from cpsched_bridge.cycle.cycle_failure_names import describe_failure
+from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_unpinned_transition, reconcile
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, LedgerTransition, make_transition
 
 
-def assume_single_leader(seen: Observation) -> bool:
+def assume_no_other_leader(seen: Observation) -> bool:
     """Return False, which means that no other bridge is in control."""
     return False
 
@@ -38,7 +38,7 @@ def release_all_jobs(
     backend: Backend,
     ledger: Ledger,
     why: str,
-    other_in_control: Callable[[Observation], bool] = assume_single_leader,
+    other_in_control: Callable[[Observation], bool] = assume_no_other_leader,
     attempts: int = 3,
     on_keep_alive: Callable[[], None] = lambda: None,
 ) -> list[str]:
@@ -67,7 +67,7 @@ def release_all_jobs(
         problems += _remove_orphaned_pins(backend, ledger)
         if not problems or are_only_disk_problems(problems):
             break
-        left = len(ledger.list_held_ids())
+        left = len(ledger.list_managed_job_ids())
         attempts -= left >= least or math.isinf(least)
         least = min(least, left)
     return problems
@@ -91,11 +91,11 @@ def _record_release_intents(
     Return one line per problem, and whether another bridge is in control.
     """
     try:
-        seen = backend.observe(ledger.get_pins())
+        seen = backend.observe(ledger.get_pin_restores())
         apart = not backend.starts_in_one_change
         others = other_in_control(seen)
         options = ReconcileOptions(controlling=False, other_in_control=others, releases_apart=apart)
-        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, options)
+        transitions = reconcile(ledger.by_id, ledger.list_open_job_ids(), seen, options)
     except (Exception, CompilationCancelled) as error:  # the jobs in the ledger are released anyway
         text = str(error) if isinstance(error, BackendError) else describe_failure(error)
         kept = ledger.list_entries(*(MANAGED_STATES - {LedgerState.HANDING_BACK}))
@@ -109,7 +109,7 @@ def _record_release_intents(
 
 def _release_held_jobs(backend: Backend, ledger: Ledger, on_keep_alive: Callable[[], None]) -> list[str]:
     problems: list[str] = []
-    kept = ledger.list_held_ids()
+    kept = ledger.list_managed_job_ids()
     for at in range(0, len(kept), BATCH_SIZE):
         on_keep_alive()
         problems += _release_batch(backend, ledger, kept[at : at + BATCH_SIZE])

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import Placement
-from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
+from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry
@@ -62,7 +62,7 @@ class StartOutcomeTracker:
     refused: Sequence[int] = ()
     """Ids of jobs whose starts the cluster refused, from the last cycle that sent starts."""
 
-    def record_decided(self, job_ids: Iterable[int], now_s: float) -> None:
+    def record_decided_starts(self, job_ids: Iterable[int], now_s: float) -> None:
         """Record that the start of these jobs was decided at monotonic time `now_s`."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
@@ -108,13 +108,13 @@ class StartOutcomeTracker:
             if transition.before is LedgerState.STARTING and transition.failed:
                 failed.append(_make_failed_start(each, entry, seen))
             if transition.before is LedgerState.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
-                taken_back.append(FailedStart(each, make_job_key(each)))
+                taken_back.append(FailedStart(each, make_job_backoff_key(each)))
         refused = [_make_unexplained_failure(pending[id]) for id in sorted(self.refused) if id in pending]
         self.refused = ()
         return ObservedStartOutcomes(began, (*limited, *failed, *refused, *taken_back))
 
 
-def make_job_key(pending: PendingJob) -> BackoffGroupKey:
+def make_job_backoff_key(pending: PendingJob) -> BackoffGroupKey:
     """Return the backoff key that covers only this job."""
     return pending.groups[0] if pending.groups else BackoffGroupKey("job", (str(pending.job.id),))
 
@@ -127,18 +127,18 @@ def _make_failed_start(pending: PendingJob, entry: ManagedJobEntry, seen: Observ
         or len(nodes) < len(entry.nodes)
         or not _are_nodes_free(pending, tuple(nodes.items()), seen)
     ):
-        return FailedStart(pending, make_job_key(pending), benign=True)
+        return FailedStart(pending, make_job_backoff_key(pending), benign=True)
     names = {("node", name) for name, _ in entry.nodes}
     neighbors = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
     return _make_unexplained_failure(pending, names | neighbors)
 
 
 def _make_unexplained_failure(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedStart:
-    key = equivalence_key(pending.job)
+    key = make_equivalence_class_key(pending.job)
     suspects = frozenset((*zip(CAUSE_KINDS, key.name, strict=False), *others))
     return FailedStart(pending, key, explained=False, suspects=suspects)
 
 
 def _are_nodes_free(pending: PendingJob, placement: Placement, seen: Observation) -> bool:
-    used = amounts_used(pending.job.request, placement, seen.cluster.capacity)
+    used = amounts_by_node(pending.job.request, placement, seen.cluster.capacity)
     return all((seen.free[node] >= amounts).all() for node, amounts in used.items())

@@ -38,7 +38,7 @@ class BridgeStartupSteps:
     """What the next decision is waiting for, since monotonic time `_since_s`."""
     _since_s: float = 0.0
 
-    def pending_step(self) -> str | None:
+    def poll_pending_step(self) -> str | None:
         """Return a description of the current step, or None once all steps are done."""
         while self.steps:
             text = self.steps[0]()
@@ -58,7 +58,7 @@ class BridgeStartupSteps:
     def wait(self, pace: LoopClock, on_look: Callable[[], None]) -> bool:
         """Run the steps for at most `MAX_HELD_WAIT_S` seconds. Return False if the loop must end."""
         until_s = pace.monotonic_s() + MAX_HELD_WAIT_S
-        while self.pending_step() is not None and pace.monotonic_s() < until_s:
+        while self.poll_pending_step() is not None and pace.monotonic_s() < until_s:
             on_look()
             if not pace.wait(CHECK_INTERVAL_S):
                 return False
@@ -72,7 +72,7 @@ class BridgeStartupSteps:
             self._since_s = now_s
         self._waits_for, self._has_decided = text, self._has_decided or not text
 
-    def no_decision_reason(self, now_s: float) -> str | None:
+    def overdue_decision_reason(self, now_s: float) -> str | None:
         """Return why the bridge must not hold jobs, or None if decisions are not overdue."""
         if not self._waits_for or (self._has_decided and now_s - self._since_s < MAX_HELD_WAIT_S):
             return None

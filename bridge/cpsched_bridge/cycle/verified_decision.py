@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
-from cpsched.site.admission import LimitCompliantDecision, decide_within
+from cpsched.site.admission import LimitCompliantDecision, decide_respecting_limits
 from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state
 from cpsched_bridge.cycle.decision_deadline import call_policy
-from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
-from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
+from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import InvalidSetting, PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
 from cpsched_bridge.store.ledger import ManagedJobEntry
-from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
+from cpsched_bridge.store.round_records import decision_to_json, round_trip_json
 
 FALLBACK_PATH = "fallback"
 """Name of the fallback's decision path in the journal and the metrics."""
@@ -58,7 +58,7 @@ class VerifiedDecider:
             raise
 
     def _make_decision(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        with record_duration(report, "decide", self.pace):
+        with record_phase_duration(report, "decide", self.pace):
             scene = build_cluster_state(seen, entries, report.mode == "control")
             if self.power is not None:
                 scene = replace(scene, cluster=_apply_power_cap(scene.cluster, self.power))
@@ -72,7 +72,7 @@ class VerifiedDecider:
             raise PolicyFailure("decision_failed", f"the dispatcher returned {type(decision).__name__}, not a Decision")
         if report.fallback:
             decision = replace(decision, effort=replace(decision.effort, path=FALLBACK_PATH))
-        with record_duration(report, "verify", self.pace):
+        with record_phase_duration(report, "verify", self.pace):
             report.violations = verify(decision, snapshot)
         if report.violations:
             with contextlib.suppress(Exception):  # a start of an unknown job cannot be recorded
@@ -95,7 +95,7 @@ class VerifiedDecider:
         memories: list[object] = []
 
         def decide(of: Snapshot) -> Decision:
-            memories.append(as_plain_json(self.policy.memory()))
+            memories.append(round_trip_json(self.policy.memory()))
             began_s = self.pace.monotonic_s()
             decision = self.policy.decide(of, "plan")
             self.policy.took(self.pace.monotonic_s() - began_s)
@@ -104,11 +104,11 @@ class VerifiedDecider:
         running, limits = {each.job.id for each in seen.running}, seen.limits
         jobs = snapshot.table.jobs
         coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
-        found = decide_within(snapshot, None if limits is None else limits.count_as_running(coming), decide)
+        found = decide_respecting_limits(snapshot, None if limits is None else limits.add_job_usage(coming), decide)
         return found, memories[found.answer]
 
 
-def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
+def require_power_cap_resources(power: PowerCap | None, cluster: Cluster) -> None:
     """Raise `InvalidSetting` if the power cap names a resource that the cluster does not have."""
     for name, each in () if power is None else power.watts:
         if name not in cluster.resources:
@@ -123,4 +123,4 @@ def _apply_power_cap(cluster: Cluster, power: PowerCap) -> Cluster:
 
 
 def _format_violations(report: CycleReport) -> str:
-    return abbreviate(report.violations, _MAX_LISTED_VIOLATIONS, "; ")
+    return join_abbreviated(report.violations, _MAX_LISTED_VIOLATIONS, "; ")

@@ -22,17 +22,17 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
-from cpsched_bridge.cycle.cycle_failure_names import describe_failure
-from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
-from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks
+from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
+from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle.startup import BridgeStartupSteps, ProgressListener, Step, ThrottledProgressReporter
-from cpsched_bridge.cycle.verified_decision import require_resources
-from cpsched_bridge.effective_config import EffectiveConfig, build_effective_config, with_adapter_defaults
+from cpsched_bridge.cycle.verified_decision import require_power_cap_resources
+from cpsched_bridge.effective_config import EffectiveConfig, apply_adapter_defaults, build_effective_config
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
-from cpsched_bridge.ports import Backend, Capabilities, Check, LoopClock, SupportsAccountingChecks
+from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessCheck, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
-from cpsched_bridge.settings import Section, Settings
+from cpsched_bridge.settings import Settings, SettingsSection
 from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
 from cpsched_bridge.store import bridge_identity, forecast_state_file
 from cpsched_bridge.store.boost_ledger import BoostLedger
@@ -48,16 +48,16 @@ from cpsched_bridge.store.state_paths import (
     open_journal,
     open_ledger,
     pause_file,
-    startup_file,
+    startup_progress_file,
 )
 from cpsched_bridge.telemetry import forecast_state_codec
-from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext
+from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from cpsched_sim import kernel_warm_up
-from cpsched_sim.file_io import read_json
+from cpsched_sim.file_io import read_setting_file
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 SHARED_PACKAGE = "shared"
@@ -101,25 +101,27 @@ class ConfiguredAdapter:
     """The configured adapter, its options, and its capabilities."""
 
     adapter: Adapter
-    options: Section
+    options: SettingsSection
     can: Capabilities
 
 
-def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
+def load_configured_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
     """Import and return the configured adapter. Do not connect to the cluster. Raise `SettingsError`."""
     try:
         adapter = load_adapter(settings.adapter)
     except CpschedError as error:
-        raise settings.locate_error(InvalidSetting(("adapter",), settings.adapter, str(error)), where) from error
-    options = settings.adapter_options(adapter.Options, where)
+        raise settings.add_location_to_error(
+            InvalidSetting(("adapter",), settings.adapter, str(error)), where
+        ) from error
+    options = settings.parse_adapter_options(adapter.Options, where)
     try:
         return ConfiguredAdapter(adapter, options, read_capabilities(adapter, options))
     except CAUGHT_EXCEPTIONS as error:
         rule = f"its capabilities cannot be read: {describe_exception(error)}"
-        raise settings.locate_error(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
+        raise settings.add_location_to_error(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
 
 
-def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
+def read_capabilities(adapter: Adapter, options: SettingsSection) -> Capabilities:
     """Return an adapter's capabilities. Raise `InvalidValue` if they are not a `Capabilities` object."""
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
     require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
@@ -128,11 +130,11 @@ def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
 
 def connect_backend(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
     """Connect to the cluster, with the adapter in `found` if given. Return the backend. Raise `SettingsError`."""
-    found = found or choose_adapter(settings, where)
+    found = found or load_configured_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
     except InvalidSetting as error:
-        raise settings.locate_error(error, where) from error
+        raise settings.add_location_to_error(error, where) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,13 +147,13 @@ class BridgePolicies:
     chosen: ConfiguredAdapter
 
 
-def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicies:
+def build_bridge_policies(settings: Settings, where: str = "settings") -> BridgePolicies:
     """Return the policies and effective settings. Raise `SettingsError` if settings are invalid."""
     try:
         spec = settings.policy.to_spec()
         settings_validation.validate_settings(settings, spec)
-        found = choose_adapter(settings, where)
-        settings_validation.check_settings_apply(settings, found.options)
+        found = load_configured_adapter(settings, where)
+        settings_validation.check_settings_have_effect(settings, found.options)
         if settings.mode == "advise" and not found.can.boosts:
             raise InvalidSetting(
                 ("mode",),
@@ -163,10 +165,10 @@ def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicie
             raise InvalidSetting(("preemption", "choose"), "true", rule)
         if settings.preemption.choose and settings.policy.power.cap_w is not None:
             raise InvalidSetting(("preemption", "choose"), "true", "must be false with policy.power.cap_w")
-        policy, fallback = make_policy(with_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
+        policy, fallback = make_policy(apply_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
         effective = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
     except InvalidSetting as error:
-        raise settings.locate_error(error, where) from error
+        raise settings.add_location_to_error(error, where) from error
     return BridgePolicies(policy, fallback, effective, found)
 
 
@@ -175,14 +177,14 @@ def make_policy(spec: PolicySpec) -> Policy:
 
     Raise the same errors as `PolicySpec.build`.
     """
-    return spec.build(read_json)
+    return spec.build(read_setting_file)
 
 
 def make_fallback(settings: Settings, can: Capabilities) -> Policy | None:
     """Return the fallback policy, or None if none is configured."""
     if not settings.policy.has_fallback:
         return None
-    return make_policy(with_adapter_defaults(settings.policy.fallback_spec(), can))
+    return make_policy(apply_adapter_defaults(settings.policy.to_fallback_spec(), can))
 
 
 @contextmanager
@@ -200,19 +202,19 @@ def plan_startup_steps(
     if settings.policy.is_isolated:
         policy.dispatcher = apart
 
-    def compiled() -> str | None:
+    def read_compilation_step() -> str | None:
         text = apart.not_ready_reason()
         if text is None and not settings.policy.is_isolated:
             apart.close()
         return text
 
     try:
-        yield [partial(_read_pending_step, backend), compiled, partial(_load_kernels, show_step)]
+        yield [partial(_read_backend_startup_step, backend), read_compilation_step, partial(_load_kernels, show_step)]
     finally:
         apart.close()
 
 
-def _read_pending_step(backend: Backend) -> str | None:
+def _read_backend_startup_step(backend: Backend) -> str | None:
     """Return the adapter's current start-up step, or None. The first cycle reports the adapter's errors."""
     try:
         return backend.not_ready_reason()
@@ -223,18 +225,18 @@ def _read_pending_step(backend: Backend) -> str | None:
 def _load_kernels(show_step: ProgressListener) -> None:
     """Load the kernels. The first decision reports any errors."""
     try:
-        kernel_warm_up.load_all_kernels(show_step)
+        kernel_warm_up.load_registered_kernels(show_step)
     except Exception as error:
         structlog.get_logger("bridge").error("kernels_not_loaded", detail=describe_failure(error))
 
 
-def progress_listeners(
+def make_progress_listeners(
     settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None
 ) -> list[ProgressListener]:
     """Return the start-up listeners: the log, systemd, `cpsched status`, the page and `/readyz`."""
     found: list[ProgressListener] = [
         ThrottledProgressReporter(_log_startup_step, LOG_EVERY_S, time.monotonic),
-        ThrottledProgressReporter(startup_file(settings).write_step, 1.0, time.monotonic),
+        ThrottledProgressReporter(startup_progress_file(settings).write_step, 1.0, time.monotonic),
         partial(_notify_systemd, systemd),
     ]
     return found if watch is None else [*found, watch.on_startup_step]
@@ -257,18 +259,22 @@ def make_status_application(
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
-    watch = StatusApplication(settings, partial(read_telemetry_context, settings, backend))
+    watch = StatusApplication(settings, partial(read_bridge_status_facts, settings, backend))
     endpoint = HttpServer(watch.build_app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        with refresh_forecasts(watch, forecast_state_path(settings)) if settings.serves_page else nullcontext():
+        with (
+            refresh_forecasts_in_background(watch, forecast_state_path(settings))
+            if settings.serves_page
+            else nullcontext()
+        ):
             yield watch
     finally:
         endpoint.close()
 
 
 @contextmanager
-def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
+def refresh_forecasts_in_background(watch: StatusApplication, path: Path) -> Iterator[None]:
     """Refresh and write the forecasts in a thread every minute, or less often if a refresh is slow.
 
     The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
@@ -276,13 +282,13 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
     log, forecaster = structlog.get_logger("start_forecasts"), watch.forecaster
     load_forecast_state(forecaster, path)
 
-    def again_and_again(over: Event) -> None:
+    def refresh_until_stopped(over: Event) -> None:
         pause_s, kept_s = FORECAST_EVERY_S, time.monotonic()
         while not over.wait(pause_s):
             began_s = time.monotonic()
             try:
                 forecaster.refresh()
-                watch.write_start_times()
+                watch.write_start_forecasts_file()
             except Exception as error:  # a failed forecast must not stop the bridge
                 log.error("refresh_failed", detail=describe_failure(error))
             if time.monotonic() - kept_s > SAVE_EVERY_S:
@@ -291,7 +297,7 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
             pause_s = max(FORECAST_EVERY_S, FORECAST_PAUSE_FACTOR * (time.monotonic() - began_s))
 
     try:
-        with run_in_background("start-forecasts", again_and_again):
+        with run_in_background("start-forecasts", refresh_until_stopped):
             yield
     finally:
         save_forecast_state(forecaster, path)
@@ -315,7 +321,7 @@ def load_forecast_state(forecaster: StartForecaster, path: Path) -> None:
     try:
         kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:
-            forecaster.restore_memory(forecast_state_codec.memory_from_json(kept))
+            forecaster.restore_memory_when_clock_known(forecast_state_codec.forecast_state_from_json(kept))
     except (OSError, CorruptFileContent) as error:
         structlog.get_logger("start_forecasts").warning(
             "state_unreadable", detail=f"{path}: {error}; forecasts start without history"
@@ -332,9 +338,9 @@ def save_forecast_state(forecaster: StartForecaster, path: Path) -> None:
         structlog.get_logger("start_forecasts").error("state_not_written", detail=describe_failure(error))
 
 
-def read_telemetry_context(settings: Settings, backend: Backend) -> BridgeTelemetryContext:
+def read_bridge_status_facts(settings: Settings, backend: Backend) -> BridgeStatusFacts:
     """Return the facts that the metrics and the page show in addition to cycle reports."""
-    return BridgeTelemetryContext(
+    return BridgeStatusFacts(
         interval_s=settings.cycle.interval_s,
         journal_bytes=database_size_bytes(journal_path(settings)),
         ledger_bytes=database_size_bytes(ledger_path(settings)),
@@ -345,7 +351,7 @@ def read_telemetry_context(settings: Settings, backend: Backend) -> BridgeTeleme
 
 def run_bridge(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal stops it. Return one line for each problem in releasing jobs."""
-    ready = prepare_policy(settings, where)
+    ready = build_bridge_policies(settings, where)
     policy, effective = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
     for warning in settings.warnings:
@@ -359,7 +365,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealClock()
         with pace.stop_on_signals(), make_status_application(settings, backend, effective) as watch:
-            startup = BridgeStartupSteps(progress_listeners=progress_listeners(settings, systemd, watch))
+            startup = BridgeStartupSteps(progress_listeners=make_progress_listeners(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not check_until_ready(
                 backend, pace, systemd, most_s, startup.report_step, settings.mode
@@ -379,25 +385,25 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
                 )  # fmt: skip
                 return Bridge(parts).run()
     except InvalidSetting as error:
-        raise settings.locate_error(error, where) from error
+        raise settings.add_location_to_error(error, where) from error
     finally:
-        startup_file(settings).write_step("")
+        startup_progress_file(settings).write_step("")
         backend.close()
         held_lock.release()
 
 
-def check_other_leader(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
+def check_other_leader(backend: Backend, settings: Settings, where: str = "settings") -> list[ReadinessCheck]:
     """Return a check that no other bridge holds the lease, if the cluster can be read.
 
     Raise `SettingsError` if a setting does not match the cluster.
     """
     try:
         seen = backend.observe()
-        require_resources(settings.policy.power.to_power_cap(), seen.cluster)
+        require_power_cap_resources(settings.policy.power.to_power_cap(), seen.cluster)
     except BackendError:
         return []
     except InvalidSetting as error:
-        raise settings.locate_error(error, where) from error
+        raise settings.add_location_to_error(error, where) from error
     lease = seen.lease
     ok = lease is None or lease.bridge == bridge_identity.read_bridge_name(settings.state_dir)
     found = (
@@ -406,22 +412,24 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
         else f"the lease is held by {lease.where}"
     )
     return [
-        Check("other bridges", ok, found, "stop that bridge, or take control with `cpsched take-leadership`", False)
+        ReadinessCheck(
+            "other bridges", ok, found, "stop that bridge, or take control with `cpsched take-leadership`", False
+        )
     ]
 
 
-def check_accounting(backend: Backend, days: float) -> Sequence[Check]:
+def check_accounting(backend: Backend, days: float) -> Sequence[ReadinessCheck]:
     """Return the backend's checks on jobs from the last `days` days."""
     if not isinstance(backend, SupportsAccountingChecks):
         return [
-            Check(
+            ReadinessCheck(
                 "accounting share", False, "this adapter does not read accounting records", "omit --accounting", False
             )
         ]
     try:
         return backend.accounting_checks(days)
     except BackendError as error:
-        return [Check("accounting share", False, str(error), "start the accounting database", False)]
+        return [ReadinessCheck("accounting share", False, str(error), "start the accounting database", False)]
 
 
 def require_checks(backend: Backend, mode: str = "control") -> None:
@@ -430,7 +438,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
     Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
     """
     try:
-        checks = select_checks(backend.run_checks(), mode)
+        checks = select_checks_for_mode(backend.run_checks(), mode)
     except BackendStarting:
         raise
     except BackendError as error:
@@ -446,7 +454,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
         raise
 
 
-def wait_for_checks(backend: Backend, show_step: ProgressListener) -> Sequence[Check]:
+def wait_for_checks(backend: Backend, show_step: ProgressListener) -> Sequence[ReadinessCheck]:
     """Wait until the adapter has started, and return the backend's checks. Report each step to `show_step`."""
     while True:
         try:
@@ -481,7 +489,7 @@ def check_until_ready(
                 return False
             continue
         except ClusterUnreachable as error:
-            if not systemd.listens:
+            if not systemd.is_listening:
                 raise
             wait_s, attempts = backoff.delay_s(attempts), attempts + 1
             structlog.get_logger("bridge").error("waits_for_the_cluster", detail=str(error), again_in_s=wait_s)
@@ -504,7 +512,7 @@ def warn_of_boosts(settings: Settings) -> None:
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
     """Warn about jobs held by an earlier bridge in control mode, because shadow mode does not release them."""
-    kept = ledger.list_held_ids()
+    kept = ledger.list_managed_job_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(
             "held_jobs_left",

@@ -41,7 +41,7 @@ class BridgeRequestRejected(BridgeError):
     exit_code = 2
 
 
-def user_name() -> str:
+def get_process_user_name() -> str:
     """Return this process's user name, or the user id if it has no name."""
     try:
         return getpwuid(os.geteuid()).pw_name
@@ -50,18 +50,18 @@ def user_name() -> str:
 
 
 def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Query the bridge that has these settings. Return the rows in its response; see `query_address`."""
+    """Query the bridge that has these settings. Return the rows in its response; see `query_bridge_at_address`."""
     if not settings.serves_page:
         raise BridgeNotAnswering(
             "page.enabled=false: the bridge answers queries only if the status page is enabled; set page.enabled=true"
         )
     host = settings.metrics.host
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-    header = {settings.page.user_header: user_name()} if settings.page.user_header else {}
-    return query_address(f"http://{here}:{settings.metrics.port}", name, query, header)
+    header = {settings.page.user_header: get_process_user_name()} if settings.page.user_header else {}
+    return query_bridge_at_address(f"http://{here}:{settings.metrics.port}", name, query, header)
 
 
-def query_address(
+def query_bridge_at_address(
     address: str, name: str, words: Mapping[str, str | int], header: Mapping[str, str] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
     """Query the status page at an address and return the rows in its response.

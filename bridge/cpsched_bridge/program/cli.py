@@ -61,7 +61,7 @@ def _load_settings_and_warn(config: Path) -> Settings:
     return settings
 
 
-reporting = command_conventions.report_errors()
+reporting = command_conventions.with_error_reporting()
 """Decorator that prints an error on one line and exits with code 2 for bad input or 1 for a failure."""
 
 
@@ -74,7 +74,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def define_global_options(
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -161,7 +161,7 @@ def journal_show(
     with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
         record = journal.read_round(round)
     print_json(
-        json_output.describe_round(*terminal_views.replay_explanation(record))
+        json_output.recorded_round_to_json(*terminal_views.add_replayed_explanation(record))
     ) if as_json else terminal_views.print_round(record)
 
 
@@ -215,7 +215,9 @@ def why(
     settings = _load_settings_and_warn(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
-        print_json(json_output.explain_job(job, settings)) if as_json else terminal_views.print_why(job, settings)
+        print_json(json_output.job_explanation_to_json(job, settings)) if as_json else terminal_views.print_why(
+            job, settings
+        )
 
 
 @app.command()
@@ -238,9 +240,9 @@ def queue(
     """
     from cpsched_bridge.program import bridge_client
 
-    words = {} if everyone else {"user": user or bridge_client.user_name()}
+    words = {} if everyone else {"user": user or bridge_client.get_process_user_name()}
     if url:
-        found = bridge_client.query_address(url, "jobs", words)
+        found = bridge_client.query_bridge_at_address(url, "jobs", words)
     else:
         found = bridge_client.query_bridge(_load_settings_and_warn(config), "jobs", words)
     if start:
@@ -294,10 +296,10 @@ def record_slurm_estimates(
     Appends to FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares the estimates with
     forecasts.
     """
-    from cpsched.parsing.slurm_limits import parse_seconds
-    from cpsched_bridge.program.slurm_estimate_recording import record_estimates
+    from cpsched.parsing.slurm_limits import parse_slurm_time_s
+    from cpsched_bridge.program.slurm_estimate_recording import record_slurm_start_estimates
 
-    record_estimates(out, every, parse_seconds(duration))
+    record_slurm_start_estimates(out, every, parse_slurm_time_s(duration))
 
 
 @app.command("backfill-windows")
@@ -394,7 +396,7 @@ def pause(
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
-    with state_paths.write_request(settings, "; `systemctl stop cpsched-bridge` also releases its jobs"):
+    with state_paths.report_request_write_errors(settings, "; `systemctl stop cpsched-bridge` also releases its jobs"):
         state_paths.pause_file(settings).pause(reason)
     typer.echo("paused: the bridge releases its jobs in its next cycle and starts none")
 
@@ -406,7 +408,7 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
-    with state_paths.write_request(settings):
+    with state_paths.report_request_write_errors(settings):
         was_paused = state_paths.pause_file(settings).resume()
     typer.echo("the bridge resumes in its next cycle" if was_paused else "the bridge was not paused")
 
@@ -418,7 +420,7 @@ def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
-    with state_paths.write_request(settings):
+    with state_paths.report_request_write_errors(settings):
         state_paths.take_leadership_file(settings).request()
     typer.echo("this bridge takes control in its next cycle; any other bridge yields")
 
@@ -460,7 +462,9 @@ def effective_config(
     from cpsched_bridge.program import bootstrap, terminal_views
 
     settings = _load_settings_and_warn(config)
-    terminal_views.print_effective_config(bootstrap.prepare_policy(settings, str(config)).in_force, settings, as_json)
+    terminal_views.print_effective_config(
+        bootstrap.build_bridge_policies(settings, str(config)).in_force, settings, as_json
+    )
 
 
 @app.command()
@@ -480,18 +484,18 @@ def doctor(
     Rejects the same settings as `cpsched bridge`.
     --json prints a list of objects: name, ok, detail, mend (the fix), required, may_come (may pass later), mode.
     """
-    from cpsched_bridge.cycle.mode_and_readiness import select_checks
+    from cpsched_bridge.cycle.mode_and_readiness import select_checks_for_mode
     from cpsched_bridge.program import bootstrap, json_output, preemption_status, terminal_views
 
     settings = _load_settings_and_warn(config)
-    ready = bootstrap.prepare_policy(settings, str(config))
+    ready = bootstrap.build_bridge_policies(settings, str(config))
     backend = bootstrap.connect_backend(settings, str(config), ready.chosen)
     try:
         checks = [
-            *select_checks(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
+            *select_checks_for_mode(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
             ready.in_force.check(),
             *bootstrap.check_other_leader(backend, settings, str(config)),
-            *preemption_status.check_victim_choice(settings),
+            *preemption_status.check_victim_choice_not_paused(settings),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
         print_json(list(map(json_output.check_to_json, checks))) if as_json else terminal_views.print_checks(checks)
@@ -535,7 +539,7 @@ def gantt(
     add_current_directory()
     drawing.check_output_path(out)
     typer.echo(
-        drawing.write_drawing(drawing.load_schedule(file, system, dispatcher, predictor, max_jobs), out, from_, to)
+        drawing.write_gantt_chart(drawing.load_schedule(file, system, dispatcher, predictor, max_jobs), out, from_, to)
     )
 
 
@@ -549,9 +553,9 @@ def deploy_files(
     ] = "",
 ) -> None:
     """Write the files to install: settings, systemd units, submit plugin, dead-man script, and alerts."""
-    from cpsched_bridge.program.deploy_files import write_files
+    from cpsched_bridge.program.deploy_files import write_deployment_files
 
-    for line in write_files(folder, force, runbooks):
+    for line in write_deployment_files(folder, force, runbooks):
         typer.echo(line)
 
 

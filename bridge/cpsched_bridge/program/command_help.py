@@ -85,15 +85,15 @@ FAILURE_MEANINGS = {
 """Meanings of exit code 1 that are more specific than in `EXIT_CODES`, by command."""
 
 
-def exit_codes(command: str) -> dict[int, str]:
+def find_exit_codes(command: str) -> dict[int, str]:
     """Return a command's exit codes with their meanings."""
     found = {code: meaning for code, meaning in EXIT_CODES.items() if code != 3 or command == "whatif run"}
     return found | ({1: FAILURE_MEANINGS[command]} if command in FAILURE_MEANINGS else {})
 
 
-def help_epilog(command: str) -> str:
+def format_help_epilog(command: str) -> str:
     """Return the text at the end of a command's help."""
-    return f"Example:\n{EXAMPLES[command]}\n\n{_format_exit_codes(exit_codes(command))}"
+    return f"Example:\n{EXAMPLES[command]}\n\n{_format_exit_codes(find_exit_codes(command))}"
 
 
 def _format_exit_codes(codes: dict[int, str]) -> str:
@@ -114,4 +114,4 @@ def add_command_help(app: typer.Typer) -> None:
     for above, command in commands:
         name = above + str(command.name or getattr(command.callback, "__name__", ""))
         command.rich_help_panel = None if above else panel_of[name.split()[0]]
-        command.epilog = help_epilog(name)
+        command.epilog = format_help_epilog(name)

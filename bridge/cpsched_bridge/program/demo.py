@@ -26,7 +26,7 @@ from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedEventClock, EventDrivenClock, ManualClock
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock, SpeedLimitedEventClock
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle_report import CycleReport
@@ -43,7 +43,7 @@ from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.eurora import JOBS_PER_DAY, eurora_jobs
+from cpsched_sim.workloads.eurora_generator import JOBS_PER_DAY, generate_eurora_jobs
 
 DRAW_EVERY_S = 0.1
 PRINT_EVERY_S = 2.0
@@ -79,25 +79,25 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
     endpoint = _make_http_server(watch)
     try:
         out.print(f"page: {endpoint.url}, metrics: {endpoint.url}metrics", highlight=False)
-        if not _warm_up_clusters(policy, seed):
+        if not _warm_up_kernels_with_demo(policy, seed):
             out.print("stopped before the live view")
             return 130
-        site, twin = make_clusters(jobs, seed)
+        site, twin = make_bridge_and_twin_sites(jobs, seed)
         out.print(f"{format_count(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
-        pace = AcceleratedEventClock(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
+        pace = SpeedLimitedEventClock(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
         view = DemoLiveView(dispatcher, site, twin, endpoint.url)
         if sys.stdout.isatty() and out.is_terminal and not out.is_dumb_terminal:
             with Live(
                 get_renderable=lambda: view.render(out.size), console=out, auto_refresh=False, screen=True
             ) as live:
-                ended = run_bridge(
+                ended = run_demo_bridge(
                     policy, site, pace, (watch, view, ThrottledCycleCallback(live.refresh, DRAW_EVERY_S))
                 )
         else:
             lines = ThrottledCycleCallback(
                 lambda: out.print(view.render_line(), highlight=False, soft_wrap=True), PRINT_EVERY_S
             )
-            ended = run_bridge(policy, site, pace, (watch, view, lines))
+            ended = run_demo_bridge(policy, site, pace, (watch, view, lines))
     finally:
         endpoint.close()
     if not ended:
@@ -127,30 +127,30 @@ def compute_waits_s(site: MockCluster) -> list[int]:
     return waits + [seen.now_s - each.job.submit_s for each in seen.pending]
 
 
-def mean_s(waits: list[int]) -> int:
+def compute_mean_wait_s(waits: list[int]) -> int:
     """Return the mean in whole seconds, or 0 for an empty list."""
     return round(sum(waits) / max(1, len(waits)))
 
 
 def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
     """Return a sentence with both mean waits in whole seconds, and their difference if it is at least 1 %."""
-    ours_s, twin_s = mean_s(ours), mean_s(twins)
+    ours_s, twin_s = compute_mean_wait_s(ours), compute_mean_wait_s(twins)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
     text = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
     seen = f"Mean wait so far of {format_count(len(ours), 'job')}"
     return f"{seen}: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {text}."
 
 
-def _warm_up_clusters(policy: PolicySpec, seed: int) -> bool:
+def _warm_up_kernels_with_demo(policy: PolicySpec, seed: int) -> bool:
     """Run a short demo on both sites to compile the kernels in advance. Return False if the user stopped it."""
-    site, twin = make_clusters(REHEARSAL_JOBS, seed)
-    if not run_bridge(policy, site, EventDrivenClock(site), ()):
+    site, twin = make_bridge_and_twin_sites(REHEARSAL_JOBS, seed)
+    if not run_demo_bridge(policy, site, EventDrivenClock(site), ()):
         return False
     twin.advance(site.now_s)
     return True
 
 
-def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
+def make_bridge_and_twin_sites(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
     """Return two sites with the same jobs, one for the bridge and one under the twin of Slurm's scheduler.
 
     As after maintenance, jobs that arrive in the first `CLOSED_DURATION_S` seconds wait until the sites open, which
@@ -179,7 +179,9 @@ def _make_http_server(watch: StatusApplication) -> HttpServer:
         return HttpServer(app, settings.host, 0)
 
 
-def run_bridge(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]) -> bool:
+def run_demo_bridge(
+    policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]
+) -> bool:
     """Run a bridge in control of `site` until its clock stops. Return False if a signal ended the run."""
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
@@ -251,7 +253,7 @@ class DemoLiveView:
         seen = sites[0][0]
         cores = int(seen.cluster.capacity[:, 0].sum())
         rows: dict[str, Callable[[int], str]] = {
-            "mean wait so far": lambda at: format_duration(mean_s(compute_waits_s(sites[at][1]))),
+            "mean wait so far": lambda at: format_duration(compute_mean_wait_s(compute_waits_s(sites[at][1]))),
             "waiting": lambda at: str(len(sites[at][0].pending)),
             "running": lambda at: str(len(sites[at][0].running)),
             "ended": lambda at: str(len(sites[at][1].ended)),
@@ -282,5 +284,5 @@ class ThrottledCycleCallback:
 def generate_morning_jobs(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
     """Return Eurora's cluster and `jobs` jobs from its synthetic workload, excluding long jobs."""
     load = jobs * _EXTRA_JOBS_FACTOR / (JOBS_PER_DAY * MORNING_DAYS)
-    generated = eurora_jobs(MORNING_DAYS, seed, load)
+    generated = generate_eurora_jobs(MORNING_DAYS, seed, load)
     return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= MAX_RUN_TIME_S][:jobs]

@@ -32,12 +32,12 @@ class DeploymentFile:
     """Path in the repository, or "" if it is `name` below `deploy`."""
 
     @property
-    def source(self) -> str:
+    def repository_path(self) -> str:
         """The path in the repository."""
         return self.origin or f"deploy/{self.name}"
 
     @classmethod
-    def page(cls, name: str, purpose: str) -> DeploymentFile:
+    def for_page(cls, name: str, purpose: str) -> DeploymentFile:
         """Return the entry for a documentation page."""
         return cls(f"{name.upper()}.md", f"{_DOC_FOLDER}{name.upper()}.md", purpose, origin=f"docs/{name}.md")
 
@@ -47,14 +47,16 @@ _SYSTEMD_FOLDER = "/etc/systemd/system/"
 _DASHBOARD_TARGET = "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*"
 
 FILES: tuple[DeploymentFile, ...] = (
-    DeploymentFile.page("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
-    DeploymentFile.page("operate", "What each symptom and alert means, and what to do about it."),
-    DeploymentFile.page("safety", "What the bridge guarantees, and what its account may do."),
-    DeploymentFile.page("managed-jobs", "Which jobs the bridge manages, and which only Slurm manages."),
-    DeploymentFile.page("supported-settings", "Which Slurm releases, settings, limits and priorities are supported."),
-    DeploymentFile.page("monitoring", "Metrics, alerts, dashboards and the status page."),
-    DeploymentFile.page("pbs", "What differs under PBS."),
-    DeploymentFile.page("why-is-my-job-waiting", "For the cluster's users."),
+    DeploymentFile.for_page("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
+    DeploymentFile.for_page("operate", "What each symptom and alert means, and what to do about it."),
+    DeploymentFile.for_page("safety", "What the bridge guarantees, and what its account may do."),
+    DeploymentFile.for_page("managed-jobs", "Which jobs the bridge manages, and which only Slurm manages."),
+    DeploymentFile.for_page(
+        "supported-settings", "Which Slurm releases, settings, limits and priorities are supported."
+    ),
+    DeploymentFile.for_page("monitoring", "Metrics, alerts, dashboards and the status page."),
+    DeploymentFile.for_page("pbs", "What differs under PBS."),
+    DeploymentFile.for_page("why-is-my-job-waiting", "For the cluster's users."),
     DeploymentFile(
         "bridge.yaml",
         "/etc/cpsched/bridge.yaml",
@@ -151,7 +153,7 @@ RUNBOOK_URL = f"{_DOC_FOLDER}OPERATE.md"
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 
-def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
+def write_deployment_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
     """Write every file and a README.md below `folder`. Yield one line per file.
 
     `runbooks` is the URL of the site's folder that contains OPERATE.md. Alerts link to it. Files with the same content
@@ -160,7 +162,7 @@ def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterat
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
-    contents = {file.name: (read_content(file), file.mode) for file in FILES}
+    contents = {file.name: (read_adapted_content(file), file.mode) for file in FILES}
     if runbooks:
         alerts, mode = contents["prometheus/alerts.yaml"]
         linked = alerts.replace(RUNBOOK_URL.encode(), f"{runbooks.rstrip('/')}/OPERATE.md".encode())
@@ -179,12 +181,12 @@ def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterat
         yield f"{'replaced' if name in present else 'wrote':9}  {path}"
 
 
-def read_content(file: DeploymentFile) -> bytes:
+def read_adapted_content(file: DeploymentFile) -> bytes:
     """Return the content to write for a file."""
     content = _find_source(file).read_bytes()
-    if not file.source.endswith(".md"):
+    if not file.repository_path.endswith(".md"):
         return content
-    names = {Path(each.source).name: each.name for each in FILES if each.source.endswith(".md")}
+    names = {Path(each.repository_path).name: each.name for each in FILES if each.repository_path.endswith(".md")}
     return adapt_page_for_installation(content.decode(), names).encode()
 
 
@@ -211,8 +213,8 @@ def _write_file(path: Path, content: bytes, mode: int) -> None:
 
 def _find_source(file: DeploymentFile) -> Path:
     """Return the path of the installed file, or of the file in the clone."""
-    installed = _PACKAGE / "deployment" / file.source
-    return installed if installed.exists() else _PACKAGE.parents[1] / file.source
+    installed = _PACKAGE / "deployment" / file.repository_path
+    return installed if installed.exists() else _PACKAGE.parents[1] / file.repository_path
 
 
 def _make_readme() -> str:
@@ -238,10 +240,10 @@ def adapt_page_for_installation(text: str, names: Mapping[str, str]) -> str:
     A link to a page in `names` is replaced by a link to that file. A link to any other page becomes plain text.
     """
 
-    def linked(found: re.Match[str]) -> str:
+    def replace_link(found: re.Match[str]) -> str:
         words, page, anchor = found[1], found[2], found[3] or ""
         if page is None:
             return found[0]
         return f"[{words}]({names[page]}{anchor})" if page in names else words
 
-    return _BLANK_LINES.sub("\n\n", _LINK.sub(linked, _COMMENT.sub("", _CLONE_SECTION.sub("", text))))
+    return _BLANK_LINES.sub("\n\n", _LINK.sub(replace_link, _COMMENT.sub("", _CLONE_SECTION.sub("", text))))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cpsched.errors import require
 from cpsched.formatting import format_count, format_duration
-from cpsched.markup import Markup, make_element
+from cpsched.markup import Markup, make_markup_element
 from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.web.page import gantt_chart
@@ -19,11 +19,11 @@ from cpsched_bridge.web.page_schema import GanttBar, GanttChartView
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.file_io import write_atomically
-from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S, watch_plugins
-from cpsched_sim.result_files import check_new
+from cpsched_sim.result_files import require_new_files
 from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads.workload_loader import load
 
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
 """Header of a schedule file written by `cpsched simulate --out`."""
@@ -51,7 +51,7 @@ def load_schedule(
     path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None
 ) -> FinishedSchedule:
     """Return the schedule in a file or of a replayed trace. Raise `SimulationError` or `CpschedError`."""
-    if is_schedule(path):
+    if is_schedule_file(path):
         return read_schedule(path)
     with watch_plugins(STALL_TIMEOUT_S) as patient:
         setup = ReplaySpec(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
@@ -73,7 +73,7 @@ def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
     return FinishedSchedule(workload.name, workload.cluster.node_names, bars, from_s)
 
 
-def is_schedule(path: Path) -> bool:
+def is_schedule_file(path: Path) -> bool:
     """Return whether a file begins with a schedule's header. Raise `InputError` if it cannot be read."""
     first = next(read_text_lines(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
@@ -91,15 +91,15 @@ def read_schedule(path: Path) -> FinishedSchedule:
     index = {name: at for at, name in enumerate(names)}
     bars = [
         _make_bar(
-            row.parse_whole_number("job"),
-            row.parse_whole_number("start_s"),
-            row.parse_whole_number("end_s"),
+            row.parse_integer_column("job"),
+            row.parse_integer_column("start_s"),
+            row.parse_integer_column("end_s"),
             [(index[n], units) for n, units in row.nodes],
         )
         for row in rows
         if row.values["start_s"]
     ]
-    return FinishedSchedule(path.name, names, bars, min(row.parse_whole_number("submit_s") for row in rows))
+    return FinishedSchedule(path.name, names, bars, min(row.parse_integer_column("submit_s") for row in rows))
 
 
 class _ScheduleFileRow:
@@ -111,15 +111,15 @@ class _ScheduleFileRow:
         if len(cells) != len(HEADING):
             raise InvalidTrace(path, number, "columns", str(len(cells)), f"must be {len(HEADING)}")
         self.values = dict(zip(HEADING, cells, strict=True))
-        self.nodes = [self._parse_node(entry) for entry in self.values["nodes"].split()]
+        self.nodes = [self._parse_node_units(entry) for entry in self.values["nodes"].split()]
 
-    def parse_whole_number(self, name: str) -> int:
+    def parse_integer_column(self, name: str) -> int:
         """Return the value of an integer column."""
         if not re.fullmatch(r"-?\d{1,15}", self.values[name]):
             raise InvalidTrace(self.path, self.number, name, self.values[name], "must be a whole number")
         return int(self.values[name])
 
-    def _parse_node(self, entry: str) -> tuple[str, int]:
+    def _parse_node_units(self, entry: str) -> tuple[str, int]:
         name, colon, units = entry.rpartition(":")
         if not (colon and units.isascii() and units.isdigit()):
             raise InvalidTrace(self.path, self.number, "nodes", entry, "must be NAME:UNITS")
@@ -135,10 +135,10 @@ def _make_bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[i
 def check_output_path(out: Path) -> None:
     """Raise `InvalidValue` or `InputError` if the drawing cannot be written. Call before a long replay."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
-    check_new(out)
+    require_new_files(out)
 
 
-def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
+def parse_duration_option_s(option: str, text: str | None, otherwise: int) -> int:
     """Return the seconds in a duration such as `7200`, `120m`, `2h` or `1d`. Raise `InvalidValue`."""
     if text is None:
         return otherwise
@@ -148,14 +148,14 @@ def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
     return int(found[1]) * _UNITS_S[found[2]]
 
 
-def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
+def write_gantt_chart(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
     """Draw part of a schedule, relative to the first submission, to a file. Return a summary line.
 
     Raise `InvalidValue` for an invalid interval and `InputError` if the file cannot be written.
     """
     begin_s, end_s = found.from_s, found.end_s
-    from_s = begin_s + parse_seconds("--from", from_text, 0)
-    to_s = begin_s + parse_seconds("--to", to_text, end_s - begin_s)
+    from_s = begin_s + parse_duration_option_s("--from", from_text, 0)
+    to_s = begin_s + parse_duration_option_s("--to", to_text, end_s - begin_s)
     require(
         from_s < end_s,
         "--from",
@@ -168,13 +168,15 @@ def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_
     chart = GanttChartView(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
     window = GanttWindow(from_s, to_s, 0, len(found.node_names), live=False)
     title = f"{found.title}: {format_count(len(bars), 'job')} on {format_count(len(found.node_names), 'node')}"
-    drawing = gantt_chart.draw_svg(chart, window, alone=True, title=title)
+    drawing = gantt_chart.draw_gantt_svg(chart, window, alone=True, title=title)
     write_atomically(out, (drawing if out.suffix == ".svg" else _make_html_page(title, drawing)).encode() + b"\n")
     return f"wrote {out}: {title}"
 
 
 def _make_html_page(title: str, drawing: Markup) -> str:
     """Return the drawing as a self-contained HTML page."""
-    scheme = make_element("meta", name="color-scheme", content="light dark")
-    head = make_element("head", make_element("meta", charset="utf-8"), scheme, make_element("title", title))
-    return f"<!doctype html>\n{make_element('html', head, make_element('body', make_element('h1', title), drawing), lang='en')}"  # noqa: E501
+    scheme = make_markup_element("meta", name="color-scheme", content="light dark")
+    head = make_markup_element(
+        "head", make_markup_element("meta", charset="utf-8"), scheme, make_markup_element("title", title)
+    )
+    return f"<!doctype html>\n{make_markup_element('html', head, make_markup_element('body', make_markup_element('h1', title), drawing), lang='en')}"  # noqa: E501

@@ -2,7 +2,7 @@
 
     python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
 
-`cpsched_bridge.cycle.isolation_client` starts the process and explains its purpose. The process ends with the bridge.
+`cpsched_bridge.cycle.isolated_dispatcher` starts the process and explains its purpose. The process ends with the bridge.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CHECKED_METHODS, describe_exception
 from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
 from cpsched.model.job_table import PlacementPool, read_only_view
+from cpsched.plugin_error_location import plugin_source_location
 from cpsched.registry import DISPATCHERS
-from cpsched.traceback_origin import plugin_source_location
-from cpsched_bridge.cycle.isolation_client import (
+from cpsched_bridge.cycle.isolated_dispatcher import (
     DecideRequest,
     DecideResponse,
     EndedJobsMessage,
     WorkerInit,
-    WorkerStartupMessage,
+    WorkerStartupProgress,
 )
-from cpsched_bridge.socket_child_process import enter_child
+from cpsched_bridge.socket_child_process import prepare_child_process
 from cpsched_sim import kernel_warm_up
-from cpsched_sim.file_io import read_json
+from cpsched_sim.file_io import read_setting_file
 
 
 def to_writable(array: IntArray) -> IntArray:
@@ -74,7 +74,7 @@ def handle_message(
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.assemble(question)
     try:
-        _apply_ended_jobs(dispatcher, message if isinstance(message, EndedJobsMessage) else message.known)
+        _train_on_ended_jobs(dispatcher, message if isinstance(message, EndedJobsMessage) else message.known)
         decision = None
         if snapshot is not None and question is not None:
             began_s = time.perf_counter()
@@ -89,29 +89,29 @@ def handle_message(
         return DecideResponse(failure=describe_exception(error) + (f" ({place})" if place else ""))
 
 
-def _apply_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
+def _train_on_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
     if known.memory is not None:
         dispatcher.recall(known.memory)
     for ended in known.ended_jobs:
         dispatcher.learn(ended)
 
 
-def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
+def make_compiled_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
     """Return the dispatcher after compiling, with progress reports, all kernels for it and the bridge."""
     spec = begins.spec
-    dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
+    dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_setting_file)
     for module in begins.modules:
         with contextlib.suppress(ImportError):  # the bridge then compiles these kernels itself
             importlib.import_module(module)
-    kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerStartupMessage(words)))
-    channel.send(WorkerStartupMessage())
+    kernel_warm_up.load_registered_kernels(lambda words: channel.send(WorkerStartupProgress(words)))
+    channel.send(WorkerStartupProgress())
     return dispatcher
 
 
-def serve(channel: Connection[Any, Any]) -> None:
+def serve_dispatcher_requests(channel: Connection[Any, Any]) -> None:
     """Start the dispatcher, then answer messages until the connection closes."""
     begins = channel.recv()
-    dispatcher = start_dispatcher(begins, channel)
+    dispatcher = make_compiled_dispatcher(begins, channel)
     rounds = SnapshotAssembler()
     while True:
         try:
@@ -129,9 +129,9 @@ def serve(channel: Connection[Any, Any]) -> None:
 
 def main() -> None:
     """Run the worker process."""
-    enter_child(int(sys.argv[2]))
+    prepare_child_process(int(sys.argv[2]))
     with contextlib.suppress(BrokenPipeError):  # the bridge has ended
-        serve(Connection(int(sys.argv[1])))
+        serve_dispatcher_requests(Connection(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -14,17 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from cpsched.model import Job, Placement
 from cpsched_bridge.errors import BridgeError, UnknownJob
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import ReadinessCheck
 from cpsched_bridge.program.preemption_status import read_preemption_status
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalEvent, JournalJobRecord, UnscheduledJob, is_id
+from cpsched_bridge.store.journal_reader import (
+    BACKED_OFF_KIND,
+    JournalEvent,
+    JournalJobRecord,
+    UnscheduledJob,
+    is_job_id_text,
+)
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
-from cpsched_bridge.web.job_explanation import explain_hidden_task
+from cpsched_bridge.web.job_explanation import explain_missing_array_task
 
 if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound
@@ -88,7 +94,7 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
     """Add the journal's facts. Return why an array task is missing from the observation, or ""."""
     found.job_id = find_job_id(text, journal, found.entry)
     found.record = journal.read_round(journal.last_round) if journal.list_rounds(1) else None
-    found.past = journal.find_past_job(str(found.job_id))
+    found.past = journal.find_observed_job(str(found.job_id))
     found.aside = next((aside for aside in journal.list_unscheduled_jobs() if aside.job_id == found.job_id), None)
     found.events = journal.list_events(found.job_id, limit=10)
     if found.record is None:
@@ -96,9 +102,9 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
     if settings.mode == "advise" and found.was_pending:
         book = BoostLedger(state_paths.boost_ledger_path(settings), read_only=True).by_id
         array = found.record.get_job_name(found.job_id).partition("_")[0]  # pending tasks of an array share an id
-        known = book.get(found.job_id) or (book.get(int(array)) if is_id(array) else None)
+        known = book.get(found.job_id) or (book.get(int(array)) if is_job_id_text(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)
-    return explain_hidden_task(text, [found.record.get_job_name(job.id) for job in found.record.queue])
+    return explain_missing_array_task(text, [found.record.get_job_name(job.id) for job in found.record.queue])
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
@@ -110,8 +116,8 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
         named |= {label: id for id, label in journal.read_round(journal.last_round).labels.items()}
     if text in named:
         return named[text]
-    past = journal.find_past_job(text)
-    return past.job_id if past is not None else int(text) if is_id(text) else -1
+    past = journal.find_observed_job(text)
+    return past.job_id if past is not None else int(text) if is_job_id_text(text) else -1
 
 
 def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]]:
@@ -128,12 +134,12 @@ def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]
         return {}, [str(error)]
 
 
-def explain_job(text: str, settings: Settings) -> Values:
+def job_explanation_to_json(text: str, settings: Settings) -> Values:
     """Return the values for `cpsched why --json`. Raise `UnknownJob` if the job is unknown."""
     found = find_job_facts(text, settings)
     record, entry = found.record, found.entry
-    waiting = [_describe_queued_job(job, record) for job in record.queue if job.id == found.job_id] if record else []
-    running = [each for each in _describe_running_jobs(record) if each["job_id"] == found.job_id] if record else []
+    waiting = [_queued_job_to_json(job, record) for job in record.queue if job.id == found.job_id] if record else []
+    running = [each for each in _running_jobs_to_json(record) if each["job_id"] == found.job_id] if record else []
     return {
         "job": text,
         "job_id": found.job_id if entry is None else entry.job_id,
@@ -150,8 +156,8 @@ def explain_job(text: str, settings: Settings) -> Values:
     }
 
 
-def describe_round(record: RoundRecord, note: str) -> Values:
-    """Return the values for `cpsched journal show --json`. `note` is from `replay_explanation`."""
+def recorded_round_to_json(record: RoundRecord, note: str) -> Values:
+    """Return the values for `cpsched journal show --json`. `note` is from `add_replayed_explanation`."""
     sent = [{"command": kind, "label": record.get_job_name(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -163,13 +169,13 @@ def describe_round(record: RoundRecord, note: str) -> Values:
         "effort": asdict(record.effort),
         "seconds": dict(record.seconds),
         "note": note,
-        "queue": [_describe_queued_job(job, record) for job in record.queue],
-        "running": list(_describe_running_jobs(record)),
+        "queue": [_queued_job_to_json(job, record) for job in record.queue],
+        "running": list(_running_jobs_to_json(record)),
         "sent": sent,
     }
 
 
-def _describe_queued_job(job: Job, record: RoundRecord) -> Values:
+def _queued_job_to_json(job: Job, record: RoundRecord) -> Values:
     wait, starts = record.waits.get(job.id), job.id in record.starts
     return {
         "job_id": job.id,
@@ -189,7 +195,7 @@ def _describe_queued_job(job: Job, record: RoundRecord) -> Values:
     }
 
 
-def _describe_running_jobs(record: RoundRecord) -> Iterator[Values]:
+def _running_jobs_to_json(record: RoundRecord) -> Iterator[Values]:
     for each in record.running:
         yield {
             "job_id": each.job.id,
@@ -207,7 +213,7 @@ def _map_units_by_node(placement: Placement, record: RoundRecord) -> Mapping[str
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
-def check_to_json(check: Check) -> Values:
+def check_to_json(check: ReadinessCheck) -> Values:
     """Return the values for one check in `cpsched doctor --json`."""
     return {
         "name": check.name,
@@ -240,7 +246,7 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
 
 def collect_status(settings: Settings) -> Values:
     """Return the values for `cpsched status --json`. Unreadable parts are null, and `unreadable` lists errors."""
-    begun = state_paths.startup_file(settings).read_step()
+    begun = state_paths.startup_progress_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,
         "paused": state_paths.pause_file(settings).read_reason() or None,
@@ -263,7 +269,7 @@ def collect_status(settings: Settings) -> Values:
 
 def _read_ledger_status(settings: Settings) -> Values:
     with state_paths.open_ledger(settings, read_only=True) as ledger:
-        counts = {state: count for state, count in ledger.counts_by_state().items() if count}
+        counts = {state: count for state, count in ledger.count_jobs_by_state().items() if count}
     return {"ledger": counts, "held": sum(counts.get(state, 0) for state in MANAGED_STATES)}
 
 
@@ -274,7 +280,7 @@ def _read_preemption_status(settings: Settings) -> Values:
 
 def _read_journal_status(settings: Settings) -> Values:
     with state_paths.open_journal(settings) as journal:
-        first, size = journal.first_round(), journal.size_bytes()
+        first, size = journal.find_first_round(), journal.compute_used_size_bytes()
         asides = journal.list_unscheduled_jobs(BACKED_OFF_KIND)
         return {
             "mode": next((event_to_json(event, str) for event in journal.list_events(limit=1, kind="mode")), None),

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 
 from cpsched.formatting import format_cluster_time, format_count
-from cpsched_bridge.cycle.preemption_chooser import HOUR_S, find_pause_end_s
+from cpsched_bridge.cycle.preemption_executor import HOUR_S, find_victim_choice_pause_end_s
 from cpsched_bridge.errors import CorruptFile
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from cpsched_bridge.store.state_paths import preemption_ledger_path
@@ -44,17 +44,19 @@ def read_preemption_status(settings: Settings, now_s: int | None = None) -> Pree
         raise CorruptFile(ledger.unreported_events[0].detail)
     recent = [each for each in ledger.entries if each.since_s >= now_s - HOUR_S]
     victims = sum(len(each.what.victims) for each in recent)
-    return PreemptionStatus(len(recent), victims, find_pause_end_s(ledger, now_s))
+    return PreemptionStatus(len(recent), victims, find_victim_choice_pause_end_s(ledger, now_s))
 
 
-def check_victim_choice(settings: Settings) -> list[Check]:
+def check_victim_choice_not_paused(settings: Settings) -> list[ReadinessCheck]:
     """Return a check that choosing victims is not paused, or no check if the bridge chooses no victims."""
     try:
         status = read_preemption_status(settings)
     except CorruptFile as error:
-        return [Check("victim choice", False, str(error), "restart the bridge, which moves the file aside", False)]
+        return [
+            ReadinessCheck("victim choice", False, str(error), "restart the bridge, which moves the file aside", False)
+        ]
     if status is None:
         return []
     ok = status.paused_until_s is None
     fix = "" if ok else "see `cpsched events --kind preemption_ineffective`; Slurm preempts meanwhile"
-    return [Check("victim choice", ok, str(status), fix, required=False)]
+    return [ReadinessCheck("victim choice", ok, str(status), fix, required=False)]

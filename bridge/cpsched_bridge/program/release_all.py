@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle.booster import remove_all_boosts
 from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE, RENEWALS_PER_LEASE
@@ -17,7 +17,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.process_files import InstanceLock
+from cpsched_bridge.store.lock_and_request_files import InstanceLock
 
 LEASE_MARGIN_S = 3.0
 """Seconds allowed for one cycle of another bridge, in addition to the time between lease renewals."""
@@ -41,12 +41,12 @@ def release_all(
       plugin holds for that bridge.
     - No free disk space is needed.
     """
-    unused = _no_bridge_error(settings)
+    unused = _find_unused_state_dir_error(settings)
     if unused is not None and not force:
         raise unused
     if if_stale_s is not None and (life := _find_bridge_alive_evidence(settings, if_stale_s, confirm_s)):
         return f"{life}: nothing to do"
-    lock = _acquire_lock(settings, must=if_stale_s is None and not force) if unused is None else None
+    lock = _acquire_instance_lock(settings, must=if_stale_s is None and not force) if unused is None else None
     backend = bootstrap.connect_backend(settings, where)
     try:
         with state_paths.preserve_ownership(settings), state_paths.open_emergency_ledger(settings) as ledger:
@@ -63,7 +63,7 @@ def release_all(
     return words
 
 
-def _no_bridge_error(settings: Settings) -> SettingsError | None:
+def _find_unused_state_dir_error(settings: Settings) -> SettingsError | None:
     """Return the error to raise if there is no evidence of a bridge, or None."""
     try:
         state_paths.require_used_state_dir(settings)
@@ -82,23 +82,23 @@ def _find_bridge_alive_evidence(settings: Settings, stale_s: float, confirm_s: f
         return ""
     if abs(age_s) <= stale_s:
         return f"the heartbeat is {age_s:.0f} s old"
-    seen, until_s = _read_heartbeat_ns(settings), time.monotonic() + confirm_s
+    seen, until_s = _read_heartbeat_mtime_ns(settings), time.monotonic() + confirm_s
     while time.monotonic() < until_s:
         time.sleep(min(0.5, confirm_s))
-        if _read_heartbeat_ns(settings) != seen:
+        if _read_heartbeat_mtime_ns(settings) != seen:
             back = "the bridge runs again, or the clock was set" if age_s >= 0 else "the clock was set"
             return f"the heartbeat was {age_s:.0f} s old and has changed since: {back}"
     return ""
 
 
-def _read_heartbeat_ns(settings: Settings) -> int | None:
+def _read_heartbeat_mtime_ns(settings: Settings) -> int | None:
     try:
         return settings.heartbeat_path.stat().st_mtime_ns
     except OSError:
         return None
 
 
-def _acquire_lock(settings: Settings, must: bool) -> InstanceLock | None:
+def _acquire_instance_lock(settings: Settings, must: bool) -> InstanceLock | None:
     try:
         return state_paths.acquire_instance_lock(settings)
     except AlreadyRunning as error:
@@ -125,7 +125,7 @@ def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
     return None
 
 
-def _publish_release_notice(backend: Backend, own: str) -> None:
+def _publish_jobs_released_notice(backend: Backend, own: str) -> None:
     """Record on the cluster that bridge `own` holds no jobs, unless another bridge holds the lease."""
     with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
         there = backend.observe().lease
@@ -143,7 +143,7 @@ def _open_boost_ledger(settings: Settings) -> BoostLedger:
 def _release_jobs_and_boosts(
     backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None
 ) -> str:
-    before = len(ledger.list_held_ids())
+    before = len(ledger.list_managed_job_ids())
     problems = release_all_jobs(backend, ledger, "release-all", lambda _: other is not None)
     if isinstance(backend, SupportsBoost):
         problems += remove_all_boosts(backend, book)
@@ -153,12 +153,12 @@ def _release_jobs_and_boosts(
     notes += [problem for problem in problems if isinstance(problem, HarmlessDiskProblem)]
     held = [problem for problem in problems if not isinstance(problem, HarmlessDiskProblem)]
     if held:
-        raise JobsStillHeld(abbreviate(held, 5, "; ") + "".join(f"; {note}" for note in notes))
+        raise JobsStillHeld(join_abbreviated(held, 5, "; ") + "".join(f"; {note}" for note in notes))
     unwritten = len(held) < len(problems) or any(
         mishap.kind == "ledger_unwritable" for mishap in ledger.unreported_events
     )
     if unwritten and own is not None:
-        _publish_release_notice(backend, own)
+        _publish_jobs_released_notice(backend, own)
     done = f"the bridge no longer holds any job (before: {format_count(before, 'job')} in its ledger)"
     if book.by_id:
         done += ", and no job has a boost set by the bridge"

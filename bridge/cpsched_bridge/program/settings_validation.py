@@ -19,9 +19,9 @@ from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
 from cpsched_bridge.cycle.cycle_timing import MIN_TRIGGERED_INTERVAL_S
 from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.errors import InvalidSetting
-from cpsched_bridge.settings import Section, Settings
+from cpsched_bridge.settings import Settings, SettingsSection
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from cpsched_sim.file_io import read_json
+from cpsched_sim.file_io import read_setting_file
 
 SHIPPED_WATCHDOG_S = 120.0
 """`WatchdogSec` in deploy/systemd/cpsched-bridge.service."""
@@ -94,14 +94,14 @@ def validate_settings(settings: Settings, spec: PolicySpec) -> None:
         check_plugin_settings(DISPATCHERS, settings.policy.fallback, {}, "fallback")
     check_watchdog(settings)
     check_state_dir(settings)
-    check_address(settings)
+    check_listen_address(settings)
 
 
-def check_settings_apply(settings: Settings, options: Section) -> None:
+def check_settings_have_effect(settings: Settings, options: SettingsSection) -> None:
     """Raise `InvalidSetting` for the first setting in `DEPENDENT_SETTINGS` that has no effect."""
     for row in DEPENDENT_SETTINGS:
         *sections, name = row.setting.removeprefix("options.").split(".")
-        section: Section = options if row.setting.startswith("options.") else settings
+        section: SettingsSection = options if row.setting.startswith("options.") else settings
         if row.adapter not in ("", settings.adapter):
             continue
         for each in sections:
@@ -135,7 +135,7 @@ def check_goal_fits_dispatcher(settings: Settings) -> None:
 def check_plugin_settings(known: Registry[Any], name_or_path: str, given: dict[str, str] | Any, field: str) -> None:
     """Raise `InvalidSetting` if the dispatcher or predictor cannot be built with its settings."""
     try:
-        known.build(name_or_path, given, read_json)
+        known.build(name_or_path, given, read_setting_file)
     except CpschedError as error:
         at: tuple[str, ...] = ("policy", field)
         name = error.name if isinstance(error, UnknownName) else getattr(error, "field", "")
@@ -171,10 +171,10 @@ def read_watchdog_s() -> float | None:
     facts = dict(line.partition("=")[::2] for line in shown.splitlines())
     if facts.get("LoadState") != "loaded":
         return SHIPPED_WATCHDOG_S
-    return parse_time_span_s(facts.get("WatchdogUSec", ""))
+    return parse_systemd_time_span_s(facts.get("WatchdogUSec", ""))
 
 
-def parse_time_span_s(span: str) -> float | None:
+def parse_systemd_time_span_s(span: str) -> float | None:
     """Return the seconds in systemctl's time span (`2min 30s`), or None for `0` and `infinity`."""
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0
@@ -197,7 +197,7 @@ def check_state_dir(settings: Settings) -> None:
         raise InvalidSetting(("state_dir",), path, f"cannot be created: {there} is not writable by uid {os.geteuid()}")
 
 
-def check_address(settings: Settings) -> None:
+def check_listen_address(settings: Settings) -> None:
     """Raise `InvalidSetting` if the address cannot be bound. An address in use is accepted. It may become free."""
     if not (settings.metrics.enabled or settings.serves_page):
         return

@@ -8,30 +8,30 @@ import re
 import time
 from pathlib import Path
 
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_sim.command_conventions import print_message
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.experiments.slurm_estimates import HEADING, read_estimates
-from cpsched_sim.systems.slurm_queries import COMMAND_TIMEOUT_S, command_output
+from cpsched_sim.experiments.slurm_start_estimates import HEADING, read_slurm_start_estimates
+from cpsched_sim.systems.slurm_queries import COMMAND_TIMEOUT_S, run_slurm_command
 
 SQUEUE = "squeue --start --local --all --array --noheader --format=%i,%S"
 _ELSEWHERE = "run record-slurm-estimates on a host with Slurm, such as a login node"
 _ROW = re.compile(r"(\d+(?:[_+]\d+)?),(?:(\d+)|N/A|Unknown)", re.ASCII)
 
 
-def record_estimates(out: Path, every_s: float, for_s: float | None) -> None:
+def record_slurm_start_estimates(out: Path, every_s: float, for_s: float | None) -> None:
     """Append the current estimates to `out` every `every_s` seconds, for `for_s` seconds or indefinitely.
 
     The file is complete after each call to squeue. Raise `InputError` if the first call fails. Later failures are
     warnings, because slurmctld may restart.
     """
     if out.exists() and out.stat().st_size:
-        next(read_estimates(out), None)  # raises an error unless it is a recording
+        next(read_slurm_start_estimates(out), None)  # raises an error unless it is a recording
     next_s = begun_s = time.monotonic()
     while for_s is None or next_s <= begun_s + for_s:
         time.sleep(max(0.0, next_s - time.monotonic()))
         try:
-            _append(out, query_estimates())
+            _append_estimate_rows(out, query_slurm_start_estimates())
         except InputError as error:
             if next_s == begun_s:
                 raise
@@ -39,10 +39,10 @@ def record_estimates(out: Path, every_s: float, for_s: float | None) -> None:
         next_s += every_s * max(1, math.ceil((time.monotonic() - next_s) / every_s))
 
 
-def query_estimates() -> list[str]:
+def query_slurm_start_estimates() -> list[str]:
     """Return one row per pending job. Raise `InputError` if squeue fails."""
     at_s, rows = int(time.time()), list[str]()
-    for line in command_output(SQUEUE, build_environment(), COMMAND_TIMEOUT_S, _ELSEWHERE).splitlines():
+    for line in run_slurm_command(SQUEUE, build_slurm_environment(), COMMAND_TIMEOUT_S, _ELSEWHERE).splitlines():
         match = _ROW.fullmatch(line.strip())
         if match is None:
             raise InputError(f"{SQUEUE}: {quote_value(line)}: must be a job id and a Unix time in seconds")
@@ -50,7 +50,7 @@ def query_estimates() -> list[str]:
     return rows
 
 
-def _append(path: Path, rows: list[str]) -> None:
+def _append_estimate_rows(path: Path, rows: list[str]) -> None:
     """Append the rows, as a gzip member if compressed. On failure, raise `InputError` and leave the file unchanged."""
     try:
         with path.open("ab", buffering=0) as file:

@@ -11,11 +11,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.errors import abbreviate, escape_controls
+from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.formatting import format_cluster_time, format_count, format_duration, format_milliseconds, format_unix_time
 from cpsched.model import Cluster, Placement
 from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
-from cpsched_bridge.ports import UNKNOWN_NODES, Check
+from cpsched_bridge.ports import UNKNOWN_NODES, ReadinessCheck
 from cpsched_bridge.program import json_output
 from cpsched_bridge.program.json_output import RecordedJobFacts, Values, find_job_facts
 from cpsched_bridge.program.preemption_status import PreemptionStatus
@@ -27,10 +27,10 @@ from cpsched_bridge.store.journal_reader import RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import forecast_state_path, heartbeat_age_s
-from cpsched_bridge.telemetry.forecast_state_codec import memory_from_json
+from cpsched_bridge.telemetry.forecast_state_codec import forecast_state_from_json
 from cpsched_bridge.web.job_explanation import (
     NOT_CALIBRATED,
-    explain,
+    explain_job_in_view,
     format_easy_comparison,
     format_easy_targets,
     summarize_reason,
@@ -95,7 +95,7 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
 def print_round(record: RoundRecord) -> None:
     """Print the output of `cpsched journal show`. Replay the decision if explanations are no longer stored."""
     out, effort = make_console(), record.effort
-    record, explanation = replay_explanation(record)
+    record, explanation = add_replayed_explanation(record)
     out.print(
         f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}"
     )
@@ -120,14 +120,14 @@ def print_round(record: RoundRecord) -> None:
         out.print(sent)
 
 
-def replay_explanation(record: RoundRecord) -> tuple[RoundRecord, str]:
+def add_replayed_explanation(record: RoundRecord) -> tuple[RoundRecord, str]:
     """Return the round with its plan and reasons, and a note on their source."""
     if record.explained or record.failure:
         return record, ""
     from cpsched_bridge.store.round_replay import replay_round
-    from cpsched_sim.file_io import read_json
+    from cpsched_sim.file_io import read_setting_file
 
-    again = replay_round(record, read_json)
+    again = replay_round(record, read_setting_file)
     if not again.is_same_decision:
         why = again.skipped or again.differences[0]
         return record, f"plan and reasons are no longer stored, and the decision cannot be replayed: {why}"
@@ -139,12 +139,14 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
     for job, shown in zip(record.queue, view_from_round(record).queue, strict=True):
         row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
         times = (format_duration(record.now_s - job.submit_s), format_duration(shown.estimate_s))
-        jobs.add_row(*row, *times, _format_decision(shown, record))
+        jobs.add_row(*row, *times, _format_job_decision(shown, record))
     out.print(jobs)
 
 
-def _format_decision(job: QueuedJobView, record: RoundRecord) -> str:
-    behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.get_job_name)})" if job.behind else ""
+def _format_job_decision(job: QueuedJobView, record: RoundRecord) -> str:
+    behind = (
+        f" (behind {join_abbreviated(job.behind, len(job.behind), text=record.get_job_name)})" if job.behind else ""
+    )
     waits = job.reason is not None and job.expected_s is not None
     expected = (
         f"; expected in {format_duration(job.expected_s - record.now_s)}"
@@ -157,9 +159,9 @@ def _format_decision(job: QueuedJobView, record: RoundRecord) -> str:
 def replay_recorded_rounds(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
     """Return an iterator that repeats recorded decisions and yields the results."""
     from cpsched_bridge.store.round_replay import replay_round
-    from cpsched_sim.file_io import read_json
+    from cpsched_sim.file_io import read_setting_file
 
-    return (replay_round(journal.read_round(number), read_json) for number in numbers)
+    return (replay_round(journal.read_round(number), read_setting_file) for number in numbers)
 
 
 def print_replays(results: Iterable[ReplayedRound]) -> bool:
@@ -188,23 +190,23 @@ def print_why(text: str, settings: Settings) -> None:
     """Print the output of `cpsched why`, with errors for unreadable files. Raise `UnknownJob`."""
     out, found = make_console(), find_job_facts(text, settings)
     for line in (
-        *_format_explanation(found),
-        *_explain_calibration(found, settings),
-        *_explain_advice(found, settings),
-        *_explain_entry(found.entry, found.ran_s),
+        *_format_job_explanation(found),
+        *_explain_missing_calibration(found, settings),
+        *_explain_last_boost(found, settings),
+        *_explain_ledger_entry(found.entry, found.ran_s),
         *found.unreadable,
     ):
         out.print(line)
     _print_events(out, (json_output.event_to_json(event, lambda _: text) for event in found.events))
 
 
-def _format_explanation(found: RecordedJobFacts) -> list[str]:
+def _format_job_explanation(found: RecordedJobFacts) -> list[str]:
     record, past, lines = found.record, found.past, list[str]()
     if record is not None:
-        answer = explain(view_from_round(record, past, found.aside), str(found.job_id))
+        answer = explain_job_in_view(view_from_round(record, past, found.aside), str(found.job_id))
         as_of = f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"  # noqa: E501
         state = "not considered" if answer.state == "aside" else answer.state
-        lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
+        lines = [f"job {answer.label}: {state} ({as_of})", *answer.format_lines()] if state != "unknown" else []
         if lines and (line := format_easy_comparison(record.effort.ratios)):
             lines.append(line)
         sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
@@ -220,19 +222,19 @@ def _format_explanation(found: RecordedJobFacts) -> list[str]:
     return lines
 
 
-def _explain_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
+def _explain_missing_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
     """Return a line if the bridge's forecast for the job's planned start is not calibrated."""
     if found.record is None or found.job_id not in found.record.plan or not settings.serves_page:
         return []
     try:
         kept = read_forecast_state(forecast_state_path(settings))
-        calibrated = kept is not None and memory_from_json(kept).calibration.is_calibrated
+        calibrated = kept is not None and forecast_state_from_json(kept).calibration.is_calibrated
     except (OSError, CorruptFileContent):  # the bridge then also starts without history
         calibrated = False
     return [] if calibrated else [NOT_CALIBRATED]
 
 
-def _explain_advice(found: RecordedJobFacts, settings: Settings) -> list[str]:
+def _explain_last_boost(found: RecordedJobFacts, settings: Settings) -> list[str]:
     """Return, in advise mode, a line about the job's last boost."""
     if settings.mode != "advise" or not found.was_pending:
         return []
@@ -242,7 +244,7 @@ def _explain_advice(found: RecordedJobFacts, settings: Settings) -> list[str]:
     return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
-def _explain_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
+def _explain_ledger_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
     if entry is None:
         return []
     failures = f", {format_count(entry.failures, 'failed attempt')}" if entry.failures else ""
@@ -283,7 +285,7 @@ def print_status(settings: Settings) -> bool:
             out.print(f"{name} since {format_unix_time(event['at_unix_s'])} UTC: {event['detail']}")
     if beginning := found["beginning"]:
         out.print(f"no decision yet: {beginning['doing']} (reported {format_duration(beginning['ago_s'])} ago)")
-    out.print(f"last good cycle: {_read_last_good_cycle(settings)}")
+    out.print(f"last good cycle: {_read_and_format_last_good_cycle(settings)}")
     if last := found["last_round"]:
         ago_s = last["ago_s"]
         ago = (
@@ -314,14 +316,14 @@ def print_status(settings: Settings) -> bool:
     return not found["unreadable"]
 
 
-def _read_last_good_cycle(settings: Settings) -> str:
+def _read_and_format_last_good_cycle(settings: Settings) -> str:
     try:
-        return format_last_good_cycle(heartbeat_age_s(settings))
+        return format_last_good_cycle_age(heartbeat_age_s(settings))
     except OSError as error:
         return f"unknown: the heartbeat cannot be read: {error.strerror or error}"
 
 
-def format_last_good_cycle(age_s: float | None) -> str:
+def format_last_good_cycle_age(age_s: float | None) -> str:
     """Return the time since the last good cycle, as text."""
     if age_s is None:
         return "never"
@@ -347,7 +349,7 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
 
 def print_effective_config(effective: EffectiveConfig, settings: Settings, as_json: bool) -> None:
     """Print the output of `cpsched config`, with the last round's ratios to EASY and weight."""
-    targets = effective.easy_targets
+    targets = effective.easy_ratio_targets
     fallback = None if effective.fallback is None else str(effective.fallback)
     ratios, unreadable = json_output.read_easy_ratios(settings)
     if as_json:
@@ -367,7 +369,7 @@ def print_effective_config(effective: EffectiveConfig, settings: Settings, as_js
     out.print(found)
 
 
-def print_checks(checks: Sequence[Check]) -> None:
+def print_checks(checks: Sequence[ReadinessCheck]) -> None:
     """Print the output of `cpsched doctor`."""
     found = make_table("check", "", "result", "fix")
     for check in checks:

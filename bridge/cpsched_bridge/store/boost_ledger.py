@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.store.entry_file import EntryFile, EntryFormat
+from cpsched_bridge.store.ledger_entry_file import LedgerEntryFile, LedgerEntryFormat
 
 MAX_STORED_BOOSTS = 8
 """Number of boosts stored per job, because a cluster may return to an earlier boost after a crash."""
@@ -28,10 +28,10 @@ class BoostedJob:
 
 
 class BoostLedger:
-    """The boost ledger in an `EntryFile`."""
+    """The boost ledger in an `LedgerEntryFile`."""
 
     def __init__(self, path: Path, durable: bool = True, read_only: bool = False) -> None:
-        self._file = EntryFile(path, _FORMAT, durable, read_only)
+        self._file = LedgerEntryFile(path, _FORMAT, durable, read_only)
         self.unreported_events = self._file.unreported_events
 
     @property
@@ -63,18 +63,18 @@ class BoostLedger:
         self._file.close()
 
 
-def _to_columns(each: BoostedJob) -> tuple[Any, ...]:
+def _boosted_job_to_columns(each: BoostedJob) -> tuple[Any, ...]:
     return json.dumps(each.points), each.since_s
 
 
-def _from_row(_: int, points: str, since_s: int) -> BoostedJob:
+def _boosted_job_from_row(_: int, points: str, since_s: int) -> BoostedJob:
     return BoostedJob(tuple(map(int, json.loads(points))), int(since_s))
 
 
-_FORMAT = EntryFormat(
+_FORMAT = LedgerEntryFormat(
     "advice",
     "points text not null, since_s integer not null",
-    _to_columns,
-    _from_row,
+    _boosted_job_to_columns,
+    _boosted_job_from_row,
     "boosts on jobs now count as set by another actor",
 )

@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from cpsched_bridge.ports import Lease
-from cpsched_bridge.store.corruption_checks import CorruptFileContent, raise_as_corrupt, read_head
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, convert_content_errors, read_file_head
 from cpsched_bridge.store.sqlite_files import OWNER_ONLY
 
 IDENTITY_FILE = "bridge-id"
@@ -37,9 +37,11 @@ def read_bridge_name(state_dir: Path) -> str | None:
     """Return the stored name, or None if there is no valid name."""
     path = state_dir / IDENTITY_FILE
     try:
-        with raise_as_corrupt():
-            found = json.loads(read_head(path, _MAX_BYTES))
-            return str(found["bridge"]) if found["made"] == _get_origin(path, path.stat().st_ino) else None
+        with convert_content_errors():
+            found = json.loads(read_file_head(path, _MAX_BYTES))
+            return (
+                str(found["bridge"]) if found["made"] == _get_identity_file_origin(path, path.stat().st_ino) else None
+            )
     except (OSError, CorruptFileContent):
         return None
 
@@ -49,12 +51,12 @@ def _create_name(path: Path) -> str:
     with contextlib.suppress(OSError):
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, OWNER_ONLY)
         with open(file, "w") as opened:
-            json.dump({"bridge": name, "made": _get_origin(path, os.fstat(file).st_ino)}, opened)
+            json.dump({"bridge": name, "made": _get_identity_file_origin(path, os.fstat(file).st_ino)}, opened)
         draft.replace(path)
     return name
 
 
-def _get_origin(path: Path, inode: int) -> list[str | int]:
+def _get_identity_file_origin(path: Path, inode: int) -> list[str | int]:
     return [_get_host_name(), str(path.absolute()), inode]
 
 

@@ -54,7 +54,7 @@ def is_corruption(error: BaseException) -> bool:
 
 
 @contextmanager
-def raise_as_corrupt(what: object = "") -> Iterator[None]:
+def convert_content_errors(what: object = "") -> Iterator[None]:
     """Convert errors caused by a file's content to `CorruptFileContent`. Its message starts with `what`."""
     try:
         yield
@@ -76,7 +76,7 @@ def _format_error(what: object, error: Exception) -> str:
     return f"{what}: {text}" if what != "" else text
 
 
-def read_head(path: Path, most: int) -> bytes:
+def read_file_head(path: Path, most: int) -> bytes:
     """Return at most the first `most` bytes of a file. Raise `OSError` if it cannot be read.
 
     Never block: a pipe without a writer counts as empty.
@@ -88,7 +88,7 @@ def read_head(path: Path, most: int) -> bytes:
         os.close(file)
 
 
-def require_file(path: Path, follow: bool = True) -> None:
+def require_regular_file_or_missing(path: Path, follow: bool = True) -> None:
     """Raise `CorruptFileContent` if the path is a directory, a pipe or a device. A missing file is not damage.
 
     `follow`: check the target of a symbolic link. A missing target may be on a disk that is not mounted yet.
@@ -113,7 +113,7 @@ def verify_checksum(data: bytes) -> bytes:
     return data[_SEAL_BYTES:]
 
 
-def row_checksum(values: Iterable[object]) -> int:
+def compute_row_checksum(values: Iterable[object]) -> int:
     """Return the checksum of a row's values, for a separate column."""
     return zlib.crc32("\x1f".join(map(str, values)).encode("utf-8", "backslashreplace"))
 

@@ -14,9 +14,9 @@ from typing import Any
 from cpsched_bridge.store.corruption_checks import (
     CorruptFileContent,
     add_checksum,
-    raise_as_corrupt,
-    read_head,
-    require_file,
+    convert_content_errors,
+    read_file_head,
+    require_regular_file_or_missing,
     verify_checksum,
 )
 
@@ -38,14 +38,14 @@ def write_forecast_state(path: Path, kept: Any) -> None:
 
 def read_forecast_state(path: Path) -> Any:
     """Return the stored state, or None if there is no file. Raise `CorruptFileContent` or `OSError`."""
-    require_file(path)
+    require_regular_file_or_missing(path)
     try:
-        packed = read_head(path, MAX_BYTES + 1)
+        packed = read_file_head(path, MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     if len(packed) > MAX_BYTES:
         raise CorruptFileContent(f"is longer than {MAX_BYTES:,} bytes")
-    with raise_as_corrupt():
+    with convert_content_errors():
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(verify_checksum(packed), MAX_UNPACKED_BYTES)
         if unpacking.unconsumed_tail or not unpacking.eof:

@@ -4,7 +4,7 @@ The dead-man timer and administrators read it. During start-up (imports, compila
 while jobs may still be held by an earlier run.
 
 The dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
-time since boot, which cannot be changed. `read_age_s` prefers the time since boot.
+time since boot, which cannot be changed. `read_heartbeat_file_age_s` prefers the time since boot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpsched_bridge.store.corruption_checks import read_head, row_checksum
+from cpsched_bridge.store.corruption_checks import compute_row_checksum, read_file_head
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TOUCH_TOLERANCE_S = 2.0
@@ -33,7 +33,7 @@ class Heartbeat:
     def beat(self, monotonic_s: float) -> None:
         """Touch the file. Raise `OSError` on failure."""
         try:
-            touch_file(self.path)
+            touch_heartbeat(self.path)
         except OSError as error:
             self._since_s = monotonic_s if self._since_s is None else self._since_s
             self._error = error.strerror or str(error)
@@ -47,21 +47,21 @@ class Heartbeat:
         return f"the heartbeat {self.path} cannot be written: {self._error}"
 
 
-def touch_file(path: Path) -> None:
+def touch_heartbeat(path: Path) -> None:
     """Set the file's modification time to now, and write the time since boot if the disk has space."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of blocking
     file = os.open(path, flags, 0o644)  # the file contains no names of users or jobs
     try:
         try:
             text = f"{read_boot_id()} {_get_uptime_s():015.3f} {time.time():017.3f}"
-            os.pwrite(file, f"{text} {row_checksum(text.split()):010d}\n".encode(), 0)
+            os.pwrite(file, f"{text} {compute_row_checksum(text.split()):010d}\n".encode(), 0)
         except OSError:  # the disk is full, but setting the modification time needs no space
             os.utime(file)
     finally:
         os.close(file)
 
 
-def read_age_s(path: Path) -> float | None:
+def read_heartbeat_file_age_s(path: Path) -> float | None:
     """Return the seconds since the last successful cycle, or None if there was none.
 
     The result is negative if the file's time is in the future. Use the time since boot if the file was written since
@@ -72,14 +72,14 @@ def read_age_s(path: Path) -> float | None:
     except FileNotFoundError:
         return None
     try:
-        words = read_head(path, 256).decode(errors="replace").split()
+        words = read_file_head(path, 256).decode(errors="replace").split()
     except OSError:  # the modification time suffices
         words = []
     try:
         *fields, seal = words
         id, since_boot_s, unix_s = fields
         if (
-            int(seal) == row_checksum(fields)
+            int(seal) == compute_row_checksum(fields)
             and id == read_boot_id()
             and abs(float(unix_s) - wall_s) < _TOUCH_TOLERANCE_S
         ):

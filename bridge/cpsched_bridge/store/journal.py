@@ -19,13 +19,18 @@ from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import STOPPED_EVENT, CycleEvent, CycleReport
 from cpsched_bridge.errors import CorruptFile
-from cpsched_bridge.store.corruption_checks import CorruptFileContent, add_checksum, is_corruption, raise_as_corrupt
+from cpsched_bridge.store.corruption_checks import (
+    CorruptFileContent,
+    add_checksum,
+    convert_content_errors,
+    is_corruption,
+)
 from cpsched_bridge.store.journal_reader import CLEAN_STOP_DETAIL, JournalReader, UnscheduledJob
 from cpsched_bridge.store.json_deltas import JsonDeltaWriter, encode_json
 from cpsched_bridge.store.round_records import (
     CachingJobRowEncoder,
     cluster_to_json,
-    failure_to_json,
+    failed_decision_to_json,
     hash_content,
     round_to_json,
 )
@@ -34,7 +39,7 @@ from cpsched_bridge.store.sqlite_files import (
     identify_file,
     move_aside,
     replace_surrogates,
-    was_replaced,
+    was_file_replaced,
 )
 
 FORMAT = 3
@@ -88,7 +93,7 @@ class Journal(JournalReader):
         """Events about the file that have not been reported yet."""
         if read_only:
             super().__init__(connect_sqlite(path, durable=False, read_only=True))
-            self._require_format()
+            self._require_schema_version()
         else:
             super().__init__(self._open_or_create())
         self._max_bytes = int(max_mib * 2**20)
@@ -104,10 +109,10 @@ class Journal(JournalReader):
         """Return a connection. Move the file aside if it is damaged or has another format."""
         before, why = 0, "damaged"
         try:
-            with raise_as_corrupt():
+            with convert_content_errors():
                 db = self._connect()
                 try:
-                    found = _read_format(db)
+                    found = _read_schema_version(db)
                     if found in (None, FORMAT):
                         db.executescript(SCHEMA)
                         db.execute(f"pragma user_version={FORMAT}")
@@ -152,10 +157,10 @@ class Journal(JournalReader):
     def _connect(self) -> sqlite3.Connection:
         return connect_sqlite(self._path, durable=False, auto_vacuum=True)
 
-    def _require_format(self) -> None:
+    def _require_schema_version(self) -> None:
         try:
-            with raise_as_corrupt():
-                found = _read_format(self._db)
+            with convert_content_errors():
+                found = _read_schema_version(self._db)
                 if found != FORMAT:
                     rule = "when a bridge of this version starts, it moves the file aside"
                     raise CorruptFile(f"{self._path}: format {found}, not {FORMAT}: {rule}")
@@ -165,7 +170,7 @@ class Journal(JournalReader):
 
     def _write_in_transaction(self, work: Callable[[], object]) -> None:
         """Run `work` in one write transaction. If the file is damaged or gone, run it in a new file."""
-        if self._lost or was_replaced(self._path, self._file):
+        if self._lost or was_file_replaced(self._path, self._file):
             self._continue_in_new_file("was deleted")
         try:
             with self._db:
@@ -214,13 +219,13 @@ class Journal(JournalReader):
         """Write the round of a cycle that has a snapshot, with the decision or the failure's name."""
         snapshot = report.snapshot
         assert snapshot is not None
-        self._record_labels(report)
+        self._update_job_labels(report)
 
         def write() -> None:
             if not self._may_write_delta(snapshot.cluster, policy):
                 self._begin_segment(report.number, snapshot.cluster, policy)
             self._insert_round(report, snapshot)
-            self._insert_past_jobs(report, snapshot)
+            self._insert_observed_jobs(report, snapshot)
 
         self._write_in_transaction(write)
         self._last = report.number
@@ -246,7 +251,9 @@ class Journal(JournalReader):
         data = add_checksum(
             self._happened.encode_next(round_to_json(report, self._jobs.encode_rows(snapshot), self._labels))
         )
-        explained = add_checksum(self._explained.encode_next((report.recorded or failure_to_json(""))["explained"]))
+        explained = add_checksum(
+            self._explained.encode_next((report.recorded or failed_decision_to_json(""))["explained"])
+        )
         path = report.policy_failure if report.decision is None else report.decision.effort.path
         row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
         counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
@@ -257,18 +264,18 @@ class Journal(JournalReader):
         self._rounds_left -= 1
         self._bytes_left -= len(data) + len(explained)
 
-    def _record_labels(self, report: CycleReport) -> None:
+    def _update_job_labels(self, report: CycleReport) -> None:
         """Store the labels of this round's jobs in memory, including jobs that have ended."""
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
-            named.update(report.observation.job_names())
+            named.update(report.observation.map_labels_by_job_id())
         if named:
-            here = [report.snapshot.table.jobs[slot].id for slot in _iterate_slots(report.snapshot)]
+            here = [report.snapshot.table.jobs[slot].id for slot in _iterate_queued_and_running_slots(report.snapshot)]
             here += [ended.job.id for ended in report.ended]
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
-    def _insert_past_jobs(self, report: CycleReport, snapshot: Snapshot) -> None:
+    def _insert_observed_jobs(self, report: CycleReport, snapshot: Snapshot) -> None:
         """Record the jobs that were first observed as running or ended, with their nodes and times."""
         if not (report.started or report.ended):
             return
@@ -303,7 +310,7 @@ class Journal(JournalReader):
         if rows:
             self._write_in_transaction(lambda: self._db.executemany(query, rows))
 
-    def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
+    def write_stop_event(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
         """Write the event for the bridge's stop, with the problems that occurred."""
         self.write_events(at_unix_s, number, [CycleEvent(STOPPED_EVENT, "; ".join(problems) or CLEAN_STOP_DETAIL)])
 
@@ -337,12 +344,12 @@ class Journal(JournalReader):
             return 0
 
     def _prune_segments(self, now_unix_s: float) -> int:
-        dropped = self._delete_before(self._find_first_kept_round(now_unix_s))
-        while self.size_bytes() > self._max_bytes:
+        dropped = self._delete_segments_before(self._find_first_kept_round(now_unix_s))
+        while self.compute_used_size_bytes() > self._max_bytes:
             firsts = [row[0] for row in self._db.execute("select first from segments order by first limit 2")]
             if len(firsts) < 2:
                 break
-            dropped += self._delete_before(firsts[1])
+            dropped += self._delete_segments_before(firsts[1])
         if dropped:
             self._db.executescript("pragma incremental_vacuum")  # `execute` would free only one page
         return dropped
@@ -353,7 +360,7 @@ class Journal(JournalReader):
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _delete_before(self, first_kept: int) -> int:
+    def _delete_segments_before(self, first_kept: int) -> int:
         with self._db:
             if not self._db.execute("delete from segments where first < ?", (first_kept,)).rowcount:
                 return 0  # avoids a scan of the tables
@@ -364,13 +371,13 @@ class Journal(JournalReader):
         return int(dropped)
 
 
-def _read_format(db: sqlite3.Connection) -> int | None:
+def _read_schema_version(db: sqlite3.Connection) -> int | None:
     """Return the version of a journal's tables, or None if the file has no tables."""
     version, tables = (db.execute(query).fetchone()[0] for query in ("pragma user_version", _COUNT_TABLES))
     return int(version) if version or tables else None
 
 
-def _iterate_slots(snapshot: Snapshot) -> Iterable[int]:
+def _iterate_queued_and_running_slots(snapshot: Snapshot) -> Iterable[int]:
     yield from snapshot.queue.tolist()
     yield from snapshot.running.tolist()
 

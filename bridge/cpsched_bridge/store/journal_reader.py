@@ -16,7 +16,7 @@ from cpsched_bridge.store.corruption_checks import (
     DATE_RANGE_S,
     MAX_NUMBER,
     CorruptFileContent,
-    raise_as_corrupt,
+    convert_content_errors,
     rows_to_dataclasses,
     verify_checksum,
 )
@@ -132,7 +132,7 @@ class JournalReader:
         return self._query_round_number("select coalesce(max(round), 0) from rounds")
 
     def _query_round_number(self, query: str) -> int:
-        with raise_as_corrupt():
+        with convert_content_errors():
             (found,) = self._db.execute(query).fetchone()
             if not 0 <= found < MAX_NUMBER:
                 raise CorruptFileContent(f"{found} is not a round number")
@@ -143,14 +143,14 @@ class JournalReader:
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
-        with raise_as_corrupt():
+        with convert_content_errors():
             rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
             return rows_to_dataclasses(RoundSummary, rows)[::-1]
 
     def read_round(self, number: int) -> RoundRecord:
         """Return a round. Raise `UnknownRound` if it does not exist and `CorruptFile` if it cannot be read."""
         try:
-            with raise_as_corrupt():
+            with convert_content_errors():
                 return self._read_stored_round(number)
         except CorruptFileContent as error:
             self._places.clear()
@@ -165,8 +165,8 @@ class JournalReader:
         (place,) = rows_to_dataclasses(_StoredRoundRow, [row])
         return round_from_json(
             number,
-            self._read_segment_value("rounds", place.segment, number),
-            self._read_segment_value("explanations", place.segment, number),
+            self._read_round_value("rounds", place.segment, number),
+            self._read_round_value("explanations", place.segment, number),
             json.loads(verify_checksum(place.policy)),
             self._read_cluster(place.cluster),
             mode=place.mode,
@@ -178,7 +178,7 @@ class JournalReader:
         held = "the journal is empty" if first is None else f"the journal contains rounds {first} to {last}"
         return f"round={number}: must be in the journal; {held}"
 
-    def _read_segment_value(self, table: str, segment: int, number: int) -> Any:
+    def _read_round_value(self, table: str, segment: int, number: int) -> Any:
         """Return the value stored in a segment for a round, or None if the table has no value for that round."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
@@ -195,26 +195,26 @@ class JournalReader:
             self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(verify_checksum(data))))
         return self._clusters[key]
 
-    def find_past_job(self, text: str) -> JournalJobRecord | None:
+    def find_observed_job(self, text: str) -> JournalJobRecord | None:
         """Return the newest job with this id or label that was observed running, or None."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
-        with raise_as_corrupt():
-            rows = self._db.execute(query, (text, int(text) if is_id(text) else -1, text))
+        with convert_content_errors():
+            rows = self._db.execute(query, (text, int(text) if is_job_id_text(text) else -1, text))
             return next(iter(rows_to_dataclasses(JournalJobRecord, rows)), None)
 
     def get_job_name(self, job_id: int) -> str:
         """Return the job's label as shown to users, or its id if the journal has no label."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
-        with raise_as_corrupt():
+        with convert_content_errors():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
         if labels:
             return labels[0]
         return self.read_round(self.last_round).get_job_name(job_id) if self.list_rounds(1) else str(job_id)
 
-    def first_round(self) -> tuple[int, float] | None:
+    def find_first_round(self) -> tuple[int, float] | None:
         """Return the number and the Unix time of the oldest round, or None if there are no rounds."""
-        with raise_as_corrupt():
+        with convert_content_errors():
             row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
             if row is None:
                 return None
@@ -230,10 +230,10 @@ class JournalReader:
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
         where = f"where {' and '.join(asked)}" if asked else ""
         query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
-        with raise_as_corrupt():
+        with convert_content_errors():
             return rows_to_dataclasses(JournalEvent, self._db.execute(query, args))[::-1]
 
-    def last_activity(self) -> JournalEvent | None:
+    def find_last_activity(self) -> JournalEvent | None:
         """Return the newest event, or the newest round (as kind `round`) if that is newer, or None.
 
         An event of the newest round is newer than the round itself, because the bridge writes its last event later.
@@ -244,9 +244,9 @@ class JournalReader:
             return events[-1] if events else None
         return JournalEvent(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
 
-    def size_bytes(self) -> int:
+    def compute_used_size_bytes(self) -> int:
         """Return the total size, in bytes, of the pages in use."""
-        with raise_as_corrupt():
+        with convert_content_errors():
             pages, free, size = (
                 self._db.execute(f"pragma {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
@@ -255,12 +255,12 @@ class JournalReader:
 
     def iterate_round_numbers(self) -> Iterator[int]:
         """Return an iterator over the numbers of all rounds, in ascending order."""
-        with raise_as_corrupt():
+        with convert_content_errors():
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
     def list_unscheduled_jobs(self, kind: str | None = None) -> list[UnscheduledJob]:
         """Return the jobs that the bridge does not schedule, sorted by id, optionally of one kind."""
-        with raise_as_corrupt():
+        with convert_content_errors():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
             return [aside for aside in rows_to_dataclasses(UnscheduledJob, rows) if kind in (None, aside.kind)]
 
@@ -269,6 +269,6 @@ class JournalReader:
         self._db.close()
 
 
-def is_id(text: str) -> bool:
+def is_job_id_text(text: str) -> bool:
     """Return whether `text` is a valid job id within the database's range."""
     return text.isascii() and text.isdigit() and len(text) < 19

@@ -21,7 +21,7 @@ import zlib
 from bisect import bisect_left
 from typing import Any
 
-from cpsched_bridge.store.corruption_checks import raise_as_corrupt
+from cpsched_bridge.store.corruption_checks import convert_content_errors
 
 Json = Any
 
@@ -88,9 +88,9 @@ def _compute_mapping_delta(before: dict[str, Json], after: dict[str, Json]) -> J
 
 
 def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
-    if before == after and _are_plain(before) and _are_plain(after):
+    if before == after and _are_numbers_or_strings(before) and _are_numbers_or_strings(after):
         return None
-    if _are_distinct(before) and _are_distinct(after):
+    if _are_distinct_strings_or_integers(before) and _are_distinct_strings_or_integers(after):
         moves = _compute_smallest_list_delta(before, after)
         # If most elements differ, the new list is shorter than the changes.
         return moves if len(moves[1]) + 2 * len(moves[2]) <= len(after) else [_VALUE, after]
@@ -104,12 +104,12 @@ def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
     return [_VALUE, after]
 
 
-def _are_plain(values: list[Json]) -> bool:
+def _are_numbers_or_strings(values: list[Json]) -> bool:
     """Return whether all values are numbers or strings. `==` treats `true` as 1, even in nested values."""
     return _PLAIN_TYPES.issuperset(map(type, values))
 
 
-def _are_distinct(values: list[Json]) -> bool:
+def _are_distinct_strings_or_integers(values: list[Json]) -> bool:
     """Return whether all values are distinct strings or integers."""
     return set(map(type, values)) <= {int, str} and len(set(values)) == len(values)
 
@@ -175,5 +175,5 @@ class JsonDeltaReader:
 
     def decode_next(self, part: bytes) -> None:
         """Read the next part and update `value`. Raise `CorruptFileContent` if the part is damaged."""
-        with raise_as_corrupt():
+        with convert_content_errors():
             self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

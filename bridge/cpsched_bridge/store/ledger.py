@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
@@ -23,9 +23,9 @@ from cpsched_bridge.ports import ClusterReason
 from cpsched_bridge.store.corruption_checks import (
     MAX_NUMBER,
     CorruptFileContent,
+    compute_row_checksum,
+    convert_content_errors,
     is_corruption,
-    raise_as_corrupt,
-    row_checksum,
     rows_to_dataclasses,
 )
 from cpsched_bridge.store.sqlite_files import (
@@ -34,7 +34,7 @@ from cpsched_bridge.store.sqlite_files import (
     move_aside,
     read_rows,
     replace_surrogates,
-    was_replaced,
+    was_file_replaced,
 )
 
 
@@ -148,9 +148,9 @@ class ManagedJobEntry:
     """Human-readable reason for the last transition."""
     cause: Cause = ""
     asked: str = ""
-    """Request to which `leave` applies, as a `request_fingerprint`, or "" if it applies to any request."""
+    """Request to which `leave` applies, as a `make_request_fingerprint`, or "" if it applies to any request."""
     restore: str = ""
-    """The last start's `StartOrder.restore`."""
+    """The last start's `StartCommand.restore`."""
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
@@ -251,22 +251,22 @@ class Ledger:
         except CorruptFileContent as error:
             if read_only:
                 raise
-            self._replace_file(error)
+            self._replace_damaged_file(error)
 
     @classmethod
-    def load_copy(cls, path: Path) -> Ledger:
+    def load_in_memory_copy(cls, path: Path) -> Ledger:
         """Return an in-memory copy of a ledger file. Raise `sqlite3.Error` or `CorruptFileContent`."""
         copy = cls(":memory:", durable=False)
-        with raise_as_corrupt():
-            copy.replace_entries([_parse_row(row) for row in read_rows(path, _SELECT_ROWS)])
+        with convert_content_errors():
+            copy.insert_or_replace_entries([_parse_entry_row(row) for row in read_rows(path, _SELECT_ROWS)])
         copy.whole = True
         return copy
 
     def _open(self, read_only: bool = False) -> None:
-        with raise_as_corrupt():
+        with convert_content_errors():
             self._db = self._connect(read_only)
         try:
-            with raise_as_corrupt():
+            with convert_content_errors():
                 if not read_only:
                     self._check_integrity()
                 self.reload()
@@ -296,23 +296,23 @@ class Ledger:
             raise CorruptFileContent(result)
         if lost := self._db.execute(_COUNT_LOST_ROWS).fetchone()[0]:
             raise CorruptFileContent(f"{lost} transitions refer to missing jobs")
-        if not 0 <= self.last_round() < MAX_NUMBER:
-            raise CorruptFileContent(f"its last round number is out of range: {self.last_round()}")
+        if not 0 <= self.find_last_transition_round() < MAX_NUMBER:
+            raise CorruptFileContent(f"its last round number is out of range: {self.find_last_transition_round()}")
 
-    def _replace_file(self, error: CorruptFileContent) -> None:
+    def _replace_damaged_file(self, error: CorruptFileContent) -> None:
         """Move a damaged file aside and start a new file with the valid rows."""
         rows = list(_read_readable_rows(Path(self._path)))
         aside = move_aside(Path(self._path))
         self._open()
         entries, odd = _parse_valid_rows(rows)
-        self.replace_entries(entries)
+        self.insert_or_replace_entries(entries)
         self.whole = False
         name = aside.name if aside else "nothing"
         whole = format_count(len(entries), "job")
         message = f"{self._path}: {error}; moved to {name}, started a new file with {whole} from valid rows"
         self.unreported_events.append(CycleEvent("ledger_damaged", message + odd))
 
-    def replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
+    def insert_or_replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
         """Write `entries` as they are, and replace existing entries of the same jobs."""
         found = list(entries)
         with self._db:
@@ -321,19 +321,19 @@ class Ledger:
 
     def reload(self) -> None:
         """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` if a row is invalid."""
-        with raise_as_corrupt():
+        with convert_content_errors():
             rows = self._db.execute(_SELECT_ROWS)
             self._entries: dict[int, ManagedJobEntry] = {}
             self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
             for row in rows:
-                self._store_entry(None, _parse_row(row))
+                self._set_entry_in_memory(None, _parse_entry_row(row))
 
     def restore_missing_file(self) -> None:
         """Write the file again from memory if it was deleted."""
-        if self._lost or was_replaced(self._path, self._file):
-            self._write_valid_rows("was deleted")
+        if self._lost or was_file_replaced(self._path, self._file):
+            self._rewrite_file_from_memory("was deleted")
 
-    def _write_valid_rows(self, why: object) -> None:
+    def _rewrite_file_from_memory(self, why: object) -> None:
         """Move the file aside and write all entries to a new file. If that fails, the next write tries again."""
         again, self._lost = self._lost, True
         self._db.close()
@@ -354,7 +354,7 @@ class Ledger:
             raise
         self._db, self._lost, self._file = db, False, identify_file(self._path)
 
-    def _store_entry(self, before: LedgerState | None, entry: ManagedJobEntry) -> None:
+    def _set_entry_in_memory(self, before: LedgerState | None, entry: ManagedJobEntry) -> None:
         self._in_state[before].discard(entry.job_id)
         self._in_state[entry.state].add(entry.job_id)
         self._entries[entry.job_id] = entry
@@ -377,17 +377,17 @@ class Ledger:
         """Return the entries in any of `states`, or all entries if no state is given, sorted by job id."""
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
-    def open_ids(self) -> frozenset[int]:
+    def list_open_job_ids(self) -> frozenset[int]:
         """Return the ids of jobs that have neither ended nor left the cluster."""
         return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED_STATES))
 
-    def list_held_ids(self) -> list[int]:
+    def list_managed_job_ids(self) -> list[int]:
         """Return the ids of jobs that the bridge may have held or pinned."""
         return [entry.job_id for entry in self.list_entries(*MANAGED_STATES)]
 
-    def get_pins(self) -> dict[int, str]:
+    def get_pin_restores(self) -> dict[int, str]:
         """Return the `restore` of each job that may have a node list set by the bridge, by job id."""
-        return {id: self._entries[id].restore for id in self.open_ids() if self._entries[id].pinned}
+        return {id: self._entries[id].restore for id in self.list_open_job_ids() if self._entries[id].pinned}
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
         """Return pinned, unmanaged pending jobs, which another actor held after the bridge pinned them.
@@ -417,17 +417,17 @@ class Ledger:
         finally:
             if written or unwritten:
                 for t in batch:
-                    self._store_entry(t.before, t.entry)
+                    self._set_entry_in_memory(t.before, t.entry)
 
     def _write_transitions(self, batch: Sequence[LedgerTransition], round_number: int) -> None:
-        def work() -> None:
+        def execute_statements() -> None:
             _insert_entries(self._db, (transition.entry for transition in batch))
             self._db.executemany(
                 "insert into transitions (at_s, round, job_id, before, after, why) values (?,?,?,?,?,?)",
                 [_make_transition_row(transition, round_number) for transition in batch],
             )
 
-        self._write_in_transaction(work)
+        self._write_in_transaction(execute_statements)
 
     def _write_in_transaction(self, work: Callable[[], object]) -> None:
         """Run `work` in one transaction. If the file is damaged, run it again in a new file."""
@@ -437,22 +437,22 @@ class Ledger:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if not (self._lost or is_corruption(error)):
                 raise
-            self._write_valid_rows(error)
+            self._rewrite_file_from_memory(error)
             with self._db:
                 work()
 
     def read_transitions(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """Return a job's transitions as (cluster time, round, state before, state after, why), oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
-        with raise_as_corrupt():
+        with convert_content_errors():
             rows = rows_to_dataclasses(_TransitionRow, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
-    def last_round(self) -> int:
+    def find_last_transition_round(self) -> int:
         """Return the number of the newest round with a recorded transition, or 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
-    def counts_by_state(self) -> dict[LedgerState, int]:
+    def count_jobs_by_state(self) -> dict[LedgerState, int]:
         """Return the number of jobs in each state."""
         return {state: len(self._in_state[state]) for state in LedgerState}
 
@@ -460,11 +460,11 @@ class Ledger:
         """Delete the jobs that were closed before `before_s`, with their transitions."""
         old = [e.job_id for e in self.list_entries(*CLOSED_STATES) if e.since_s < before_s]
 
-        def work() -> None:
+        def execute_statements() -> None:
             self._db.executemany("delete from jobs where id = ?", [(id,) for id in old])
             self._db.executemany("delete from transitions where job_id = ?", [(id,) for id in old])
 
-        self._write_in_transaction(work)
+        self._write_in_transaction(execute_statements)
         for id in old:
             self._in_state[self._entries.pop(id).state].discard(id)
 
@@ -486,7 +486,7 @@ class _TransitionRow:
 
 def _insert_entries(db: sqlite3.Connection, entries: Iterable[ManagedJobEntry]) -> None:
     query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?)"
-    db.executemany(query, [_make_row(entry) for entry in entries])
+    db.executemany(query, [_make_entry_row(entry) for entry in entries])
 
 
 def _make_transition_row(transition: LedgerTransition, round_number: int) -> tuple[Any, ...]:
@@ -494,11 +494,11 @@ def _make_transition_row(transition: LedgerTransition, round_number: int) -> tup
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
 
 
-def _parse_row(row: tuple[Any, ...]) -> ManagedJobEntry:
+def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
-    with raise_as_corrupt(f"job {row[0]!r:.20}"):
+    with convert_content_errors(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELD_COUNT], row[_FIELD_COUNT] if len(row) > _FIELD_COUNT else None
-        if seal is not None and seal != row_checksum(values):
+        if seal is not None and seal != compute_row_checksum(values):
             raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         pairs = [(name, units) for name, units in json.loads(nodes)]
@@ -512,11 +512,11 @@ def _parse_row(row: tuple[Any, ...]) -> ManagedJobEntry:
         )  # fmt: skip
 
 
-def _make_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
+def _make_entry_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
     nodes = (*entry.nodes, (entry.restore, _RESTORE_UNITS)) if entry.restore else entry.nodes
     texts = (json.dumps(nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
-    return (*values, row_checksum(values))
+    return (*values, compute_row_checksum(values))
 
 
 def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
@@ -524,7 +524,7 @@ def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),
-            raise_as_corrupt(),
+            convert_content_errors(),
             closing(connect_sqlite(path, durable=False, read_only=True)) as db,
         ):
             db.text_factory = bytes  # invalid UTF-8 then affects only its own row
@@ -537,8 +537,8 @@ def _parse_valid_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobE
     odd: set[str] = set()
     for row in rows:
         try:
-            with raise_as_corrupt():
-                entry = _parse_row(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
+            with convert_content_errors():
+                entry = _parse_entry_row(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
             if len(row) <= _FIELD_COUNT or row[_FIELD_COUNT] is None:
                 raise CorruptFileContent("the checksum is missing")
             whole[entry.job_id] = entry
@@ -547,4 +547,4 @@ def _parse_valid_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobE
     if not odd:
         return list(whole.values()), ""
     named = sorted(odd, key=lambda id: (len(id), id))
-    return list(whole.values()), f"; discarded {abbreviate(named, _MAX_NAMED_JOBS)}"
+    return list(whole.values()), f"; discarded {join_abbreviated(named, _MAX_NAMED_JOBS)}"

@@ -29,7 +29,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
         return
     found = [entry for entry in find_held_jobs_in_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
     if found:
-        ledger.replace_entries(found)
+        ledger.insert_or_replace_entries(found)
         ledger.unreported_events.append(
             CycleEvent(
                 "ledger_recovered",
@@ -44,13 +44,13 @@ def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,
     ):
-        sign = journal.last_activity()
+        sign = journal.find_last_activity()
         if sign is not None and (keeps or not sign.is_clean_stop):
-            return _find_held_jobs(journal)
+            return _find_jobs_held_in_last_round(journal)
     return []
 
 
-def _find_held_jobs(journal: Journal) -> list[ManagedJobEntry]:
+def _find_jobs_held_in_last_round(journal: Journal) -> list[ManagedJobEntry]:
     record = journal.read_round(journal.last_round)
     states = {
         aside.job_id: LedgerState(aside.kind)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from cpsched_bridge.ports import PreemptionUnderWay, Victim
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
-from cpsched_bridge.store.entry_file import EntryFile, EntryFormat
+from cpsched_bridge.store.ledger_entry_file import LedgerEntryFile, LedgerEntryFormat
 
 PreemptionState = Literal["open", "started", "ineffective", "dropped"]
 """`ineffective`: the job did not run in time. `dropped`: the preemption became impossible or unnecessary."""
@@ -33,10 +33,10 @@ class PreemptionEntry:
 
 
 class PreemptionLedger:
-    """The preemption ledger in an `EntryFile`."""
+    """The preemption ledger in an `LedgerEntryFile`."""
 
     def __init__(self, path: Path, durable: bool = True, read_only: bool = False) -> None:
-        self._file = EntryFile(path, _FORMAT, durable, read_only)
+        self._file = LedgerEntryFile(path, _FORMAT, durable, read_only)
         self.unreported_events = self._file.unreported_events
 
     @property
@@ -45,19 +45,19 @@ class PreemptionLedger:
         return tuple(self._file.entries.values())
 
     @property
-    def open(self) -> Mapping[int, PreemptionEntry]:
+    def open_by_job_id(self) -> Mapping[int, PreemptionEntry]:
         """The open preemptions by job id."""
         return {each.what.job_id: each for each in self.entries if each.state == "open"}
 
-    def count_since(self, from_s: int) -> Counter[str]:
+    def count_by_user_since(self, from_s: int) -> Counter[str]:
         """Return the number of preemptions decided since `from_s`, by user."""
         return Counter(each.user for each in self.entries if each.since_s >= from_s)
 
-    def count_stops(self) -> Counter[int]:
+    def count_victim_choices_by_job(self) -> Counter[int]:
         """Return how many preemptions chose each job as a victim, by job id."""
         return Counter(victim.job_id for each in self.entries for victim in each.what.victims)
 
-    def last_end_s(self, *states: PreemptionState, job_id: int | None = None) -> int | None:
+    def find_last_end_s(self, *states: PreemptionState, job_id: int | None = None) -> int | None:
         """Return when a preemption (for `job_id` or any job) last ended in one of `states`, or None."""
         times = (each.end_s for each in self.entries if each.state in states and job_id in (None, each.what.job_id))
         return max(times, default=None)
@@ -86,7 +86,7 @@ class PreemptionLedger:
         self._file.close()
 
 
-def _to_columns(each: PreemptionEntry) -> tuple[Any, ...]:
+def _preemption_to_columns(each: PreemptionEntry) -> tuple[Any, ...]:
     victims = [(victim.job_id, victim.start_s, victim.mode) for victim in each.what.victims]
     return (
         each.what.job_id, json.dumps(each.user), each.since_s, each.state, each.end_s,
@@ -94,7 +94,7 @@ def _to_columns(each: PreemptionEntry) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _from_row(
+def _preemption_from_row(
     number: int, job_id: int, user: str, since_s: int, state: PreemptionState, end_s: int, nodes: str, victims: str
 ) -> PreemptionEntry:
     if state not in get_args(PreemptionState):
@@ -107,11 +107,11 @@ def _from_row(
     return PreemptionEntry(number, str(json.loads(user)), since_s, what, state, end_s)
 
 
-_FORMAT = EntryFormat(
+_FORMAT = LedgerEntryFormat(
     "preemption",
     "job_id integer not null, user text not null, since_s integer not null, state text not null, "
     "end_s integer not null, nodes text not null, victims text not null",
-    _to_columns,
-    _from_row,
+    _preemption_to_columns,
+    _preemption_from_row,
     "the limits on preemptions count from zero",
 )

@@ -50,7 +50,7 @@ def hash_content(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def as_plain_json(value: Any) -> Json:
+def round_trip_json(value: Any) -> Json:
     """Return `value` as read back from JSON. Raise `TypeError` or `ValueError` if it is not JSON."""
     return None if value is None else json.loads(json.dumps(value, sort_keys=True))
 
@@ -172,7 +172,7 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
     snapshot = report.snapshot
     assert snapshot is not None
     table = snapshot.table
-    recorded = report.recorded or failure_to_json(report.policy_failure)
+    recorded = report.recorded or failed_decision_to_json(report.policy_failure)
     return {
         "now": snapshot.now_s,
         "jobs": jobs,
@@ -240,7 +240,7 @@ def round_from_json(
     )
 
 
-def failure_to_json(kind: str) -> Json:
+def failed_decision_to_json(kind: str) -> Json:
     """Return what `decision_to_json` would return for a decision that failed with `kind`."""
     decided = {"starts": {}, "effort": asdict(Effort(kind)), "plan": "", "failure": kind}
     return {"decided": decided, "explained": {"plan": {}, "waits": {}}}
@@ -260,14 +260,14 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
         "decided": {
             "starts": {str(id): placement for id, placement in decision.starts_by_job(snapshot).items()},
             "effort": asdict(decision.effort) | {"solver_s": round(decision.effort.solver_s, 6)},
-            "plan": plan_digest(decision),
+            "plan": compute_plan_digest(decision),
         },
         "explained": {
             "plan": {str(id): start_s for id, start_s in decision.plan_by_job(snapshot).items()},
             "waits": waits,
         },
     }
-    recorded["decided"] = as_plain_json(recorded["decided"])
+    recorded["decided"] = round_trip_json(recorded["decided"])
     return recorded
 
 
@@ -306,7 +306,7 @@ _FORMER_SENTENCES = {
 """Patterns of sentences that earlier versions wrote, with the code for each."""
 
 
-def plan_digest(decision: Decision) -> str:
+def compute_plan_digest(decision: Decision) -> str:
     """Return a short digest of a decision's plan, or "" if the plan has no known start."""
     plan_s = decision.plan_s
     if plan_s is None or (plan_s == NEVER).all():

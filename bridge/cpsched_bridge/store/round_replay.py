@@ -12,7 +12,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched.registration import FileReader
 from cpsched.registry import DISPATCHERS
-from cpsched_bridge.store.round_records import RoundRecord, plan_digest
+from cpsched_bridge.store.round_records import RoundRecord, compute_plan_digest
 
 
 class RecordedPredictor(Predictor):
@@ -51,7 +51,7 @@ def replay_round(record: RoundRecord, read: FileReader | None = None) -> Replaye
     if not record.replayable:
         return _make_skipped_round(record, f"{record.policy.dispatcher} learns but does not export its memory")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
-    policy = Policy(RecordedPredictor(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
+    policy = Policy(RecordedPredictor(record.estimates), dispatcher, record.policy.effective_overrun(dispatcher))
     if record.memory is not None:
         try:
             policy.recall(record.memory)
@@ -65,7 +65,7 @@ def replay_round(record: RoundRecord, read: FileReader | None = None) -> Replaye
     differences = _list_differences("start", record, record.starts, starts)
     if record.explained:
         differences += _list_differences("plan", record, record.plan, plan)
-    elif record.plan_digest != plan_digest(decision):
+    elif record.plan_digest != compute_plan_digest(decision):
         differences.append("plan: differs from the recorded plan, of which only a digest is stored")
     return ReplayedRound(record.number, starts, plan, decision.waits, tuple(differences))
 

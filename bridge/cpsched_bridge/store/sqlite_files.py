@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption, read_head, require_file
+from cpsched_bridge.store.corruption_checks import (
+    CorruptFileContent,
+    is_corruption,
+    read_file_head,
+    require_regular_file_or_missing,
+)
 
 OWNER_ONLY = 0o600
 """File mode, regardless of the umask, for files that contain the names of users and jobs."""
@@ -32,7 +37,7 @@ def connect_sqlite(
     system.
     """
     if path != ":memory:":
-        _require_files(Path(path))
+        _require_regular_sqlite_files(Path(path))
     if read_only:
         return _connect(f"file:{quote(str(path))}?mode=ro", uri=True)
     if path != ":memory:":
@@ -56,11 +61,13 @@ def _connect(name: Path | str, uri: bool = False) -> sqlite3.Connection:
     return db
 
 
-def _require_files(path: Path) -> None:
+def _require_regular_sqlite_files(path: Path) -> None:
     """Raise `CorruptFileContent` if SQLite would block on a pipe or could not open an additional file."""
-    require_file(path)
+    require_regular_file_or_missing(path)
     for end in _EXTRA_SUFFIXES:
-        require_file(path.with_name(path.name + end), follow=False)  # SQLite does not open links here
+        require_regular_file_or_missing(
+            path.with_name(path.name + end), follow=False
+        )  # SQLite does not open links here
 
 
 def _create_missing_file(path: Path) -> None:
@@ -72,7 +79,7 @@ def _create_missing_file(path: Path) -> None:
 def _check_header(path: Path) -> None:
     """Raise `CorruptFileContent` if SQLite would ignore damage. Open connections to the file lose their locks."""
     try:
-        head = read_head(path, 100)
+        head = read_file_head(path, 100)
     except OSError:
         return  # SQLite reports the error
     if head.startswith(_MAGIC) and any(head[at : at + 1] not in (b"\1", b"\2") for at in _VERSION_OFFSETS):
@@ -88,7 +95,7 @@ def identify_file(path: Path | str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
+def was_file_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
     """Return whether `file` is no longer at `path`, so that SQLite would write to a deleted file."""
     if file is None:
         return False
@@ -106,7 +113,7 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
     Text is decoded when it is read, so invalid UTF-8 raises `UnicodeDecodeError`.
     """
-    _require_files(path)
+    _require_regular_sqlite_files(path)
     log = path.with_name(path.name + "-wal")
     ways = ["mode=ro", "mode=rw"]
     if not log.exists() or not log.stat().st_size:

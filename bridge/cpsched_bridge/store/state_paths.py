@@ -17,7 +17,7 @@ from cpsched_bridge.store import heartbeat, ledger_recovery
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupProgressFile, TakeLeadershipFile
+from cpsched_bridge.store.lock_and_request_files import InstanceLock, PauseFile, StartupProgressFile, TakeLeadershipFile
 
 
 def ledger_path(settings: Settings) -> Path:
@@ -65,14 +65,14 @@ def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
     return TakeLeadershipFile(settings.state_dir)
 
 
-def startup_file(settings: Settings) -> StartupProgressFile:
+def startup_progress_file(settings: Settings) -> StartupProgressFile:
     """Return the file that contains the bridge's start-up step."""
     return StartupProgressFile(settings.state_dir / "beginning")
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
     """Return the seconds since the last successful cycle, or None. Negative if that is in the future."""
-    return heartbeat.read_age_s(settings.heartbeat_path)
+    return heartbeat.read_heartbeat_file_age_s(settings.heartbeat_path)
 
 
 def require_used_state_dir(settings: Settings) -> None:
@@ -84,17 +84,17 @@ def require_used_state_dir(settings: Settings) -> None:
     try:
         names = set(os.listdir(folder))
     except FileNotFoundError:
-        raise _make_unusable_error(
+        raise _make_unusable_state_dir_error(
             folder, "does not exist; check the path, or whether the folder was deleted"
         ) from None
     except PermissionError:
-        raise _make_unusable_error(
-            folder, f"is not readable by {_format_user(os.geteuid())}; it belongs to {_format_owner(folder)}"
+        raise _make_unusable_state_dir_error(
+            folder, f"is not readable by {_format_user_id(os.geteuid())}; it belongs to {_format_file_owner(folder)}"
         ) from None
     except OSError as error:
-        raise _make_unusable_error(folder, error.strerror or str(error)) from error
+        raise _make_unusable_state_dir_error(folder, error.strerror or str(error)) from error
     if not names & _BRIDGE_FILES and not settings.heartbeat_path.exists():
-        raise _make_unusable_error(
+        raise _make_unusable_state_dir_error(
             folder, "contains no files of a bridge; check the path, or whether the folder was emptied"
         )
 
@@ -105,18 +105,18 @@ _BRIDGE_FILES = frozenset({
 })  # fmt: skip
 
 
-def _make_unusable_error(folder: Path, why: str) -> SettingsError:
+def _make_unusable_state_dir_error(folder: Path, why: str) -> SettingsError:
     return SettingsError(f"state_dir={folder}: {why}")
 
 
-def _format_owner(path: Path) -> str:
+def _format_file_owner(path: Path) -> str:
     try:
-        return _format_user(path.stat().st_uid)
+        return _format_user_id(path.stat().st_uid)
     except OSError:
         return "another user"
 
 
-def _format_user(uid: int) -> str:
+def _format_user_id(uid: int) -> str:
     try:
         return f"{getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -129,7 +129,7 @@ def acquire_instance_lock(settings: Settings) -> InstanceLock:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return InstanceLock(settings.state_dir / "lock")
     except OSError as error:
-        raise _make_unusable_error(settings.state_dir, error.strerror or str(error)) from error
+        raise _make_unusable_state_dir_error(settings.state_dir, error.strerror or str(error)) from error
 
 
 @contextmanager
@@ -173,12 +173,12 @@ def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
     """
     path = ledger_path(settings)
     try:
-        ledger = Ledger(path, settings.durable) if path.exists() else _make_unknown_ledger(path, "does not exist")
+        ledger = Ledger(path, settings.durable) if path.exists() else _make_empty_ledger(path, "does not exist")
     except Exception as error:  # the held jobs are released in any case
-        ledger = _open_in_memory(path)
+        ledger = _open_ledger_in_memory(path)
         ledger.unreported_events.append(CycleEvent("ledger_unwritable", f"{path}: {error}"))
     if not ledger.whole and not ledger.unreported_events:
-        ledger.unreported_events.append(_make_unreadable_event(path, "was empty"))
+        ledger.unreported_events.append(_make_ledger_unreadable_event(path, "was empty"))
     try:
         ledger_recovery.recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
         yield ledger
@@ -186,21 +186,21 @@ def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
         ledger.close()
 
 
-def _open_in_memory(path: Path) -> Ledger:
+def _open_ledger_in_memory(path: Path) -> Ledger:
     try:
-        return Ledger.load_copy(path)
+        return Ledger.load_in_memory_copy(path)
     except Exception:
-        return _make_unknown_ledger(path, "cannot be read")
+        return _make_empty_ledger(path, "cannot be read")
 
 
-def _make_unknown_ledger(path: Path, why: str) -> Ledger:
+def _make_empty_ledger(path: Path, why: str) -> Ledger:
     """Return an empty in-memory ledger that reports `why`. Create no file: no bridge may have run there."""
     ledger = Ledger(":memory:", durable=False)
-    ledger.unreported_events.append(_make_unreadable_event(path, why))
+    ledger.unreported_events.append(_make_ledger_unreadable_event(path, why))
     return ledger
 
 
-def _make_unreadable_event(path: Path, why: str) -> CycleEvent:
+def _make_ledger_unreadable_event(path: Path, why: str) -> CycleEvent:
     text = f"{path}: {why}; only jobs with the submit plugin's mark and jobs in the journal are known"
     return CycleEvent("ledger_unreadable", text)
 
@@ -216,14 +216,14 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def write_request(settings: Settings, advice: str = "") -> Iterator[None]:
+def report_request_write_errors(settings: Settings, advice: str = "") -> Iterator[None]:
     """Run a block that writes a request file. Raise `SettingsError` with `advice` if it fails."""
     require_used_state_dir(settings)
     try:
         with preserve_ownership(settings):
             yield
     except OSError as error:
-        raise _make_unusable_error(settings.state_dir, f"{error.strerror}{advice}") from error
+        raise _make_unusable_state_dir_error(settings.state_dir, f"{error.strerror}{advice}") from error
 
 
 def _give_files_to_owner(folder: Path) -> None:

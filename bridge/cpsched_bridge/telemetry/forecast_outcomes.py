@@ -38,7 +38,7 @@ class StartForecastScore:
     def of(cls, forecast: StartForecast, start_s: int) -> StartForecastScore:
         """Return the score of a forecast for a job that started at `start_s`."""
         width_s = forecast.to_s - forecast.from_s
-        return cls(forecast.horizon, forecast.classify_outcome(start_s), forecast.pinball_s(start_s), width_s)
+        return cls(forecast.horizon_class, forecast.classify_outcome(start_s), forecast.pinball_s(start_s), width_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class RunTimeOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeTelemetryContext:
+class BridgeStatusFacts:
     """Facts about the bridge that its cycle reports do not contain."""
 
     interval_s: float = 0.0
@@ -71,7 +71,7 @@ class CycleReportWithOutcomes:
     report: CycleReport
     kept: tuple[StartTimeOutcome, ...] = ()
     predicted: tuple[RunTimeOutcome, ...] = ()
-    context: BridgeTelemetryContext = field(default_factory=BridgeTelemetryContext)
+    context: BridgeStatusFacts = field(default_factory=BridgeStatusFacts)
     child_restarts: int = 0
     """Number of restarts of the adapter's process since the previous cycle."""
     outcomes: Sequence[StartForecastScore] = ()
@@ -87,8 +87,8 @@ class ForecastOutcomeTracker:
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
-    def record_report(
-        self, report: CycleReport, context: BridgeTelemetryContext | None = None
+    def record_report_and_get_outcomes(
+        self, report: CycleReport, context: BridgeStatusFacts | None = None
     ) -> CycleReportWithOutcomes:
         """Process one cycle's report and return it with the outcomes that it revealed."""
         kept = tuple(
@@ -96,19 +96,19 @@ class ForecastOutcomeTracker:
             for job, start_s in report.started
             if job.id in self.promises
         )
-        self._record_estimates(report)
+        self._record_run_time_predictions(report)
         predicted = tuple(
             RunTimeOutcome(each.job.id, self._estimates.pop(each.job.id), each.run_s)
             for each in report.ended
             if each.job.id in self._estimates
         )
         self._record_first_expected_starts(report)
-        context = context or BridgeTelemetryContext()
+        context = context or BridgeStatusFacts()
         context = replace(context, paused=context.paused or report.paused or None)
         restarts, self._restarts = self._restarts, max(self._restarts, context.child_starts - 1)
         return CycleReportWithOutcomes(report, kept, predicted, context, self._restarts - restarts)
 
-    def _record_estimates(self, report: CycleReport) -> None:
+    def _record_run_time_predictions(self, report: CycleReport) -> None:
         """Record predictions when jobs start, because later predictions depend on how long the job has run."""
         snapshot = report.snapshot
         if snapshot is None:

@@ -20,7 +20,7 @@ from cpsched.forecast import (
     StartForecast,
 )
 from cpsched.model import EndedJob, Job, Request
-from cpsched_bridge.store.corruption_checks import DATE_RANGE_S, CorruptFileContent, raise_as_corrupt
+from cpsched_bridge.store.corruption_checks import DATE_RANGE_S, CorruptFileContent, convert_content_errors
 from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 FORMAT = 2
@@ -50,7 +50,7 @@ class LearnedForecastState:
     week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
 
 
-def memory_to_json(memory: LearnedForecastState) -> Any:
+def forecast_state_to_json(memory: LearnedForecastState) -> Any:
     """Return the learned state as plain values."""
     forecasts = list(memory.issued.by_job.items())[-MAX_JOBS_WITH_INTERVALS:]
     return {
@@ -63,7 +63,7 @@ def memory_to_json(memory: LearnedForecastState) -> Any:
             for e in memory.ends
         ],
         "known": [[*features, ratio] for features, ratio in memory.calibration.past_errors],
-        "levels": memory.calibration.levels,
+        "levels": memory.calibration.levels_by_horizon,
         "told": [[id, [_forecast_to_json(each) for each in intervals[-MAX_INTERVALS_PER_JOB:]]]
                  for id, intervals in forecasts],
         "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
@@ -75,10 +75,10 @@ def _forecast_to_json(each: StartForecast) -> list[Any]:
     return [each.issued_at_s, list(each.quantiles_s), int(each.calibrated), each.user[:_MAX_NAME_CHARS], *each.features]
 
 
-def memory_from_json(kept: Any) -> LearnedForecastState:
+def forecast_state_from_json(kept: Any) -> LearnedForecastState:
     """Return the learned state from plain values. Raise `CorruptFileContent` if a value is invalid."""
     try:
-        with raise_as_corrupt():
+        with convert_content_errors():
             if kept["format"] != FORMAT:
                 raise CorruptFileContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
             found = LearnedForecastState(
@@ -94,7 +94,7 @@ def memory_from_json(kept: Any) -> LearnedForecastState:
                 found.issued.by_job[_require_integer(id)] = [
                     _parse_forecast(*row) for row in rows[-MAX_INTERVALS_PER_JOB:]
                 ]
-            _count_week(found.week, kept["week"])
+            _add_week_counts(found.week, kept["week"])
             return found
     except CpschedError as error:
         raise CorruptFileContent(str(error)) from error
@@ -118,13 +118,13 @@ def _parse_forecast(at_s: Any, quantiles_s: Any, calibrated: Any, user: Any, *fe
     if len(starts_s) != len(LEVELS) or list(starts_s) != sorted(starts_s):
         raise CorruptFileContent(f"a forecast must have {len(LEVELS)} ascending quantiles")
     numbers = tuple(map(_require_number, features))
-    StartCalibrator.require_features(numbers)
+    StartCalibrator.require_feature_count(numbers)
     return StartForecast(
         _require_time(at_s), starts_s, bool(_require_integer(calibrated)), _require_name(user), numbers
     )
 
 
-def _count_week(week: PastWeekIntervalOutcomes, rows: Iterable[Any]) -> None:
+def _add_week_counts(week: PastWeekIntervalOutcomes, rows: Iterable[Any]) -> None:
     for hour, horizon, outcome, count in rows:
         if not (
             0 <= _require_integer(horizon) <= len(HORIZONS_S)

@@ -23,7 +23,7 @@ Tell = Callable[[str, int, str], None]
 """A function that receives a message, its count since the last output, and a traceback or an empty string."""
 
 
-def write_log_line(message: str, times: int, traced: str) -> None:
+def write_client_log_line(message: str, times: int, traced: str) -> None:
     """Write one line to the bridge's log."""
     more = {"traceback": "\n".join(map(escape_controls, traced.splitlines()))} if traced else {}
     structlog.get_logger("bridge").warning("clients", detail=escape_controls(message), times=times, **more)
@@ -33,7 +33,7 @@ def write_log_line(message: str, times: int, traced: str) -> None:
 class LogRateLimit:
     """A rate limit for log messages by kind. `clock` returns seconds."""
 
-    tell: Tell = write_log_line
+    tell: Tell = write_client_log_line
     clock: Callable[[], float] = time.monotonic
     _counts: dict[str, int] = field(default_factory=dict)
     """Number of messages of each kind in the current minute since the last output."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Literal, get_args
 
-from cpsched.dispatchers.lookahead.area_control import AREA, RATIOS
+from cpsched.dispatchers.lookahead.area_weight_control import AREA, RATIOS
 from cpsched.errors import escape_controls
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
 from cpsched.metrics import bounded_slowdown
@@ -83,26 +83,28 @@ class MetricFamily:
 # ------------------------------------------------------------------------------------------------ how samples are made
 
 
-def sample_value(read: Callable[[CycleReportWithOutcomes], float]) -> Callable[[CycleReportWithOutcomes], Samples]:
+def make_value_sampler(
+    read: Callable[[CycleReportWithOutcomes], float],
+) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples one value without labels in every cycle."""
     return lambda cycle: [((), float(read(cycle)))]
 
 
-def sample_observed_value(
+def make_observation_value_sampler(
     read: Callable[[CycleReportWithOutcomes], float],
 ) -> Callable[[CycleReportWithOutcomes], Samples | None]:
     """Return a function that samples one value without labels in cycles that read the cluster."""
     return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
 
 
-def sample_unlabeled_values(
+def make_unlabeled_sampler(
     read: Callable[[CycleReportWithOutcomes], Iterable[float]],
 ) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples each value without labels."""
     return lambda cycle: (((), float(one)) for one in read(cycle))
 
 
-def sample_counts(
+def make_count_sampler(
     read: Callable[[CycleReportWithOutcomes], Iterable[str]],
 ) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that counts the occurrences of each value of one label."""
@@ -124,7 +126,7 @@ def _count_unusable_objects(cycle: CycleReportWithOutcomes) -> Samples | None:
 def _count_queued_jobs(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.observation is None:
         return None
-    return sample_counts(lambda cycle: map(get_first_partition, cycle.report.waiting))(cycle)
+    return make_count_sampler(lambda cycle: map(get_first_partition, cycle.report.waiting))(cycle)
 
 
 def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
@@ -159,12 +161,14 @@ def _count_decisions(cycle: CycleReportWithOutcomes) -> Samples:
         yield (effort.path, effort.status or "none"), 1.0
 
 
-def _sample_effort(read: Callable[[CycleReportWithOutcomes], float]) -> Callable[[CycleReportWithOutcomes], Samples]:
+def _make_effort_sampler(
+    read: Callable[[CycleReportWithOutcomes], float],
+) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples one value per decision that considered at least one job."""
-    return lambda cycle: [((), float(read(cycle)))] if _get_effort(cycle, "considered") else []
+    return lambda cycle: [((), float(read(cycle)))] if _get_effort_field(cycle, "considered") else []
 
 
-def _get_effort(cycle: CycleReportWithOutcomes, name: str) -> float:
+def _get_effort_field(cycle: CycleReportWithOutcomes, name: str) -> float:
     return float(getattr(cycle.report.decision.effort, name)) if cycle.report.decision is not None else 0.0
 
 
@@ -176,28 +180,30 @@ def _sample_optimality_gaps(cycle: CycleReportWithOutcomes) -> Iterator[float]:
         yield max(0.0, min(1.0, distance / scale)) if scale else 0.0
 
 
-def _get_ratios_and_weight(cycle: CycleReportWithOutcomes) -> Mapping[str, float]:
+def _get_easy_ratios_and_area_weight(cycle: CycleReportWithOutcomes) -> Mapping[str, float]:
     """Return the ratios to the virtual schedule and the weight `area`, by name."""
     return cycle.report.decision.effort.ratios if cycle.report.decision is not None else {}
 
 
 def _sample_easy_ratios(cycle: CycleReportWithOutcomes) -> Samples | None:
-    return [((name,), float(ratio)) for name, ratio in _get_ratios_and_weight(cycle).items() if name != AREA] or None
+    return [
+        ((name,), float(ratio)) for name, ratio in _get_easy_ratios_and_area_weight(cycle).items() if name != AREA
+    ] or None
 
 
 def _sample_area_weight(cycle: CycleReportWithOutcomes) -> Samples | None:
-    area = _get_ratios_and_weight(cycle).get(AREA)
+    area = _get_easy_ratios_and_area_weight(cycle).get(AREA)
     return None if area is None else [((), float(area))]
 
 
-def _count_searches(cycle: CycleReportWithOutcomes) -> float:
-    return float(_get_effort(cycle, "solver_s") > 0)
+def _count_solver_runs(cycle: CycleReportWithOutcomes) -> float:
+    return float(_get_effort_field(cycle, "solver_s") > 0)
 
 
-def _count_limit_hits(cycle: CycleReportWithOutcomes) -> float:
+def _count_unproved_searches(cycle: CycleReportWithOutcomes) -> float:
     decision = cycle.report.decision
     proved = decision is None or decision.effort.status in ("", "none", "optimal")
-    return float(not proved) * _count_searches(cycle)
+    return float(not proved) * _count_solver_runs(cycle)
 
 
 def _sample_start_delays(cycle: CycleReportWithOutcomes) -> Samples:
@@ -206,7 +212,7 @@ def _sample_start_delays(cycle: CycleReportWithOutcomes) -> Samples:
         yield ("late" if late_s > 0 else "early",), float(abs(late_s))
 
 
-def _sample_forecast_scores(
+def _make_forecast_score_sampler(
     read: Callable[[StartForecastScore], float],
 ) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples one value per forecast whose job started, by horizon."""
@@ -219,7 +225,7 @@ def _sample_prediction_errors(cycle: CycleReportWithOutcomes) -> Samples:
         yield ("longer" if log2 > 0 else "shorter",), abs(log2)
 
 
-def _sample_amounts(free: bool) -> Callable[[CycleReportWithOutcomes], Samples | None]:
+def _make_resource_amount_sampler(free: bool) -> Callable[[CycleReportWithOutcomes], Samples | None]:
     def read(cycle: CycleReportWithOutcomes) -> Samples | None:
         found = cycle.report.observation
         if found is None:
@@ -230,7 +236,7 @@ def _sample_amounts(free: bool) -> Callable[[CycleReportWithOutcomes], Samples |
     return read
 
 
-def _sample_checks(cycle: CycleReportWithOutcomes) -> Samples | None:
+def _sample_readiness_checks(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.checks is None:
         return None
     return [((check.name,), float(check.ok)) for check in cycle.report.checks]
@@ -255,17 +261,17 @@ METRICS: tuple[MetricFamily, ...] = (
            lambda c: [((phase,), s) for phase, s in c.report.seconds.items()],
            ("phase",), len(PHASES), _make_label_sets(*PHASES), _PHASE_BUCKETS_S),
     MetricFamily("counter", "cpsched_cycle_late_seconds", "Delay of cycles that began more than 10 intervals late.",
-           sample_value(lambda c: c.report.gap_s)),
+           make_value_sampler(lambda c: c.report.gap_s)),
     MetricFamily("gauge", "cpsched_cycle_interval_seconds", "Configured seconds from the start of one cycle to the next.",  # noqa: E501
-           sample_value(lambda c: c.context.interval_s)),
+           make_value_sampler(lambda c: c.context.interval_s)),
     MetricFamily("gauge", "cpsched_cycle_pause_seconds",
            "Current seconds from the start of one cycle to the next; longer while the cluster is busy.",
-           sample_value(lambda c: c.report.pause_s)),
+           make_value_sampler(lambda c: c.report.pause_s)),
     MetricFamily("gauge", "cpsched_mode", "1 for the bridge's current mode.",
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
            _make_label_sets(*MODES)),
     MetricFamily("gauge", "cpsched_standby", "1 while another bridge controls the cluster.",
-           sample_observed_value(lambda c: c.report.other_leader is not None)),
+           make_observation_value_sampler(lambda c: c.report.other_leader is not None)),
     MetricFamily("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.bridge_events],
            ("kind",), 12, _make_label_sets("start_failed", "start_refused")),
@@ -274,27 +280,27 @@ METRICS: tuple[MetricFamily, ...] = (
            lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
            ("kind", "result"), 12, tuple((kind, result) for kind in COMMAND_KINDS for result in get_args(Result))),
     MetricFamily("counter", "cpsched_child_restarts", "Restarts of the process that calls the cluster.",
-           sample_value(lambda c: c.child_restarts)),
+           make_value_sampler(lambda c: c.child_restarts)),
     MetricFamily("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
-           sample_value(lambda c: c.context.journal_bytes)),
-    MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", sample_value(lambda c: c.context.ledger_bytes)),  # noqa: E501
-    MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _sample_checks,
+           make_value_sampler(lambda c: c.context.journal_bytes)),
+    MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", make_value_sampler(lambda c: c.context.ledger_bytes)),  # noqa: E501
+    MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _sample_readiness_checks,
            ("check",), 12, merged=min, absent=1.0),
     # decisions
     MetricFamily("counter", "cpsched_solves", "Decisions by path and solver status.", _count_decisions,
            ("path", "status"), 6),
     MetricFamily("summary", "cpsched_decision_considered_jobs", "Jobs considered per decision.",
-           _sample_effort(lambda c: _get_effort(c, "considered"))),
+           _make_effort_sampler(lambda c: _get_effort_field(c, "considered"))),
     MetricFamily("summary", "cpsched_decision_variables",
            "Variables in the optimization model of a decision; 0 without a model.",
-           _sample_effort(lambda c: _get_effort(c, "variables"))),
+           _make_effort_sampler(lambda c: _get_effort_field(c, "variables"))),
     MetricFamily("summary", "cpsched_decision_gap_ratio",
            "Optimality gap of a decision: (objective - bound) / objective.",
-           sample_unlabeled_values(_sample_optimality_gaps)),
-    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", sample_value(_count_searches)),
+           make_unlabeled_sampler(_sample_optimality_gaps)),
+    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", make_value_sampler(_count_solver_runs)),
     MetricFamily("counter", "cpsched_decision_limit_hits",
            "Searches that reached their limit before proving optimality.",
-           sample_value(_count_limit_hits)),
+           make_value_sampler(_count_unproved_searches)),
     MetricFamily("gauge", "cpsched_easy_ratio",
            "Ratio of recent jobs' results to those in a virtual EASY schedule; below 1 is better than EASY.",
            _sample_easy_ratios, ("measure",), len(RATIOS), _make_label_sets(*RATIOS), absent=1.0),
@@ -304,7 +310,7 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_fallback", "1 while the fallback replaces the configured policy.",
            lambda c: [((), float(c.report.fallback))] if c.report.decision is not None else None),
     MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions made by the fallback.",
-           sample_value(lambda c: c.report.fallback)),
+           make_value_sampler(lambda c: c.report.fallback)),
     # queue
     MetricFamily("gauge", "cpsched_queued_jobs", "Pending jobs that the bridge decides on.", _count_queued_jobs, ("partition",), MAX_PARTITION_SERIES),  # noqa: E501
     MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest pending job that the bridge decides on.", _sample_oldest_wait,  # noqa: E501
@@ -314,28 +320,28 @@ METRICS: tuple[MetricFamily, ...] = (
            _count_pending_reasons, ("reason",), len(reason_kinds.REASON_KINDS),
            _make_label_sets(*reason_kinds.REASON_KINDS)),
     MetricFamily("gauge", "cpsched_pending_jobs", "Pending jobs that the bridge models, eligible or not.",
-           sample_observed_value(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
+           make_observation_value_sampler(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unmanaged_jobs", "Pending jobs left to the cluster's own scheduler.",
-           sample_observed_value(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
+           make_observation_value_sampler(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unusable_objects",
            "Cluster objects that are ignored because a field cannot be read or is not supported.",
            _count_unusable_objects, ("kind",), len(OBJECT_KINDS), _make_label_sets(*OBJECT_KINDS)),
     MetricFamily("gauge", "cpsched_backoff_jobs", "Jobs that back off after failed starts.",
-           sample_observed_value(lambda c: len(c.report.put_off))),
+           make_observation_value_sampler(lambda c: len(c.report.put_off))),
     MetricFamily("gauge", "cpsched_failing_users", "Users with only failed starts; too many of them pause the bridge.",
-           sample_value(lambda c: c.report.failing_users)),
+           make_value_sampler(lambda c: c.report.failing_users)),
     MetricFamily("gauge", "cpsched_running_jobs", "Running jobs.",
-           sample_observed_value(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
+           make_observation_value_sampler(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_starting_jobs", "Jobs released but not yet running.",
-           sample_observed_value(lambda c: c.report.starting)),
+           make_observation_value_sampler(lambda c: c.report.starting)),
     MetricFamily("gauge", "cpsched_stuck_jobs", "Jobs on which repeated commands have no effect.",
-           sample_observed_value(lambda c: c.report.stuck)),
-    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", sample_observed_value(lambda c: c.report.kept)),  # noqa: E501
+           make_observation_value_sampler(lambda c: c.report.stuck)),
+    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", make_observation_value_sampler(lambda c: c.report.kept)),  # noqa: E501
     # advise mode
     MetricFamily("counter", "cpsched_advice_changes", "Boosts changed in advise mode.",
-           sample_value(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
+           make_value_sampler(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
     MetricFamily("gauge", "cpsched_advised_jobs", "Jobs that advise mode orders.",
-           sample_value(lambda c: c.report.advised.jobs if c.report.advised else 0)),
+           make_value_sampler(lambda c: c.report.advised.jobs if c.report.advised else 0)),
     MetricFamily("gauge", "cpsched_advice_order_ratio",
            "Share of pairs of boosted jobs that the cluster ranked in plan order before the last boosts.",
            lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
@@ -344,7 +350,7 @@ METRICS: tuple[MetricFamily, ...] = (
            "Queue time of started jobs; the count is the number of starts.", _sample_waits,
            ("partition",), MAX_PARTITION_SERIES, buckets=_WAIT_BUCKETS_S),
     MetricFamily("histogram", "cpsched_job_bounded_slowdown_ratio",
-           f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs.", sample_unlabeled_values(lambda c: (s for _, s in _sample_slowdowns(c))),  # noqa: E501
+           f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs.", make_unlabeled_sampler(lambda c: (s for _, s in _sample_slowdowns(c))),  # noqa: E501
            buckets=_SLOWDOWN_BUCKETS),
     MetricFamily("summary", "cpsched_partition_bounded_slowdown_ratio",
            f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs, by partition.",
@@ -352,31 +358,31 @@ METRICS: tuple[MetricFamily, ...] = (
            MAX_PARTITION_SERIES),
     MetricFamily("histogram", "cpsched_decision_to_running_seconds",
            "Time from the decision to start a job until the job runs.",
-           sample_unlabeled_values(lambda c: c.report.latencies_s), buckets=_LATENCY_BUCKETS_S),
-    MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", sample_value(lambda c: len(c.report.started))),  # noqa: E501
+           make_unlabeled_sampler(lambda c: c.report.latencies_s), buckets=_LATENCY_BUCKETS_S),
+    MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", make_value_sampler(lambda c: len(c.report.started))),  # noqa: E501
     MetricFamily("counter", "cpsched_placement_mismatches",
            "Starts that the cluster placed differently than decided: on other nodes, or with other amounts on a node.",
-           sample_value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.bridge_events))),
-    MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", sample_value(lambda c: len(c.report.ended))),  # noqa: E501
+           make_value_sampler(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.bridge_events))),
+    MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", make_value_sampler(lambda c: len(c.report.ended))),  # noqa: E501
     # predictions
     MetricFamily("histogram", "cpsched_start_time_error_seconds",
            "Absolute difference between actual and first expected start, by direction: `early` (or on time) or `late`.",
            _sample_start_delays, ("direction",), 2, _make_label_sets("early", "late"), _FORECAST_ERROR_BUCKETS_S),
     MetricFamily("counter", "cpsched_start_intervals",
            "80 % prediction intervals of starts, by outcome.",
-           sample_counts(lambda c: (each.outcome for each in c.outcomes)),
+           make_count_sampler(lambda c: (each.outcome for each in c.outcomes)),
            ("outcome",), len(INTERVAL_OUTCOMES), _make_label_sets(*INTERVAL_OUTCOMES)),
     MetricFamily("summary", "cpsched_start_forecast_pinball_seconds",
            "Pinball loss of the quantiles 5 to 95 %, by seconds from forecast to median start (upper bound).",
-           _sample_forecast_scores(lambda score: score.pinball_s), ("horizon",), len(_HORIZONS),
+           _make_forecast_score_sampler(lambda score: score.pinball_s), ("horizon",), len(_HORIZONS),
            _make_label_sets(*_HORIZONS)),
     MetricFamily("counter", "cpsched_start_forecasts_held",
            "Starts within their 80 % interval, by horizon; divide by the number of pinball losses.",
-           _sample_forecast_scores(lambda score: score.outcome == "held"), ("horizon",), len(_HORIZONS),
+           _make_forecast_score_sampler(lambda score: score.outcome == "held"), ("horizon",), len(_HORIZONS),
            _make_label_sets(*_HORIZONS)),
     MetricFamily("counter", "cpsched_start_forecast_width_seconds",
            "Sum of the widths of the 80 % intervals, by horizon; divide by the number of pinball losses.",
-           _sample_forecast_scores(lambda score: score.width_s), ("horizon",), len(_HORIZONS),
+           _make_forecast_score_sampler(lambda score: score.width_s), ("horizon",), len(_HORIZONS),
            _make_label_sets(*_HORIZONS)),
     MetricFamily("histogram", "cpsched_prediction_error_log2_ratio",
            "Absolute binary logarithm of the ratio of actual to predicted run time (1: a factor of two), by direction: "
@@ -384,9 +390,9 @@ METRICS: tuple[MetricFamily, ...] = (
            _make_label_sets("longer", "shorter"), _LOG2_BUCKETS),
     # cluster
     MetricFamily("gauge", "cpsched_resource_capacity",
-           "Total amount of a resource in the cluster.", _sample_amounts(free=False),
+           "Total amount of a resource in the cluster.", _make_resource_amount_sampler(free=False),
            ("resource",), 6),
-    MetricFamily("gauge", "cpsched_resource_free", "Free amount of a resource.", _sample_amounts(free=True),
+    MetricFamily("gauge", "cpsched_resource_free", "Free amount of a resource.", _make_resource_amount_sampler(free=True),
            ("resource",), 6),
     MetricFamily("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
            ("version",), 1, _make_label_sets(version("cpsched"))),

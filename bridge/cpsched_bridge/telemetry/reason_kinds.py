@@ -43,7 +43,7 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "may run in a magnetic reservation ({})"),
     PendingCode.PREEMPTION: ("left_to_slurm", "may start by preempting jobs in {}"),
 }
-"""Kind and text for each code; `_missing_node_reason` returns the text for missing resources."""
+"""Kind and text for each code; `_format_missing_nodes` returns the text for missing resources."""
 _REDACTED_TEXTS = {
     PendingCode.DEPENDS_ON: "its dependencies are not satisfied",
     PendingCode.CLUSTER: "{}",
@@ -108,13 +108,13 @@ def format_reason(reason: PendingReason, distinct: bool = False) -> str:
     kind, text = _KIND_AND_TEXT_BY_CODE[reason.code]
     if kind == "resources":
         fit, units = map(int, reason.arguments)
-        return _missing_node_reason(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
+        return _format_missing_nodes(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
     if reason.code is PendingCode.BEGINS_AT:
         return text.format(format_cluster_time(int(reason.arguments[0])))
     return text.format(*reason.arguments)
 
 
-def _missing_node_reason(fit: int, units: int, whole: bool, distinct: bool) -> str:
+def _format_missing_nodes(fit: int, units: int, whole: bool, distinct: bool) -> str:
     if units == 1:
         return "no node is completely free" if whole else "no node has enough free"
     places = "nodes" if distinct else "parts"
@@ -140,11 +140,11 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     decided_on = {job.id for job in report.waiting}
     for pending in seen.pending:
         if pending.job.id not in decided_on:
-            found[classify_unscheduled(pending)] += 1
+            found[classify_unscheduled_job(pending)] += 1
     return dict(found)
 
 
-def classify_unscheduled(pending: PendingJob) -> str:
+def classify_unscheduled_job(pending: PendingJob) -> str:
     """Return the kind of reason why the bridge does not schedule a pending job."""
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"

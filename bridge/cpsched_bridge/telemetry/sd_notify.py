@@ -26,7 +26,7 @@ class SystemdNotifier:
             s.sendto("\n".join(assignments).encode(), self._address)
 
     @property
-    def listens(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether a service manager started the bridge and expects its messages."""
         return bool(self._address)
 

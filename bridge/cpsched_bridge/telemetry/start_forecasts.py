@@ -31,12 +31,12 @@ from cpsched.forecast import (
     with_hypothetical_job,
 )
 from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
-from cpsched.parsing.slurm_limits import parse_minutes
+from cpsched.parsing.slurm_limits import parse_slurm_time_min
 from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.telemetry.forecast_outcomes import StartForecastScore
-from cpsched_bridge.telemetry.forecast_state_codec import MAX_ENDED_JOBS, LearnedForecastState, memory_to_json
+from cpsched_bridge.telemetry.forecast_state_codec import MAX_ENDED_JOBS, LearnedForecastState, forecast_state_to_json
 from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 _MAX_UNLEARNED = 200_000
@@ -62,14 +62,14 @@ class HypotheticalSubmission:
 
     def to_job(self, now_s: int, cluster: Cluster) -> Job:
         """Return the job for this submission. Raise `InvalidValue` for an impossible request."""
-        minutes = parse_minutes(self.time) if self.time else None
+        minutes = parse_slurm_time_min(self.time) if self.time else None
         if not minutes:
             raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
         named = {_find_resource(name, cluster): amount for name, amount in self.amounts.items()}
         amounts = {cluster.resources[0]: 1, **named}
         each = tuple(amounts.get(name, 0) for name in cluster.resources)
         distinct = self.nodes > 1 and not cluster.counted
-        request = Request(self.nodes, each, distinct, self.whole, find_node_set(cluster, self.partition))
+        request = Request(self.nodes, each, distinct, self.whole, find_partition_node_set(cluster, self.partition))
         return hypothetical_job(now_s, 60 * minutes, request)
 
 
@@ -81,28 +81,28 @@ def _find_resource(name: str, cluster: Cluster) -> str:
     raise InvalidValue("resource", name, f"must be one of {', '.join(cluster.resources)}")
 
 
-def find_node_set(cluster: Cluster, partition: str) -> int:
+def find_partition_node_set(cluster: Cluster, partition: str) -> int:
     """Return the node set of a partition, or of all nodes for an empty name. Raise `InvalidValue` if unknown."""
     if not partition:
         return 0
-    known = list_partitions(cluster)
+    known = list_requestable_partitions(cluster)
     if partition not in known:
         raise InvalidValue("partition", partition, f"must be one of {', '.join(known)}")
     return cluster.node_set_names.index(partition)
 
 
-def list_partitions(cluster: Cluster) -> list[str]:
+def list_requestable_partitions(cluster: Cluster) -> list[str]:
     """Return the names of the node sets that a user may request.
 
     Node sets that were derived for a few jobs are omitted. They exclude nodes, for example those of a reservation, and
     Slurm names a reservation after its user.
     """
-    parts = [cluster.parts_of(row) for row in range(len(cluster.node_set_names))]
+    parts = [cluster.conditions_of_node_set(row) for row in range(len(cluster.node_set_names))]
     return [str(each[0]) for each in parts if len(each) == 1 and each[0].kind != "reservation"]
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedStart:
+class SubmissionStartEstimate:
     """The expected start of a job, which is None if unknown or if the job can never start."""
 
     asked: str
@@ -118,7 +118,7 @@ class _LatestPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ForecastBasis:
+class _CachedPlannedQueue:
     """A placed queue on which answers are based for a while."""
 
     latest: _LatestPlan
@@ -156,7 +156,7 @@ class StartForecaster:
     """Outcomes since the last call of `take_outcomes`."""
     _drawn: tuple[_LatestPlan, IntArray] | None = None
     """The plan of the last `refresh` and the starts sampled for it."""
-    _basis: _ForecastBasis | None = None
+    _basis: _CachedPlannedQueue | None = None
     _busy: Lock = field(default_factory=Lock)
 
     def __call__(self, report: CycleReport) -> None:
@@ -182,7 +182,7 @@ class StartForecaster:
     def refresh(self) -> None:
         """Forecast the starts of all pending jobs from the latest plan."""
         with self._busy:
-            latest = self._learn_latest_plan()
+            latest = self._learn_and_get_latest_plan()
             if latest is None:
                 return
             self._refresh_intervals(latest)
@@ -197,9 +197,9 @@ class StartForecaster:
         found = self._calibration.forecast(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
         due = self._issued.due_jobs(snapshot.now_s, self.intervals)
-        self._issued.issue({id: self.intervals[id] for id in due})
+        self._issued.store_issued({id: self.intervals[id] for id in due})
 
-    def _learn_latest_plan(self) -> _LatestPlan | None:
+    def _learn_and_get_latest_plan(self) -> _LatestPlan | None:
         """Learn from all reports so far and return the latest plan, or None."""
         latest = self._latest
         if self._recalled is not None and self._clock_s is not None:
@@ -207,14 +207,14 @@ class StartForecaster:
         while self._unread:
             each = self._unread.popleft()
             if not isinstance(each, EndedJob):
-                self._record_outcome(*each)
+                self._record_start_outcome(*each)
             elif self._known_until_s is None or each.end_s > self._known_until_s:
-                self._record_outcome(each.job.id, each.start_s)
+                self._record_start_outcome(each.job.id, each.start_s)
                 self._run_times.learn(each)
                 self._ends.append(each)
         return latest
 
-    def _record_outcome(self, job_id: int, start_s: int) -> None:
+    def _record_start_outcome(self, job_id: int, start_s: int) -> None:
         for forecast in self._issued.take_forecasts(job_id):
             self._calibration.record_outcome(forecast, start_s)
             score = StartForecastScore.of(forecast, start_s)
@@ -226,7 +226,7 @@ class StartForecaster:
         found, self._outcomes = self._outcomes, []
         return found
 
-    def restore_memory(self, memory: LearnedForecastState) -> None:
+    def restore_memory_when_clock_known(self, memory: LearnedForecastState) -> None:
         """Restore the state of an earlier bridge process as soon as the cluster's time is known.
 
         A state that is later than the cluster's time is ignored.
@@ -248,50 +248,50 @@ class StartForecaster:
     def export_memory(self) -> Any:
         """Return the learned state as plain values, or None before the first observation."""
         with self._busy:
-            self._learn_latest_plan()
+            self._learn_and_get_latest_plan()
             if self._clock_s is None:
                 return None
-            return memory_to_json(
+            return forecast_state_to_json(
                 LearnedForecastState(
                     self._clock_s, self.policy, list(self._ends), self._calibration, self._issued, self.week
                 )
             )
 
-    def estimate_start(self, question: HypotheticalSubmission) -> list[ExpectedStart] | None:
+    def estimate_start(self, question: HypotheticalSubmission) -> list[SubmissionStartEstimate] | None:
         """Return the expected starts of a hypothetical submission and of smaller requests.
 
         Return None if there is no plan. Raise `InvalidValue` for an impossible request.
         """
         with self._busy:
-            basis = self._get_forecast_basis()
+            basis = self._get_cached_planned_queue()
             if basis is None:
                 return None
             job = question.to_job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
             return [
-                self._estimate_expected_start("", job, basis),
-                *(self._estimate_expected_start(*less, basis) for less in smaller_requests(job)),
+                self._estimate_submission_start("", job, basis),
+                *(self._estimate_submission_start(*less, basis) for less in smaller_requests(job)),
             ]
 
-    def _get_forecast_basis(self) -> _ForecastBasis | None:
+    def _get_cached_planned_queue(self) -> _CachedPlannedQueue | None:
         """Return the basis for answers: the latest plan, or a recent one if the queue takes long to place."""
-        latest, basis = self._learn_latest_plan(), self._basis
+        latest, basis = self._learn_and_get_latest_plan(), self._basis
         if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
             return basis
         began_s = self.clock()
         queue = planned_queue(latest.snapshot, latest.plan_s)
         ended_s = self.clock()
-        self._basis = _ForecastBasis(latest, queue, ended_s + BASIS_AGE_FACTOR * (ended_s - began_s))
+        self._basis = _CachedPlannedQueue(latest, queue, ended_s + BASIS_AGE_FACTOR * (ended_s - began_s))
         return self._basis
 
-    def _estimate_expected_start(self, asked: str, job: Job, basis: _ForecastBasis) -> ExpectedStart:
+    def _estimate_submission_start(self, asked: str, job: Job, basis: _CachedPlannedQueue) -> SubmissionStartEstimate:
         snapshot = basis.latest.snapshot
         planned_s = basis.queue.start_s(job)
         if planned_s == NEVER:
-            return ExpectedStart(asked, None, None)
+            return SubmissionStartEstimate(asked, None, None)
         (interval,) = self._calibration.forecast(
             snapshot.now_s, [job], [planned_s], self._sample_hypothetical_starts(job, planned_s, basis.latest)
         )
-        return ExpectedStart(asked, planned_s, interval)
+        return SubmissionStartEstimate(asked, planned_s, interval)
 
     def _sample_hypothetical_starts(self, job: Job, planned_s: int, latest: _LatestPlan) -> IntArray:
         """Return sampled starts, int64[draws, 1], for a hypothetical job behind all jobs planned up to its start."""
@@ -314,13 +314,13 @@ class StartForecaster:
         Raise `InvalidValue` for an unknown partition.
         """
         with self._busy:
-            basis = self._get_forecast_basis()
+            basis = self._get_cached_planned_queue()
             if basis is None:
                 return None
             snapshot = basis.latest.snapshot
-            return backfill_windows(snapshot, basis.queue, find_node_set(snapshot.cluster, partition))
+            return backfill_windows(snapshot, basis.queue, find_partition_node_set(snapshot.cluster, partition))
 
-    def plan_time_s(self) -> int:
+    def get_plan_cluster_time_s(self) -> int:
         """Return the cluster time of the plan on which answers are based.
 
         Return 0 if there is no plan.
@@ -328,9 +328,9 @@ class StartForecaster:
         latest = self._basis.latest if self._basis is not None else self._latest
         return latest.snapshot.now_s if latest is not None else 0
 
-    def list_partitions(self) -> Sequence[str]:
+    def list_partition_choices(self) -> Sequence[str]:
         """Return the name for all nodes, then the partitions that a query may name.
 
         Return an empty list if there is no plan.
         """
-        return list_partitions(self._latest.snapshot.cluster) if self._latest is not None else []
+        return list_requestable_partitions(self._latest.snapshot.cluster) if self._latest is not None else []

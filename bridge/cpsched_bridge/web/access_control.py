@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_network
+from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_trusted_network
 from cpsched_bridge.settings import StatusPageSettings
-from cpsched_bridge.web.http_responses import error_response
+from cpsched_bridge.web.http_responses import make_error_response
 
 _HOST = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*))(?::(?P<port>[0-9]{1,5}))?"
@@ -44,31 +44,31 @@ class PageAccessControl:
     def from_settings(cls, page: StatusPageSettings) -> PageAccessControl:
         """Return the access rules from the settings."""
         readers = ProxyUserIdentifier(
-            page.user_header, tuple(map(parse_network, page.trusted_proxies)), frozenset(page.operators)
+            page.user_header, tuple(map(parse_trusted_network, page.trusted_proxies)), frozenset(page.operators)
         )
         return cls(page.hosts, readers)
 
-    def guard(self, page: Page) -> Page:
+    def restrict_to_readers(self, page: Page) -> Page:
         """Return `page` restricted to permitted readers; `request.state.reader` is None if the reader sees all jobs."""
 
-        def guarded(request: Request) -> Response:
+        def handle_if_permitted(request: Request) -> Response:
             if not is_allowed_host(request.headers.get("host", ""), self.hosts):
-                return error_response(request, _HOST_NOT_ALLOWED, 421)
+                return make_error_response(request, _HOST_NOT_ALLOWED, 421)
             peer = request.client.host if request.client is not None else None
             try:
                 request.state.reader = self.readers.identify_reader(peer, request.headers.getlist(self.readers.header))
                 with self.at_a_time:
                     answer = page(request)
             except ProxyUserRejected as refused:
-                answer = error_response(request, f"{refused}\n", 403)
+                answer = make_error_response(request, f"{refused}\n", 403)
             except InvalidValue as error:
-                answer = error_response(request, f"{error}\n", 400)
-            if self.readers.are_restricted:
+                answer = make_error_response(request, f"{error}\n", 400)
+            if self.readers.are_readers_restricted:
                 answer.headers["Cache-Control"] = "private, no-cache"
                 answer.headers.add_vary_header(self.readers.header)
             return answer
 
-        return guarded
+        return handle_if_permitted
 
 
 def is_allowed_host(host: str, names: Collection[str] = ()) -> bool:
@@ -77,12 +77,12 @@ def is_allowed_host(host: str, names: Collection[str] = ()) -> bool:
     if found is None or int(found["port"] or 0) > 65535:
         return False
     if found["v6"] is not None:
-        return _is_address(IPv6Address, found["v6"])
+        return _is_ip_address(IPv6Address, found["v6"])
     name = found["name"].lower()
-    return name == "localhost" or name in {each.lower() for each in names} or _is_address(IPv4Address, name)
+    return name == "localhost" or name in {each.lower() for each in names} or _is_ip_address(IPv4Address, name)
 
 
-def _is_address(kind: type[IPv4Address] | type[IPv6Address], text: str) -> bool:
+def _is_ip_address(kind: type[IPv4Address] | type[IPv6Address], text: str) -> bool:
     try:
         kind(text)
     except AddressValueError:

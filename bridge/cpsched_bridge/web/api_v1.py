@@ -15,7 +15,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from cpsched.errors import InvalidValue
 from cpsched.forecast import BackfillWindow
-from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
+from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.job_explanation import ExplainedJob, JobExplanation, JobStateName
 
@@ -27,13 +27,13 @@ _PUBLIC_STATE_NAMES: dict[str, JobState] = {
 }  # fmt: skip
 
 
-class Value(BaseModel):
+class ApiValue(BaseModel):
     """A response, or a part of one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Job(Value):
+class Job(ApiValue):
     """A job's state and expected start."""
 
     id: int = Field(description="Job id; -1 if no job has the requested label.")
@@ -64,14 +64,14 @@ class Job(Value):
     nodes: list[str] = Field(default_factory=list, description="Nodes of a running job.")
 
 
-class Jobs(Value):
+class Jobs(ApiValue):
     """The pending and running jobs that the reader may see: pending jobs first, in queue order."""
 
     now_s: int = Field(description="The cluster's time when it was observed.")
     jobs: list[Job]
 
 
-class Start(Value):
+class Start(ApiValue):
     """The expected start of a job."""
 
     asked: str = Field(description="The alternative request; empty for the request itself.")
@@ -84,14 +84,14 @@ class Start(Value):
     calibrated: bool = Field(description="Whether enough starts were observed to calibrate the interval.")
 
 
-class When(Value):
+class When(ApiValue):
     """The expected start of a job submitted now, and of smaller requests."""
 
     now_s: int
     starts: list[Start] = Field(description="The request itself first.")
 
 
-class CouldStart(Value):
+class CouldStart(ApiValue):
     """A job size that could start now without delaying another job."""
 
     whole: bool = Field(description="Whether a unit is a whole node; otherwise, it is a core on any node.")
@@ -99,20 +99,20 @@ class CouldStart(Value):
     walltime_s: int = Field(description="Maximum run time.")
 
 
-class Windows(Value):
+class Windows(ApiValue):
     """Job sizes that could start now without delaying a pending job."""
 
     now_s: int
     windows: list[CouldStart]
 
 
-class Error(Value):
+class Error(ApiValue):
     """An error response."""
 
     error: str = Field(description="The message, one line.")
 
 
-def to_job(found: JobExplanation, now_s: int) -> Job:
+def to_api_job(found: JobExplanation, now_s: int) -> Job:
     """Return an explanation as a version 1 value."""
     job, facts = found.job, dict[str, Any]()
     if isinstance(job, page_schema.QueuedJobView):
@@ -129,12 +129,12 @@ def to_job(found: JobExplanation, now_s: int) -> Job:
     if job is not None:
         facts |= {"user": job.user, "name": job.name, "partition": job.partition}
     return Job(
-        id=found.id, label=found.label, state=_PUBLIC_STATE_NAMES[found.state], now_s=now_s, sentences=found.lines(),
+        id=found.id, label=found.label, state=_PUBLIC_STATE_NAMES[found.state], now_s=now_s, sentences=found.format_lines(),
         **facts,
     )  # fmt: skip
 
 
-def to_jobs(view: page_schema.StatusPageView, user: str = "") -> Jobs:
+def to_api_jobs(view: page_schema.StatusPageView, user: str = "") -> Jobs:
     """Return the jobs of `user`, or all jobs, as a version 1 value.
 
     Raise `InvalidValue` if one user's jobs are requested and the page hides names.
@@ -145,30 +145,30 @@ def to_jobs(view: page_schema.StatusPageView, user: str = "") -> Jobs:
         ("queued", view.queue), ("aside", view.aside), ("running", view.running),
     )  # fmt: skip
     found = [
-        to_job(JobExplanation(job.id, job.label, state, (), job), view.status.now_s)
+        to_api_job(JobExplanation(job.id, job.label, state, (), job), view.status.now_s)
         for state, jobs in kinds for job in jobs if user in ("", job.user)
     ]  # fmt: skip
     return Jobs(now_s=view.status.now_s, jobs=found)
 
 
-def to_when(found: Sequence[ExpectedStart], now_s: int) -> When:
+def to_api_start_estimates(found: Sequence[SubmissionStartEstimate], now_s: int) -> When:
     """Return expected starts as a version 1 value."""
-    return When(now_s=now_s, starts=[_make_start(each) for each in found])
+    return When(now_s=now_s, starts=[_make_api_start(each) for each in found])
 
 
-def _make_start(expected: ExpectedStart) -> Start:
+def _make_api_start(expected: SubmissionStartEstimate) -> Start:
     interval = expected.interval
     return Start(
         asked=expected.asked,
         planned_s=expected.planned_s,
         likely_from_s=interval.from_s if interval else None,
         likely_to_s=interval.to_s if interval else None,
-        start_quantiles_s=interval.published_s if interval else [],
+        start_quantiles_s=interval.published_quantiles_s if interval else [],
         calibrated=interval is not None and interval.calibrated,
     )
 
 
-def to_windows(found: Sequence[BackfillWindow], now_s: int) -> Windows:
+def to_api_backfill_windows(found: Sequence[BackfillWindow], now_s: int) -> Windows:
     """Return backfill windows as a version 1 value."""
     rows = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
     return Windows(now_s=now_s, windows=rows)
@@ -196,44 +196,48 @@ def build_openapi_document() -> dict[str, Any]:
         },
         "servers": [{"url": "../..", "description": "The host that served this document."}],
         "paths": {
-            f"{PREFIX}/jobs": _make_path("jobs", Jobs, [_USER_PARAMETER]),
-            f"{PREFIX}/jobs/{{job}}": _make_path("job", Job, [_JOB_PARAMETER], unknown=True),
-            f"{PREFIX}/when": _make_path(
+            f"{PREFIX}/jobs": _make_openapi_path("jobs", Jobs, [_USER_PARAMETER]),
+            f"{PREFIX}/jobs/{{job}}": _make_openapi_path("job", Job, [_JOB_PARAMETER], unknown=True),
+            f"{PREFIX}/when": _make_openapi_path(
                 "when",
                 When,
                 [_TIME_PARAMETER, _NODES_PARAMETER, _WHOLE_PARAMETER, _PARTITION_PARAMETER, _AMOUNTS_PARAMETER],
             ),
-            f"{PREFIX}/windows": _make_path("windows", Windows, [_PARTITION_PARAMETER]),
+            f"{PREFIX}/windows": _make_openapi_path("windows", Windows, [_PARTITION_PARAMETER]),
         },
         "components": {"schemas": found["$defs"]},
     }
 
 
-def _make_parameter(
+def _make_openapi_parameter(
     name: str, where: str, sentence: str, kind: dict[str, Any], required: bool = False
 ) -> dict[str, Any]:
     return {"name": name, "in": where, "description": sentence, "required": required, "schema": kind}
 
 
 _COUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
-_JOB_PARAMETER = _make_parameter(
+_JOB_PARAMETER = _make_openapi_parameter(
     "job", "path", "A job's id, or its label, such as 123_4.", {"type": "string"}, required=True
 )
-_USER_PARAMETER = _make_parameter("user", "query", "Return only this user's jobs.", {"type": "string"})
-_TIME_PARAMETER = _make_parameter(
+_USER_PARAMETER = _make_openapi_parameter("user", "query", "Return only this user's jobs.", {"type": "string"})
+_TIME_PARAMETER = _make_openapi_parameter(
     "time",
     "query",
     "Time limit in sbatch format: minutes, H:M:S, or D-H.",
     {"type": "string", "pattern": _TIME_PATTERN},
     True,
 )
-_NODES_PARAMETER = _make_parameter("nodes", "query", "Number of nodes.", {**_COUNT_SCHEMA, "minimum": 1, "default": 1})
-_WHOLE_PARAMETER = _make_parameter("whole", "query", "1 requests exclusive nodes.", {"type": "integer", "enum": [0, 1]})
-_PARTITION_PARAMETER = _make_parameter(
+_NODES_PARAMETER = _make_openapi_parameter(
+    "nodes", "query", "Number of nodes.", {**_COUNT_SCHEMA, "minimum": 1, "default": 1}
+)
+_WHOLE_PARAMETER = _make_openapi_parameter(
+    "whole", "query", "1 requests exclusive nodes.", {"type": "integer", "enum": [0, 1]}
+)
+_PARTITION_PARAMETER = _make_openapi_parameter(
     "partition", "query", "Use only the nodes in this partition.", {"type": "string"}
 )
 _AMOUNTS_PARAMETER = {
-    **_make_parameter(
+    **_make_openapi_parameter(
         "amounts",
         "query",
         "Amounts per node, by the cluster's resource names: cores=16&memory_mib=4096&gpus=1. Default: one core.",
@@ -244,23 +248,23 @@ _AMOUNTS_PARAMETER = {
 }
 
 
-def _make_path(
-    name: str, answer: type[Value], parameters: list[dict[str, Any]], unknown: bool = False
+def _make_openapi_path(
+    name: str, answer: type[ApiValue], parameters: list[dict[str, Any]], unknown: bool = False
 ) -> dict[str, Any]:
-    found = {"200": _make_response(answer.__doc__, answer)}
+    found = {"200": _make_openapi_response(answer.__doc__, answer)}
     if unknown:
-        found["404"] = _make_response("The job is unknown, or the reader may not see it.", answer)
+        found["404"] = _make_openapi_response("The job is unknown, or the reader may not see it.", answer)
     else:
-        found["400"] = _make_response("The request is invalid.", Error)
+        found["400"] = _make_openapi_response("The request is invalid.", Error)
     for code, words in (
         ("403", "The request does not name a user through a trusted proxy (`page.user_header`)."),
         ("421", "The host name is not in `page.hosts`."),
         ("503", "The bridge has not read the cluster yet, or has no plan yet."),
     ):
-        found[code] = _make_response(words, Error)
+        found[code] = _make_openapi_response(words, Error)
     return {"get": {"operationId": name, "summary": answer.__doc__, "parameters": parameters, "responses": found}}
 
 
-def _make_response(text: str | None, value: type[Value]) -> dict[str, Any]:
+def _make_openapi_response(text: str | None, value: type[ApiValue]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{value.__name__}"}}}
     return {"description": text or "", "content": content}

@@ -33,16 +33,16 @@ class LimitedConnection(Protocol):
     """The interface to an open connection that the limiter needs."""
 
     @property
-    def activity(self) -> tuple[bool, float]:
+    def closing_order_key(self) -> tuple[bool, float]:
         """Whether a request is in progress, and since what time in seconds. The smallest value is closed first."""
         ...
 
-    def close_idle(self) -> None:
+    def close_immediately(self) -> None:
         """Close the connection immediately. It then unregisters itself from the limiter."""
         ...
 
 
-def max_connections(open_files: int | None = None) -> int:
+def compute_max_connections(open_files: int | None = None) -> int:
     """Return the maximum number of connections for an open-file limit, by default that of the process."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
     return (
@@ -66,7 +66,7 @@ class ConnectionLimiter:
         most: int | None = None,
     ) -> None:
         self._listening, self._let_in, self._tell = listening, let_in, tell
-        self.most = max_connections() if most is None else most
+        self.most = compute_max_connections() if most is None else most
         self.clients: set[LimitedConnection] = set()
         self._closing: LimitedConnection | None = None
         self._open = 0
@@ -146,6 +146,6 @@ class ConnectionLimiter:
     def _close_least_recently_used(self) -> None:
         """Close the least recently used connection unless one is already closing."""
         if self._closing is None and self.clients:
-            self._closing = min(self.clients, key=lambda each: each.activity)
+            self._closing = min(self.clients, key=lambda each: each.closing_order_key)
             self._tell(f"the server closed a connection to accept another; {self.most} connections were open")
-            self._closing.close_idle()
+            self._closing.close_immediately()

@@ -13,7 +13,7 @@ from cpsched.errors import InvalidValue
 from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecaster
 from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page
-from cpsched_bridge.web.http_responses import error_response, to_html_response, to_json_response
+from cpsched_bridge.web.http_responses import make_error_response, to_html_response, to_json_response
 from cpsched_bridge.web.page import page_rendering
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 
@@ -22,7 +22,7 @@ _PARAMETER_NAMES = frozenset(("nodes", "time", "partition", "whole"))
 _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
 
-def estimate_routes(
+def make_estimate_routes(
     forecaster: StartForecaster,
     at: Callable[[Request], page_schema.StatusPageView | None],
     context: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
@@ -30,19 +30,23 @@ def estimate_routes(
 ) -> dict[str, Page]:
     """Return the request handlers by path."""
 
-    def when(request: Request) -> Response:
+    def answer_start_estimate(request: Request) -> Response:
         found = forecaster.estimate_start(_parse_submission(request.query_params))
         if found is None:
-            return error_response(request, _NO_PLAN, 503)
-        return to_json_response(api_v1.to_when(found, forecaster.plan_time_s()).model_dump_json().encode())
+            return make_error_response(request, _NO_PLAN, 503)
+        return to_json_response(
+            api_v1.to_api_start_estimates(found, forecaster.get_plan_cluster_time_s()).model_dump_json().encode()
+        )
 
-    def what_now(request: Request) -> Response:
+    def answer_backfill_windows(request: Request) -> Response:
         found = forecaster.backfill_windows(request.query_params.get("partition", ""))
         if found is None:
-            return error_response(request, _NO_PLAN, 503)
-        return to_json_response(api_v1.to_windows(found, forecaster.plan_time_s()).model_dump_json().encode())
+            return make_error_response(request, _NO_PLAN, 503)
+        return to_json_response(
+            api_v1.to_api_backfill_windows(found, forecaster.get_plan_cluster_time_s()).model_dump_json().encode()
+        )
 
-    def form(request: Request) -> Response:
+    def render_estimate_form(request: Request) -> Response:
         view = at(request)
         if view is None:
             return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
@@ -58,11 +62,21 @@ def estimate_routes(
             wrong, could = str(error), None
         wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
         text = page_rendering.render_start_estimate(
-            context(request, view), asked, found, could, wrong, forecaster.plan_time_s(), forecaster.list_partitions()
+            context(request, view),
+            asked,
+            found,
+            could,
+            wrong,
+            forecaster.get_plan_cluster_time_s(),
+            forecaster.list_partition_choices(),
         )
         return to_html_response(text, 400 if wrong else 200)
 
-    return {"/when": form, f"{api_v1.PREFIX}/when": when, f"{api_v1.PREFIX}/windows": what_now}
+    return {
+        "/when": render_estimate_form,
+        f"{api_v1.PREFIX}/when": answer_start_estimate,
+        f"{api_v1.PREFIX}/windows": answer_backfill_windows,
+    }
 
 
 def _drop_empty_fields(query: QueryParams) -> QueryParams:

@@ -19,7 +19,7 @@ HEADERS = {
 }
 
 
-def error_response(request: Request, text: str, status: int) -> Response:
+def make_error_response(request: Request, text: str, status: int) -> Response:
     """Return an error response as JSON for paths below `/api`, otherwise as text."""
     if request.scope["path"].startswith("/api/"):
         return to_json_response(Error(error="; ".join(text.strip().splitlines())).model_dump_json().encode(), status)

@@ -41,12 +41,12 @@ class _TimedConnection(H11Protocol, LimitedConnection):
 
     @property
     @override
-    def activity(self) -> tuple[bool, float]:
+    def closing_order_key(self) -> tuple[bool, float]:
         unread = self.transport.get_write_buffer_size() > 0
         return unread or self._is_answering(), self._since_s
 
     @override
-    def close_idle(self) -> None:
+    def close_immediately(self) -> None:
         self.transport.abort()
 
     @override
@@ -82,7 +82,7 @@ class _TimedConnection(H11Protocol, LimitedConnection):
         if self._deadline is not None:
             self._deadline.cancel()
         self._since_s = self.loop.time()
-        self._deadline = self.loop.call_later(seconds, self.close_idle)
+        self._deadline = self.loop.call_later(seconds, self.close_immediately)
 
 
 class _LimitedUvicornServer(uvicorn.Server):

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cpsched.dispatchers.lookahead.area_control import AREA, LARGE, LARGE_SQUARED, LONGEST, WAITS
-from cpsched.errors import abbreviate
+from cpsched.dispatchers.lookahead.area_weight_control import AREA, LARGE, LARGE_SQUARED, LONGEST, WAITS
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import (
     format_count,
     format_duration,
@@ -22,7 +22,7 @@ from cpsched.formatting import (
 )
 from cpsched.model import PendingCode, to_pending_reason
 from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES
-from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalJobRecord, UnscheduledJob, is_id
+from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalJobRecord, UnscheduledJob, is_job_id_text
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import NO_REASON_GIVEN
 from cpsched_bridge.web import page_schema
@@ -65,7 +65,7 @@ class JobExplanation:
     sentences: Sequence[Sentence]
     job: ExplainedJob | None = None
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return the sentences as text without links."""
         return ["".join(map(str, sentence)) for sentence in self.sentences]
 
@@ -97,7 +97,7 @@ def format_easy_targets(targets: Mapping[str, float]) -> str:
     return f"Targets compared with EASY: {', '.join(shown)}" if targets else ""
 
 
-def explain(view: StatusPageView, asked: str) -> JobExplanation:
+def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
     """Return the explanation for the job with this id or label; its state is `unknown` if no job matches."""
     wanted = asked.strip()
     for job in view.queue:
@@ -114,8 +114,8 @@ def explain(view: StatusPageView, asked: str) -> JobExplanation:
             ran = f"It ran for {format_duration(bar.end_s - bar.begin_s)} and ended {format_relative_time(bar.end_s, view.chart.now_s)}."  # noqa: E501
             return JobExplanation(bar.id, bar.label, "ended", [[ran]])
     unknown = "It is neither pending nor running, and has not ended within the past hour."
-    unknown = explain_hidden_task(wanted, [job.label for job in view.queue]) or unknown
-    return JobExplanation(int(wanted) if is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
+    unknown = explain_missing_array_task(wanted, [job.label for job in view.queue]) or unknown
+    return JobExplanation(int(wanted) if is_job_id_text(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 
 def view_from_round(
@@ -229,11 +229,15 @@ def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterato
         last_s = max(runs.expected_end_s for runs in ends.values())
         text = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
         links = [PageLink(runs.label, "job", str(runs.id)) for runs in ends.values()]
-        yield [f"{text}, expected {format_planned_time(last_s, view.status.now_s)}: ", *_separate_links(links), "."]
+        yield [
+            f"{text}, expected {format_planned_time(last_s, view.status.now_s)}: ",
+            *_join_links_with_commas(links),
+            ".",
+        ]
     if waiting:
         links = [PageLink(each.label, "job", str(each.id)) for each in waiting.values()]
         text = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
-        yield [f"{text}: ", *_separate_links(links), "."]
+        yield [f"{text}: ", *_join_links_with_commas(links), "."]
 
 
 def _explain_delay(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
@@ -242,11 +246,11 @@ def _explain_delay(job: QueuedJobView, expected_s: int, view: StatusPageView) ->
     others: list[QueuedJobView | RunningJobView] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
     if later:
-        return f"Submitted later, but running or planned before it: {abbreviate(later, _MAX_NAMED_JOBS)}."
+        return f"Submitted later, but running or planned before it: {join_abbreviated(later, _MAX_NAMED_JOBS)}."
     return "No job submitted later starts before it, so other jobs run longer than expected or nodes are missing."
 
 
-def _separate_links(links: Sequence[PageLink]) -> Iterator[str | PageLink]:
+def _join_links_with_commas(links: Sequence[PageLink]) -> Iterator[str | PageLink]:
     for place, link in enumerate(links):
         if place:
             yield ", "
@@ -296,7 +300,7 @@ def _describe_unscheduled_job(job: UnscheduledJobView) -> str:
     return f"{_UNSCHEDULED_TEXTS.get(job.kind, 'It is currently not considered')}: {job.why}."
 
 
-def explain_hidden_task(asked: str, labels: Collection[str]) -> str:
+def explain_missing_array_task(asked: str, labels: Collection[str]) -> str:
     """Return why the observation lacks a pending array task, or "" if `labels` do not explain that."""
     array, _, task = asked.partition("_")
     shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]

@@ -13,9 +13,9 @@ from starlette.routing import Route
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page, PageAccessControl
-from cpsched_bridge.web.estimate_routes import estimate_routes
-from cpsched_bridge.web.http_responses import HEADERS, error_response, to_html_response, to_json_response
-from cpsched_bridge.web.job_explanation import explain
+from cpsched_bridge.web.estimate_routes import make_estimate_routes
+from cpsched_bridge.web.http_responses import HEADERS, make_error_response, to_html_response, to_json_response
+from cpsched_bridge.web.job_explanation import explain_job_in_view
 from cpsched_bridge.web.page import gantt_chart, html_templates, page_rendering
 from cpsched_bridge.web.page.page_query import StatusPageQuery
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
@@ -25,7 +25,7 @@ _MAX_CACHED_PAGES = 16
 _STATIC_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
-def page_routes(
+def make_page_routes(
     view: Callable[[], page_schema.StatusPageView | None],
     nothing_yet: Callable[[], Sequence[str]],
     access: PageAccessControl,
@@ -38,63 +38,71 @@ def page_routes(
     """
     made = dict[str, str]()
 
-    def at(request: Request) -> page_schema.StatusPageView | None:
+    def get_reader_view(request: Request) -> page_schema.StatusPageView | None:
         found, reader = view(), request.state.reader
         return redact_for_user(found, reader) if found is not None and reader is not None else found
 
-    def context(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
+    def make_page_context(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
         query = request.query_params
         return StatusPageContext(view, StatusPageQuery.from_query(query), query.get("part") == "live")
 
-    def too_early(request: Request) -> Response:
-        return error_response(
-            request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503
+    def make_no_view_response(request: Request) -> Response:
+        return make_error_response(
+            request,
+            "\n".join(["the bridge has not read the cluster yet", *list_visible_unready_reasons(request), ""]),
+            503,
         )
 
-    def why_not(request: Request) -> Sequence[str]:
+    def list_visible_unready_reasons(request: Request) -> Sequence[str]:
         """Return why there is no view yet. Errors may name jobs, so users who see only their own jobs get none."""
         return nothing_yet() if request.state.reader is None else []
 
-    def page(make: Callable[[StatusPageContext], str]) -> Page:
-        def answered(request: Request) -> Response:
-            view = at(request)
+    def make_page_handler(make: Callable[[StatusPageContext], str]) -> Page:
+        def render_or_revalidate(request: Request) -> Response:
+            view = get_reader_view(request)
             if view is None:
-                return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
+                return to_html_response(
+                    page_rendering.render_not_ready("", version("cpsched"), list_visible_unready_reasons(request))
+                )
             tag = _make_entity_tag(view, request.scope["path"], str(request.query_params))
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers={"ETag": tag, **HEADERS})
             if tag not in made:
                 if len(made) >= _MAX_CACHED_PAGES:
                     made.clear()
-                made[tag] = make(context(request, view))
+                made[tag] = make(make_page_context(request, view))
             return HTMLResponse(made[tag], headers={"ETag": tag, **HEADERS})
 
-        return answered
+        return render_or_revalidate
 
-    def job(request: Request) -> Response:
-        view, asked = at(request), request.path_params["job"]
+    def render_job_page(request: Request) -> Response:
+        view, asked = get_reader_view(request), request.path_params["job"]
         if view is None:
-            return to_html_response(page_rendering.render_not_ready("../", version("cpsched"), why_not(request)))
-        found = explain(view, asked)
+            return to_html_response(
+                page_rendering.render_not_ready("../", version("cpsched"), list_visible_unready_reasons(request))
+            )
+        found = explain_job_in_view(view, asked)
         return to_html_response(
-            page_rendering.render_job(context(request, view), found), 404 if found.state == "unknown" else 200
+            page_rendering.render_job(make_page_context(request, view), found), 404 if found.state == "unknown" else 200
         )
 
-    def api_job(request: Request) -> Response:
-        view = at(request)
+    def answer_api_job(request: Request) -> Response:
+        view = get_reader_view(request)
         if view is None:
-            return too_early(request)
-        found = explain(view, request.path_params["job"])
+            return make_no_view_response(request)
+        found = explain_job_in_view(view, request.path_params["job"])
         status = 404 if found.state == "unknown" else 200
-        return to_json_response(api_v1.to_job(found, view.status.now_s).model_dump_json().encode(), status)
+        return to_json_response(api_v1.to_api_job(found, view.status.now_s).model_dump_json().encode(), status)
 
-    def api_jobs(request: Request) -> Response:
-        view = at(request)
+    def answer_api_jobs(request: Request) -> Response:
+        view = get_reader_view(request)
         if view is None:
-            return too_early(request)
-        return to_json_response(api_v1.to_jobs(view, request.query_params.get("user", "")).model_dump_json().encode())
+            return make_no_view_response(request)
+        return to_json_response(
+            api_v1.to_api_jobs(view, request.query_params.get("user", "")).model_dump_json().encode()
+        )
 
-    def static(request: Request) -> Response:
+    def send_static_file(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in _STATIC_FILES:
             return PlainTextResponse("file not found\n", 404)
@@ -102,11 +110,11 @@ def page_routes(
         return Response(content, media_type=kind, headers=HEADERS)
 
     found: dict[str, Page] = {
-        "/": page(page_rendering.render_index), "/jobs": page(page_rendering.render_jobs), "/nodes": page(page_rendering.render_nodes), "/wall": page(page_rendering.render_wall),  # noqa: E501
-        "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(forecaster, at, context, why_not),
-        f"{api_v1.PREFIX}/jobs": api_jobs, f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _send_openapi_document, "/api/{rest:path}": _reject_unknown_path,  # noqa: E501
+        "/": make_page_handler(page_rendering.render_index), "/jobs": make_page_handler(page_rendering.render_jobs), "/nodes": make_page_handler(page_rendering.render_nodes), "/wall": make_page_handler(page_rendering.render_wall_display),  # noqa: E501
+        "/jobs/{job}": render_job_page, "/static/{name}": send_static_file, **make_estimate_routes(forecaster, get_reader_view, make_page_context, list_visible_unready_reasons),
+        f"{api_v1.PREFIX}/jobs": answer_api_jobs, f"{api_v1.PREFIX}/jobs/{{job}}": answer_api_job, f"{api_v1.PREFIX}/openapi.json": _send_openapi_document, "/api/{rest:path}": _reject_unknown_path,  # noqa: E501
     }  # fmt: skip
-    return [Route(path, access.guard(each)) for path, each in found.items()]
+    return [Route(path, access.restrict_to_readers(each)) for path, each in found.items()]
 
 
 def _send_openapi_document(_: Request) -> Response:
@@ -114,7 +122,7 @@ def _send_openapi_document(_: Request) -> Response:
 
 
 def _reject_unknown_path(request: Request) -> Response:
-    return error_response(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
+    return make_error_response(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
 
 
 def _make_entity_tag(view: page_schema.StatusPageView, path: str, query: str) -> str:

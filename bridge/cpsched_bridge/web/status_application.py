@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext, ForecastOutcomeTracker
+from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, ForecastOutcomeTracker
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 from cpsched_bridge.telemetry.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
@@ -23,15 +23,13 @@ from cpsched_bridge.web.access_control import PageAccessControl
 from cpsched_bridge.web.http_responses import HEADERS
 from cpsched_bridge.web.page.page_alerts import make_stalled_alert
 from cpsched_bridge.web.page.view_model import StatusPageState
-from cpsched_bridge.web.page_routes import page_routes
+from cpsched_bridge.web.page_routes import make_page_routes
 
 
 class StatusApplication:
     """A cycle listener that serves one bridge's metrics, health and status page."""
 
-    def __init__(
-        self, settings: Settings, context: Callable[[], BridgeTelemetryContext] = BridgeTelemetryContext
-    ) -> None:
+    def __init__(self, settings: Settings, context: Callable[[], BridgeStatusFacts] = BridgeStatusFacts) -> None:
         self.settings, self._around = settings, context
         self._following = ForecastOutcomeTracker()
         self.exporter = PrometheusExporter()
@@ -42,7 +40,7 @@ class StatusApplication:
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
         self.health(report)
-        cycle = self._following.record_report(report, self._around())
+        cycle = self._following.record_report_and_get_outcomes(report, self._around())
         self.exporter(replace(cycle, outcomes=self.forecaster.take_outcomes()))
         if self.settings.serves_page:
             self.forecaster(report)
@@ -57,16 +55,18 @@ class StatusApplication:
         routes = self._make_metrics_routes() if self.settings.metrics.enabled else []
         if self.settings.serves_page:
             access = PageAccessControl.from_settings(self.settings.page)
-            routes += page_routes(self._get_current_view, self.health.list_unready_reasons, access, self.forecaster)
+            routes += make_page_routes(
+                self._get_current_view, self.health.list_unready_reasons, access, self.forecaster
+            )
         return make_app(routes)
 
-    def write_start_times(self) -> None:
+    def write_start_forecasts_file(self) -> None:
         """Write all jobs and their start forecasts to the configured file, if any. Raise `OSError` on failure."""
         path, view = self.settings.page.start_times_file, self.page_state.get_view()
         if path is None or view is None:
             return
         beside = path.with_name(f"{path.name}.new")
-        beside.write_text(api_v1.to_jobs(view).model_dump_json())
+        beside.write_text(api_v1.to_api_jobs(view).model_dump_json())
         beside.replace(path)
 
     def _get_current_view(self) -> page_schema.StatusPageView | None:
@@ -82,24 +82,24 @@ class StatusApplication:
         # Only operators may read this; a reader named by a proxy is not an operator.
         header = self.settings.page.user_header if self.settings.serves_page else ""
 
-        async def metrics(request: Request) -> Response:
+        async def send_metrics(request: Request) -> Response:
             if header and header in request.headers:
                 return PlainTextResponse(
                     "page.user_header: readers of the page have no access to metrics\n", 403, HEADERS
                 )
             return Response(self.exporter.render_metrics(), media_type=CONTENT_TYPE)
 
-        async def alive(request: Request) -> Response:
+        async def answer_liveness(request: Request) -> Response:
             return self._make_health_response(
                 self.health.list_stall_reasons(), header in request.headers if header else False
             )
 
-        async def ready(request: Request) -> Response:
+        async def answer_readiness(request: Request) -> Response:
             return self._make_health_response(
                 self.health.list_unready_reasons(), header in request.headers if header else False
             )
 
-        return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
+        return [Route("/metrics", send_metrics), Route("/healthz", answer_liveness), Route("/readyz", answer_readiness)]
 
     def _make_health_response(self, reasons: Sequence[str], in_short: bool) -> Response:
         """Return a response with status 200, or 503 with one reason per line."""
@@ -113,11 +113,11 @@ def make_app(routes: Sequence[Route]) -> Starlette:
     app = Starlette(routes=list(routes))
     app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
-    app.add_middleware(_PathOnlyMiddleware)
+    app.add_middleware(_RejectAbsoluteUrlMiddleware)
     return app
 
 
-class _PathOnlyMiddleware:
+class _RejectAbsoluteUrlMiddleware:
     """A middleware that accepts only paths as targets, because `GET http://somewhere/ HTTP/1.1` names a second host."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -12,21 +12,21 @@ from typing_extensions import override
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
 from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
-from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, in_priority_order, with_site_priority
+from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, sort_by_priority_rule, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.lightest_last import lightest_last, restore_node_order
+from cpsched.dispatchers.cp.node_weight_order import order_nodes_lightest_last, restore_node_order
 from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,
+    build_solve_effort,
     decision_of_placed_plan,
-    decision_with_allocation,
+    decision_of_unplaced_plan,
     empty_decision,
-    solve_effort,
-    start_first_fitting,
+    start_first_job_if_idle,
 )
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import require
-from cpsched.feasibility import free_units_by_node
+from cpsched.feasibility import units_fitting_by_node
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan_instant
 from cpsched.kernels.cp.startable_jobs import ever_startable_slots, startable_slots
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
@@ -104,7 +104,7 @@ class ConstraintDispatcher(Dispatcher):
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         if snapshot.cluster.weights is None:
             return self._decide(snapshot, need)
-        order, reordered = lightest_last(snapshot)
+        order, reordered = order_nodes_lightest_last(snapshot)
         return restore_node_order(self._decide(reordered, need), order)
 
     def _decide(self, snapshot: Snapshot, need: Need) -> Decision:
@@ -114,7 +114,7 @@ class ConstraintDispatcher(Dispatcher):
         if len(slots) == 0 or (len(able) == 0 and self.certain):
             path = "nothing-fits" if len(snapshot.queue) else "empty-queue"
             return empty_decision(snapshot, Effort(path), need)
-        slots = in_priority_order(self._recipe.priority, snapshot, slots, self.expected_waits)
+        slots = sort_by_priority_rule(self._recipe.priority, snapshot, slots, self.expected_waits)
         problem = CpProblem(
             facts.with_considered_jobs(slots),
             self._build_objective(snapshot, slots),
@@ -158,19 +158,19 @@ class ConstraintDispatcher(Dispatcher):
         if self._recipe.model == "pool":
             return presolve.solve_pool_tree(problem)
         if problem.overdue:
-            return CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
+            return CpSolveResult(cp_problem.build_first_leaf_plan(facts), "", certain=False)
         if self.certain:
-            return presolve.place_all_now(facts) or presolve.first_leaf_meets_bound(facts, objective, self._seed)
-        return CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
+            return presolve.try_start_all_now(facts) or presolve.solve_by_relaxed_bound(facts, objective, self._seed)
+        return CpSolveResult(cp_problem.build_first_leaf_plan(facts), "", certain=False)
 
     def _build_decision(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult, need: Need) -> Decision:
         facts = problem.facts
         if answer.plan is None:
             return self._decide_without_plan(snapshot, facts, answer, need)
-        effort = solve_effort(facts, answer, problem.objective, _COUNT_VARIABLES[self._recipe.model](facts))
+        effort = build_solve_effort(facts, answer, problem.objective, _COUNT_VARIABLES[self._recipe.model](facts))
         if self._recipe.model == "pool":
             fit: Allocation = "first-fit" if self._recipe.allocation == "first-fit" else "best-fit"
-            return decision_with_allocation(snapshot, facts, answer.plan, effort, need, fit)
+            return decision_of_unplaced_plan(snapshot, facts, answer.plan, effort, need, fit)
         if problem.overdue:
             return decision_of_placed_plan(
                 snapshot, facts, *postpone_infeasible_starts(snapshot, facts, answer.plan, effort), need
@@ -180,10 +180,10 @@ class ConstraintDispatcher(Dispatcher):
     def _decide_without_plan(
         self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need
     ) -> Decision:
-        """Start no job, with the exception that `start_first_fitting` makes."""
+        """Start no job, with the exception that `start_first_job_if_idle` makes."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT_VARIABLES[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
-        return start_first_fitting(snapshot, facts, effort, need)
+        return start_first_job_if_idle(snapshot, facts, effort, need)
 
 
 def postpone_infeasible_starts(
@@ -196,7 +196,7 @@ def postpone_infeasible_starts(
             continue
         job, first = snapshot.table.jobs[slot], int(plan.first[j])
         part = slice(first, first + int(plan.parts[j]))
-        nodes, room = plan.node[part], free_units_by_node(job.request, snapshot.cluster, free)
+        nodes, room = plan.node[part], units_fitting_by_node(job.request, snapshot.cluster, free)
         taken = np.bincount(nodes, plan.units[part], len(free)).astype(np.int64)
         if (taken > room).any():
             plan.start_s[j] = facts.now_s + 1

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.kernels.cp.cp_state import WeightedDelayObjective
 from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
-from cpsched.site.priority_multipliers import site_factors
+from cpsched.site.priority_multipliers import site_rank_multipliers
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.cp.decision_builder import ConstraintModel
@@ -32,48 +32,52 @@ _MIN_SCALED_WEIGHT = 1e7
 # ------------------------------------------------------------------------------------------------ the objectives
 
 
-def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def slowdown_objective(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the sum of slowdowns (s - q + d) / d (cp19 section 4)."""
-    return _wait_objective(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
+    return _build_wait_objective(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
 
 
-def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def relative_lateness_objective(
+    snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
+) -> WeightedDelayObjective:
     """Return the sum of max(0, (s - q - ewt) / ewt) (cp19 section 2.2: PCP)."""
-    expected_s = expected_waits(snapshot, jobs, waits)
+    expected_s = expected_wait_by_job_s(snapshot, jobs, waits)
     due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
-    return _delay_objective(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
+    return _build_delay_objective(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
 
 
-def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def weighted_wait_objective(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the sum of max(ewt) / ewt * (s - q) (cp19 section 2.2: HCP)."""
-    expected_s = expected_waits(snapshot, jobs, waits)
-    return _wait_objective(snapshot, jobs, expected_s.max() / expected_s, 0.0)
+    expected_s = expected_wait_by_job_s(snapshot, jobs, waits)
+    return _build_wait_objective(snapshot, jobs, expected_s.max() / expected_s, 0.0)
 
 
-def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def total_wait_objective(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the sum of waits s - q (mod17 section 4: CPH)."""
-    return _wait_objective(snapshot, jobs, np.ones(len(jobs)), 0.0)
+    return _build_wait_objective(snapshot, jobs, np.ones(len(jobs)), 0.0)
 
 
-def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def mean_response_objective(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the mean response time F = s - q + d (debs24 equation 4)."""
     mean_s = float(snapshot.table.estimate_s[jobs].mean())
-    return _wait_objective(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
+    return _build_wait_objective(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
 
 
-def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def area_weighted_response_objective(
+    snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
+) -> WeightedDelayObjective:
     """Return the mean response time weighted by area r * d (debs24 equation 5)."""
     area = job_areas(snapshot, jobs)
     weight = area / area.sum()
-    return _wait_objective(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
+    return _build_wait_objective(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
 
 
-def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+def bounded_slowdown_objective(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the mean bounded slowdown, max(1, F / max(d, 10)) (debs24 equation 3)."""
     table = snapshot.table
     bounded_s = np.maximum(table.estimate_s[jobs], BSLD_BOUND_S)
     due_s = table.submit_s[jobs] + bounded_s - table.estimate_s[jobs]
-    return _delay_objective(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
+    return _build_delay_objective(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
 
 
 def with_site_priority(
@@ -91,7 +95,7 @@ def with_site_priority(
 def site_priority_factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
     """Return the site's factors for `own`, the weights of `jobs`, float64[J]."""
     table = snapshot.table
-    return site_factors(table.tier[jobs], table.priority[jobs], site_weight, own)
+    return site_rank_multipliers(table.tier[jobs], table.priority[jobs], site_weight, own)
 
 
 def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
@@ -101,14 +105,16 @@ def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
     return np.maximum(found, 1.0)
 
 
-def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> FloatArray:
+def expected_wait_by_job_s(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> FloatArray:
     """Return the expected wait of each job's queue, in seconds, float64[J]."""
     names = [snapshot.table.jobs[slot].queue for slot in jobs.tolist()]
     by_name = {name: waits.expected_wait_s(name) for name in set(names)}
     return np.array([by_name[name] for name in names], np.float64)
 
 
-def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
+def _build_wait_objective(
+    snapshot: Snapshot, jobs: IntArray, weight: FloatArray, constant: float
+) -> WeightedDelayObjective:
     """Return the objective of weighted waits, with past waits added to `constant`."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return WeightedDelayObjective(
@@ -116,7 +122,7 @@ def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, cons
     )
 
 
-def _delay_objective(now_s: int, due_s: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
+def _build_delay_objective(now_s: int, due_s: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
     """Return the weighted sum of the delays after `due_s`, plus `constant`."""
     overdue_s = np.maximum(0, now_s - due_s)
     return WeightedDelayObjective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(constant))
@@ -125,13 +131,13 @@ def _delay_objective(now_s: int, due_s: IntArray, weight: FloatArray, constant: 
 Make = Callable[[Snapshot, IntArray, ExpectedQueueWaits], WeightedDelayObjective]
 ObjectiveName = Literal["slowdown", "late", "weighted-wait", "wait", "af", "awf", "bsld"]
 OBJECTIVES: dict[ObjectiveName, Make] = {
-    "slowdown": slowdown,
-    "late": lateness,
-    "weighted-wait": weighted_wait,
-    "wait": wait,
-    "af": af,
-    "awf": awf,
-    "bsld": bsld,
+    "slowdown": slowdown_objective,
+    "late": relative_lateness_objective,
+    "weighted-wait": weighted_wait_objective,
+    "wait": total_wait_objective,
+    "af": mean_response_objective,
+    "awf": area_weighted_response_objective,
+    "bsld": bounded_slowdown_objective,
 }
 """Functions that build the objectives, by name."""
 
@@ -139,26 +145,28 @@ OBJECTIVES: dict[ObjectiveName, Make] = {
 # ------------------------------------------------------------------------------------------------ the priorities
 
 
-def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
+def sort_by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
     """Return `jobs` by descending slowdown at the snapshot's time, then by arrival."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
-def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
+def sort_by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
     """Return `jobs` by descending wait / ewt, then smaller area (cp19 section 2.2)."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
-    return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_waits(snapshot, jobs, waits)))]
+    return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_wait_by_job_s(snapshot, jobs, waits)))]
 
 
 PriorityName = Literal["slowdown", "urgency", "none"]
 
 
-def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
+def sort_by_priority_rule(
+    name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
+) -> IntArray:
     """Return `jobs`, given in arrival order, with the highest priority first."""
     if name == "slowdown":
-        return by_slowdown(snapshot, jobs)
-    return by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
+        return sort_by_slowdown(snapshot, jobs)
+    return sort_by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
 
 
 # ------------------------------------------------------------------------------------------------ for the solver
@@ -173,7 +181,7 @@ class IntegerDelayCosts:
     now_s: int
 
     @classmethod
-    def of(cls, objective: WeightedDelayObjective, now_s: int, horizon_s: int) -> IntegerDelayCosts:
+    def from_objective(cls, objective: WeightedDelayObjective, now_s: int, horizon_s: int) -> IntegerDelayCosts:
         """Return integer costs, scaled so that the largest possible cost fits in 60 bits."""
         weight = objective.weight
         factor = min(
@@ -182,7 +190,7 @@ class IntegerDelayCosts:
         whole = tuple(max(1, round(each * factor)) for each in weight.tolist())
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
-    def expression(self, model: ConstraintModel) -> Any:
+    def build_cost_variable(self, model: ConstraintModel) -> Any:
         """Return the cost of delays as a solver variable."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):
@@ -190,7 +198,7 @@ class IntegerDelayCosts:
             terms.append(solver.Max(start - after, 0).Var() if after > 0 else start)
         return solver.ScalProd(terms, list(self.weights)).Var()
 
-    def value(self, start_s: IntArray) -> int:
+    def cost_of_plan(self, start_s: IntArray) -> int:
         """Return the cost of delays in a plan."""
         rows = zip(self.weights, self.since_s, start_s.tolist(), strict=True)
         return sum(weight * max(0, start - since) for weight, since, start in rows)

@@ -9,7 +9,7 @@ import numpy as np
 from cpsched.dispatchers.cp.cp_dispatcher_config import Running
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
 from cpsched.kernels.cp.dive import dive
-from cpsched.kernels.scheduling_state import machine_handle
+from cpsched.kernels.scheduling_state import build_node_resource_state
 from cpsched.model import IntArray, Snapshot
 
 
@@ -50,11 +50,11 @@ def build_cp_instance(snapshot: Snapshot, running: Running = "at-least-1s") -> C
         end_s = end_s.copy()
         end_s[active] = table.start_s[active] + table.estimate_s[active]
         active = active[np.argsort(end_s[active], kind="stable")]
-    machine, no_jobs = machine_handle(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
+    machine, no_jobs = build_node_resource_state(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
     return CpInstance(snapshot.now_s, machine, table, no_jobs, active, end_s, table.place_node, table.place_units)
 
 
-def first_leaf(facts: CpInstance) -> CpPlan:
+def build_first_leaf_plan(facts: CpInstance) -> CpPlan:
     """Return the first leaf of the papers' search, in which every job has a start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)

@@ -171,7 +171,9 @@ def left_shift(problem: PoolSchedulingProblem, start_s: IntArray) -> IntArray:
     return found
 
 
-def metric_objective(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> WeightedDelayObjective:
+def trace_metric_objective(
+    metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray
+) -> WeightedDelayObjective:
     """Return bsld, af or awf of a whole trace as a cost of delays."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":
@@ -195,13 +197,15 @@ def _solve_model(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[A
 # ------------------------------------------------------------------------------------------------------------- P2SF
 
 
-def p2sf(problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
+def compute_p2sf(
+    problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
+) -> float:
     """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3) for wait W and response time F (debs24 equation 6)."""
-    upper, lower = _p2sf_sums(problem, submit_s, processors, start_s)
+    upper, lower = _p2sf_numerator_and_denominator_terms(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 
 
-def _p2sf_sums(
+def _p2sf_numerator_and_denominator_terms(
     problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     wait = (start_s - submit_s).astype(np.float64)
@@ -217,30 +221,30 @@ def solve_p2sf(
     Let l be the ratio of a known plan. A plan for which the sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a
     smaller ratio. No bound is proven, because the tables are exact only at their entries.
     """
-    best, least = hint_s, p2sf(problem, submit_s, processors, hint_s)
+    best, least = hint_s, compute_p2sf(problem, submit_s, processors, hint_s)
     seconds, status, branches = 0.0, "feasible", 0
     for _ in range(_MAX_ITERATIONS):
         ratio = least / 0.75
 
-        def cost(at_s: IntArray, ratio: float = ratio) -> FloatArray:
-            upper, lower = _p2sf_sums(problem, submit_s, processors, at_s + problem.now_s)
+        def linearized_p2sf_cost(at_s: IntArray, ratio: float = ratio) -> FloatArray:
+            upper, lower = _p2sf_numerator_and_denominator_terms(problem, submit_s, processors, at_s + problem.now_s)
             return upper - ratio * lower
 
         built = CpSatModel(problem)
-        built.model.minimize(table_objective(built, cost, best - problem.now_s))
+        built.model.minimize(tabulated_cost_objective(built, linearized_p2sf_cost, best - problem.now_s))
         solver, outcome = _solve_model(built.model, budget, 1 / _MAX_ITERATIONS)
         seconds, branches = seconds + solver.wall_time, branches + solver.num_branches
         if outcome not in ("optimal", "feasible"):
             break
         start_s = np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s
-        found = p2sf(problem, submit_s, processors, start_s)
+        found = compute_p2sf(problem, submit_s, processors, start_s)
         if found >= least * (1 - 1e-6):
             break
         best, least = start_s, found
     return CpSatSolution(best, least, None, status, seconds, branches)
 
 
-def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], hint_s: IntArray) -> Any:
+def tabulated_cost_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], hint_s: IntArray) -> Any:
     """Return the sum of tabulated costs of the jobs' starts, with `hint_s` as a hint."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s

@@ -18,7 +18,12 @@ from cpsched.dispatchers.cp.cp_objective import (
     with_site_priority,
 )
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.solve_result import CpSolveResult, decision_with_allocation, empty_decision, solve_effort
+from cpsched.dispatchers.cp.solve_result import (
+    CpSolveResult,
+    build_solve_effort,
+    decision_of_unplaced_plan,
+    empty_decision,
+)
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import require
 from cpsched.kernels.cp.cp_state import CpInstance, WeightedDelayObjective, empty_plan, empty_plan_instant
@@ -83,18 +88,18 @@ class CpSatDispatcher(Dispatcher):
         if len(slots) == 0 or (self.certain and len(startable_slots(facts, slots, 1)) == 0):
             return empty_decision(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
         objective = self._build_objective(snapshot, slots)
-        order = _sort_by_density(snapshot, slots, objective)
+        order = _positions_by_area_per_weight(snapshot, slots, objective)
         slots, objective = slots[order], _reorder_objective(objective, order)
         problem = CpProblem(facts.with_considered_jobs(slots), objective, slots[:0], False)
         answer = self._presolve_or_solve(snapshot, problem)
         if answer.plan is None:
             return self._decide_by_list_scheduling(snapshot, answer, len(slots), need)
-        effort = solve_effort(problem.facts, answer, objective, len(slots))
+        effort = build_solve_effort(problem.facts, answer, objective, len(slots))
         if self._metric == "p2sf" and effort.objective is not None:
             effort = replace(
                 effort, objective=self._compute_p2sf(snapshot, problem.facts, answer.plan.start_s), bound=None
             )
-        return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
+        return decision_of_unplaced_plan(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
     def _build_objective(self, snapshot: Snapshot, slots: IntArray) -> WeightedDelayObjective:
         """Return the objective to minimize or, for p2sf, the awf objective to order jobs."""
@@ -122,7 +127,7 @@ class CpSatDispatcher(Dispatcher):
         budget = cp_sat.CpSatBudget(self._limit_s / (len(hints) + 1), effort, self._seed)
         first = answer.plan.start_s if answer.plan is not None and answer.plan.start_s[0] >= facts.now_s else None
         if self._metric == "p2sf":
-            submit_s, processors = snapshot.table.submit_s[facts.jobs], self._weighted_processors(snapshot, facts)
+            submit_s, processors = snapshot.table.submit_s[facts.jobs], self._site_weighted_processors(snapshot, facts)
             shown = _plan_list_starts(snapshot, facts, "reg")
             starts = [hint for hint in (shown if shown is not None else first, *hints) if hint is not None]
             if not starts:
@@ -149,10 +154,10 @@ class CpSatDispatcher(Dispatcher):
     def _compute_p2sf(self, snapshot: Snapshot, facts: CpInstance, start_s: IntArray) -> float:
         """Return the P2SF of the planned jobs."""
         wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
-        response, r = wait + facts.table.estimate_s[facts.jobs], self._weighted_processors(snapshot, facts)
+        response, r = wait + facts.table.estimate_s[facts.jobs], self._site_weighted_processors(snapshot, facts)
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
-    def _weighted_processors(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
+    def _site_weighted_processors(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
         """Return r in P2SF, each job's processors multiplied by the site's factors."""
         taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
@@ -190,7 +195,7 @@ def _plan_list_starts(snapshot: Snapshot, facts: CpInstance, order: str) -> IntA
     return None if (starts == NEVER).any() else starts
 
 
-def _sort_by_density(snapshot: Snapshot, slots: IntArray, objective: WeightedDelayObjective) -> IntArray:
+def _positions_by_area_per_weight(snapshot: Snapshot, slots: IntArray, objective: WeightedDelayObjective) -> IntArray:
     """Return positions by area / weight, then by larger area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))

@@ -44,13 +44,13 @@ class ConstraintModel(Protocol):
     """Whether exhausting a search without ranks is a proof."""
 
     @property
-    def cost_s(self) -> float:
+    def build_time_s(self) -> float:
         """Expected time to build the model and propagate once, in seconds."""
 
     def post_constraints(self) -> None:
         """Post the constraints."""
 
-    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def placement_variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables for the places of job `j`, and their values in `plan`."""
 
     def make_decision_builder(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
@@ -133,7 +133,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
                 return None
             if j >= 0 and len(late) == 0:
                 tau = int(self.plan.start_s[j])
-                chance = next_possible_start(facts, self.plan, self.step(placed, j))
+                chance = next_possible_start(facts, self.plan, self.search_state_after_placing(placed, j))
                 return self._keep_reference(
                     ScheduleOrPostponeDecision(self, j, tau - facts.now_s, chance - facts.now_s)
                 )
@@ -153,13 +153,13 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
             self.plan.start_s[j] = earliest_s[j]
         return j, np.full(len(placed), -1, np.int64)
 
-    def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+    def find_and_place_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         """Find the first startable job with the dive's kernel, and plan its places."""
-        step = self.step(placed)
+        step = self.search_state_after_placing(placed)
         step.earliest_s[:] = earliest_s
         return find_next_startable_job(self._model.facts, self.plan, step), step.postponed_to_s
 
-    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
+    def search_state_after_placing(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
         """Return the search state after placing `placed` jobs and `done` parts of `j`."""
         if self._step is None:
             self._step = new_search_state(self._model.facts, self._order)
@@ -204,7 +204,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         """Require that job `j` starts at `chance` or later."""
         self._model.start[j].SetMin(chance)
 
-    def assign_all_decision(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
+    def assign_all_places_decision(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
         """Return a decision that assigns all of a job's places, or None if none is left."""
         if all(variable.Bound() for variable in undecided):
             return None
@@ -230,17 +230,17 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        return self.first_with_room(placed, earliest_s)
+        return self.find_and_place_startable_job(placed, earliest_s)
 
     @override
     def next_placement_decision(self, j: int) -> Any:
         return (
-            self._next_part_decision(j)
+            self._next_part_placement_decision(j)
             if self._complete
-            else self.assign_all_decision(*place_variables_and_values(self._variables, self.plan, j))
+            else self.assign_all_places_decision(*part_variables_and_values(self._variables, self.plan, j))
         )
 
-    def _next_part_decision(self, j: int) -> Any:
+    def _next_part_placement_decision(self, j: int) -> Any:
         """Return a decision on the first part without a place, or None if there is none."""
         plan, facts = self.plan, self._variables.facts
         placed = self._placed_jobs()
@@ -251,14 +251,14 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
                 self._break_unit_symmetry(self._variables.units[j][done - 1], unit)
             if not unit.node.Bound():
                 top = int(self._variables.nodes[unit.node.Max()])
-                node = find_next_part_place(facts, plan, self.step(placed, j, done), top)
+                node = find_next_part_place(facts, plan, self.search_state_after_placing(placed, j, done), top)
                 if node < 0:
                     self._variables.solver.Fail()
                 return AssignLargestValueDecision(unit.node, int(np.searchsorted(self._variables.nodes, node)))
             for r, place in unit.place.items():
                 if not place.Bound():
                     return AssignLargestValueDecision(
-                        place, self._highest_free_position(self.step(placed, j, done), unit, r)
+                        place, self._highest_free_position(self.search_state_after_placing(placed, j, done), unit, r)
                     )
             self._write_part_to_plan(j, first + done, unit)
         plan.parts[j] = len(self._variables.units[j])
@@ -301,7 +301,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
             plan.y[part, r] = place.Value() * int(self._variables.grain[r])
 
 
-def place_variables_and_values(variables: PositionModelVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+def part_variables_and_values(variables: PositionModelVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
     """Return the variables for the places of job `j`, and their values in `plan`."""
     first, count = int(plan.first[j]), int(plan.parts[j])
     if len(variables.units[j]) != count:  # nodes differ in size, and the plan uses a different number of nodes

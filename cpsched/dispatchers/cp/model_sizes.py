@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.kernels.cp.cp_state import CpInstance
-from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.cp.startable_jobs import units_fitting_on_empty_nodes
 from cpsched.model import EXCLUSIVE, IntArray
 
 
@@ -27,5 +27,5 @@ def pool_model_size(facts: CpInstance) -> int:
 
 def intervals_per_node(facts: CpInstance, slot: int, parts: int) -> IntArray:
     """Return p[i,n], the number of a job's intervals on each node, int64[N]."""
-    room = room_when_empty(facts, slot)
+    room = units_fitting_on_empty_nodes(facts, slot)
     return np.minimum(room, 1 if facts.table.sharing[slot] & EXCLUSIVE else parts)

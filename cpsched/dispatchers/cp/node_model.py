@@ -19,7 +19,7 @@ from cpsched.dispatchers.cp.decision_builder import AssignLargestValueDecision, 
 from cpsched.dispatchers.cp.model_sizes import intervals_per_node, node_model_size
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
-from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.cp.startable_jobs import units_fitting_on_empty_nodes
 from cpsched.kernels.fit_rules import amount_taken_on_node, units_fitting_on_node
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
@@ -56,12 +56,12 @@ class NodeAllocationModel:
             self.present.append([unit.PerformedExpr().Var() for unit in units])
 
     @staticmethod
-    def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
+    def min_build_time_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return the expected time to build and propagate the model, in seconds."""
         return _INTERVAL_BUILD_S * node_model_size(problem.facts)
 
     @property
-    def cost_s(self) -> float:
+    def build_time_s(self) -> float:
         """Expected time to build the model and propagate once, in seconds."""
         return _INTERVAL_BUILD_S * sum(map(len, self.units))
 
@@ -83,7 +83,7 @@ class NodeAllocationModel:
             if node == other:
                 solver.Add(first >= second)
         if facts.table.sharing[slot] & EXCLUSIVE:
-            room = room_when_empty(facts, slot)[self.nodes[j]].tolist()
+            room = units_fitting_on_empty_nodes(facts, slot)[self.nodes[j]].tolist()
             solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
     def _limit_nodes_to_capacity(self, r: int) -> None:
@@ -115,7 +115,7 @@ class NodeAllocationModel:
         columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def placement_variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the presence variables of job `j`, and their values in `plan`."""
         first = int(plan.first[j])
         left: dict[int, int] = {}
@@ -170,13 +170,13 @@ class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
         return (
             super().first_startable_job(placed, earliest_s)
             if self._complete
-            else self.first_with_room(placed, earliest_s)
+            else self.find_and_place_startable_job(placed, earliest_s)
         )
 
     @override
     def next_placement_decision(self, j: int) -> Any:
         if not self._complete:
-            return self.assign_all_decision(*self._nodes.variables_and_values(self.plan, j))
+            return self.assign_all_places_decision(*self._nodes.placement_variables_and_values(self.plan, j))
         undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())
         variable = next(undecided, None)
         return AssignLargestValueDecision(variable, 1) if variable is not None else None
@@ -187,5 +187,5 @@ def intervals_per_job(facts: CpInstance, plan: CpPlan | None) -> list[int]:
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
         return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]
-    leaf = plan if plan is not None else cp_problem.first_leaf(facts)
+    leaf = plan if plan is not None else cp_problem.build_first_leaf_plan(facts)
     return np.where(whole, leaf.parts, facts.table.units[facts.jobs]).tolist()  # type: ignore[no-any-return]

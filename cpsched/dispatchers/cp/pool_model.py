@@ -7,7 +7,7 @@ from typing import Any
 
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeDecisionBuilder
-from cpsched.dispatchers.cp.position_constraints import cumulative_free
+from cpsched.dispatchers.cp.position_constraints import post_free_amount_cumulative
 from cpsched.dispatchers.cp.presolve import pool_relaxation
 from cpsched.kernels.cp.cp_state import CpPlan, CumulativeRelaxation
 
@@ -38,21 +38,21 @@ class PoolModel:
         return TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
 
     @property
-    def cost_s(self) -> float:
+    def build_time_s(self) -> float:
         """Expected time to build the model and propagate once, in seconds."""
         tasks = len(self._pools.demand) + len(self._pools.moment_s)
         return TASK_S * int(self._pools.demand.shape[1]) * tasks
 
     def post_constraints(self) -> None:
         """Post a cumulative for each pool that can run short."""
-        solver, tasks = self.solver, self.tasks()
+        solver, tasks = self.solver, self.build_job_intervals()
         for slot in self._problem.rest.tolist():
             duration_s = int(self.facts.table.estimate_s[slot])
             tasks.append(solver.FixedInterval(self.horizon_s - duration_s, duration_s, ""))
         for k in range(self._pools.demand.shape[1]):
             self.post_pool_cumulative(k, tasks)
 
-    def tasks(self) -> list[Any]:
+    def build_job_intervals(self) -> list[Any]:
         """Return the considered jobs as intervals."""
         pairs = zip(self.start, self._durations, strict=True)
         return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
@@ -60,9 +60,11 @@ class PoolModel:
     def post_pool_cumulative(self, k: int, tasks: Sequence[Any]) -> None:
         """Limit the jobs to the amounts of pool `k` that are free over time."""
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
-        cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
+        post_free_amount_cumulative(
+            self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free
+        )
 
-    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def placement_variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return empty lists, because jobs have no places."""
         return [], []
 

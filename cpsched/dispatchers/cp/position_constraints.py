@@ -22,7 +22,7 @@ from cpsched.dispatchers.cp.position_variables import (
     RunningJobStaircase,
     eligible_nodes,
 )
-from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.cp.startable_jobs import units_fitting_on_empty_nodes
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 
@@ -35,17 +35,17 @@ def post_position_constraints(
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
-            no_overlap_2d(variables, r, fixed)
+            post_no_overlap_2d(variables, r, fixed)
         else:
-            no_overlap_2d(variables, r, NO_RECTANGLES)
-            element_by_position(variables, r, found)
-        cumulative_capacity(variables, r, fixed)
+            post_no_overlap_2d(variables, r, NO_RECTANGLES)
+            post_staircase_element(variables, r, found)
+        post_capacity_cumulative(variables, r, fixed)
     for j in range(len(variables.units)):
-        all_different_nodes(variables, j)
-        whole_node_capacity(variables, j)
+        post_all_different_nodes(variables, j)
+        post_whole_node_capacity(variables, j)
 
 
-def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
+def post_no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post diffn over (s, y) x (d, dy) for units and `fixed` boxes of resource `r`."""
     constant = _make_constant_cache(variables.solver)
     boxes = [
@@ -63,7 +63,7 @@ def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRe
         variables.solver.Add(variables.solver.NonOverlappingBoxesConstraint(*columns))
 
 
-def element_by_position(variables: PositionModelVariables, r: int, steps: RunningJobStaircase) -> None:
+def post_staircase_element(variables: PositionModelVariables, r: int, steps: RunningJobStaircase) -> None:
     """Post s >= free_from[y] as one Element per unit, which replaces fixed boxes."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
@@ -97,7 +97,7 @@ def _make_constant_cache(solver: Any) -> Callable[[int], Any]:
     return constant
 
 
-def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
+def post_capacity_cumulative(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post the implied cumulative(s, d, amounts of `r`), with one task per job."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
@@ -121,7 +121,7 @@ def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: Runnin
         solver.Add(solver.Cumulative(tasks, demands, total, ""))
 
 
-def cumulative_free(
+def post_free_amount_cumulative(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
     """Limit `tasks` to ascending `free` amounts from each `moment_s` (s from now) on."""
@@ -132,18 +132,18 @@ def cumulative_free(
     solver.Add(solver.Cumulative([task for task, _ in demanded], [amount for _, amount in demanded], free[-1], ""))
 
 
-def all_different_nodes(variables: PositionModelVariables, j: int) -> None:
+def post_all_different_nodes(variables: PositionModelVariables, j: int) -> None:
     """Post alldifferent(x) for a job whose units must not share a node. (For whole nodes, diffn implies it.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
-def whole_node_capacity(variables: PositionModelVariables, j: int) -> None:
+def post_whole_node_capacity(variables: PositionModelVariables, j: int) -> None:
     """Require that an exclusive job's nodes together hold all its units."""
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:
         return
-    room = room_when_empty(facts, slot)[variables.nodes]
+    room = units_fitting_on_empty_nodes(facts, slot)[variables.nodes]
     if len(np.unique(room[room > 0])) > 1:
         rooms = [variables.solver.Element(room.tolist(), unit.node) for unit in variables.units[j]]
         variables.solver.Add(variables.solver.Sum(rooms) >= int(facts.table.units[slot]))

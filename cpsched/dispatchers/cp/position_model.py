@@ -10,14 +10,14 @@ from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import (
     PositionDecisionBuilder,
     ScheduleOrPostponeDecisionBuilder,
-    place_variables_and_values,
+    part_variables_and_values,
 )
 from cpsched.dispatchers.cp.position_variables import (
     RunningJobRectangles,
     RunningJobStaircase,
-    create_variables,
-    fixed_rectangles,
-    step_profile,
+    create_position_variables,
+    fixed_running_job_rectangles,
+    to_running_job_staircase,
 )
 from cpsched.kernels.cp.cp_state import CpPlan
 
@@ -38,18 +38,18 @@ class PositionAllocationModel:
     def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan) -> None:
         self.solver, self.facts, self.horizon_s = solver, problem.facts, problem.horizon_s
         self._parts = int(plan.parts.sum())
-        self.variables = create_variables(solver, problem.facts, problem.horizon_s, plan)
+        self.variables = create_position_variables(solver, problem.facts, problem.horizon_s, plan)
         self.start = self.variables.start
-        self._held = {r: fixed_rectangles(self.variables, r) for r in self.variables.resources}
+        self._held = {r: fixed_running_job_rectangles(self.variables, r) for r in self.variables.resources}
         self._stairs = {r: self._build_staircase_if_cheaper(r, held) for r, held in self._held.items()}
 
     def _build_staircase_if_cheaper(self, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
         """Return the running jobs as a staircase, or None if boxes take less time."""
-        found, boxes = step_profile(self.variables, r, held), len(held.size)
+        found, boxes = to_running_job_staircase(self.variables, r, held), len(held.size)
         if found is None:
             return None
         as_boxes_s = (2 * self._parts + boxes) * boxes * _BOX_PAIR_COST_S
-        return found if self._parts * _staircase_cost_s(found) < as_boxes_s else None
+        return found if self._parts * _staircase_build_time_s(found) < as_boxes_s else None
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
@@ -57,14 +57,14 @@ class PositionAllocationModel:
         return _PART_BUILD_S * int(plan.parts.sum()) if plan is not None else 0.0
 
     @property
-    def cost_s(self) -> float:
+    def build_time_s(self) -> float:
         """Expected time to build the model and propagate once, in seconds."""
         total_s = self._parts * _PART_BUILD_S
         for r, held in self._held.items():
             found = self._stairs[r]
             boxes = self._parts + (len(held.size) if found is None else 0)
             total_s += boxes * boxes * _BOX_PAIR_COST_S + (
-                self._parts * _staircase_cost_s(found) if found is not None else 0.0
+                self._parts * _staircase_build_time_s(found) if found is not None else 0.0
             )
         return total_s
 
@@ -72,9 +72,9 @@ class PositionAllocationModel:
         """Post all constraints."""
         position_constraints.post_position_constraints(self.variables, self._held, self._stairs)
 
-    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def placement_variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables for the places of job `j`, and their values in `plan`."""
-        return place_variables_and_values(self.variables, plan, j)
+        return part_variables_and_values(self.variables, plan, j)
 
     def make_decision_builder(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
@@ -87,6 +87,6 @@ class PositionAllocationModel:
         return search.plan
 
 
-def _staircase_cost_s(steps: RunningJobStaircase) -> float:
+def _staircase_build_time_s(steps: RunningJobStaircase) -> float:
     """Return the time to build the staircase constraint for one unit, in seconds."""
     return _ELEMENT_BUILD_S + (len(steps.kind_of) + steps.free_from.size) * _STAIRCASE_ENTRY_S

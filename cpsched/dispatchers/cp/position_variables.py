@@ -6,7 +6,7 @@ stride * x + p, with node x, position p inside the node, and p + dy <= capacity.
 same x for all of a unit's resources puts the unit on one node. This arithmetic replaces two Element constraints per
 unit and resource.
 
-A unit has a variable position in a resource only if the position can matter (see `free_resources`).
+A unit has a variable position in a resource only if the position can matter (see `resources_with_variable_position`).
 
 Positions are counted in a resource's *grain*, the greatest common divisor of the amounts that jobs request or use and
 that nodes have. Times are in seconds from now. The lists omit nodes that no considered job may use.
@@ -22,7 +22,7 @@ import numpy as np
 
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
-from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.cp.startable_jobs import units_fitting_on_empty_nodes
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
@@ -98,11 +98,11 @@ class PositionModelVariables:
 
 def eligible_nodes(facts: CpInstance, slot: int) -> BoolArray:
     """Return a mask of the nodes that can hold a unit of `slot` when empty, bool[N]."""
-    fits: BoolArray = room_when_empty(facts, slot) > 0
+    fits: BoolArray = units_fitting_on_empty_nodes(facts, slot) > 0
     return fits
 
 
-def create_variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
+def create_position_variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
     """Create s, x, p and y for the considered jobs.
 
     An exclusive job has one part per node in the first leaf (`leaf`). Every other job has one part per unit.
@@ -111,10 +111,10 @@ def create_variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPla
     by_shape = _eligible_nodes_by_shape(facts)
     nodes = np.flatnonzero(np.logical_or.reduce(list(by_shape.values())))
     asked = facts.table.per_unit[slots].max(axis=0) > 0
-    grain = _find_grains(facts, nodes)
+    grain = _common_divisor_by_resource(facts, nodes)
     stride = np.where(asked, facts.machine.capacity[nodes].max(axis=0) // grain, 0)
     found = PositionModelVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
-    by_all = taken_by_all(facts)
+    by_all = resources_used_by_all_jobs(facts)
     free: dict[tuple[int, ...], list[int]] = {}
     for j, slot in enumerate(slots.tolist()):
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
@@ -122,16 +122,16 @@ def create_variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPla
         whole = bool(facts.table.sharing[slot] & EXCLUSIVE)
         count = int(leaf.parts[j]) if whole else int(facts.table.units[slot])
         if whole:
-            found.units.append([_create_whole_node(found, slot, allowed) for _ in range(count)])
+            found.units.append([_create_whole_node_variables(found, slot, allowed) for _ in range(count)])
         else:
             shape = _request_shape(facts, slot)
             if shape not in free:
-                free[shape] = free_resources(facts, slot, by_all)
-            found.units.append([_create_unit(found, slot, allowed, free[shape]) for _ in range(count)])
+                free[shape] = resources_with_variable_position(facts, slot, by_all)
+            found.units.append([_create_unit_variables(found, slot, allowed, free[shape]) for _ in range(count)])
     return found
 
 
-def _find_grains(facts: CpInstance, nodes: IntArray) -> IntArray:
+def _common_divisor_by_resource(facts: CpInstance, nodes: IntArray) -> IntArray:
     """Return the grain of each resource, int64[R], at least 1."""
     rows = (
         facts.machine.capacity[nodes],
@@ -162,7 +162,7 @@ def _create_node_variable(variables: PositionModelVariables, allowed: BoolArray)
     return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
 
 
-def taken_by_all(facts: CpInstance) -> BoolArray:
+def resources_used_by_all_jobs(facts: CpInstance) -> BoolArray:
     """Return a mask of resources that all considered and running jobs use, bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
@@ -170,7 +170,7 @@ def taken_by_all(facts: CpInstance) -> BoolArray:
     return found
 
 
-def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
+def resources_with_variable_position(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
     """Return the resources in which a unit of `slot` has a variable position.
 
     If the unit takes all of a resource on its node, it has only one position in this resource. If all jobs also use the
@@ -187,7 +187,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
     return np.flatnonzero((asked > 0) & ~settled).tolist()
 
 
-def _create_unit(
+def _create_unit_variables(
     variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
 ) -> UnitPlacementVariables:
     """Return the variables of one unit. Positions vary only in `free` resources."""
@@ -213,7 +213,9 @@ def _create_unit(
     return unit
 
 
-def _create_whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
+def _create_whole_node_variables(
+    variables: PositionModelVariables, slot: int, allowed: BoolArray
+) -> UnitPlacementVariables:
     """Return the variables of a whole node, which takes all positions."""
     unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -228,7 +230,9 @@ _MAX_STAIRCASE_ENTRIES = 50_000
 """Maximum number of staircase entries per unit. The solver needs about 0.15 us for each entry."""
 
 
-def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
+def to_running_job_staircase(
+    variables: PositionModelVariables, r: int, held: RunningJobRectangles
+) -> RunningJobStaircase | None:
     """Return `held` as a staircase, or None if the staircase would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
@@ -251,7 +255,7 @@ def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRect
     return RunningJobStaircase(kind_of, free_from)
 
 
-def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
+def fixed_running_job_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
     """Return the fixed boxes of resource `r`, merging adjacent boxes with equal ends."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)

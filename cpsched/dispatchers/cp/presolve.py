@@ -36,7 +36,7 @@ _PERTURBED_DIVES = 16
 """Number of dives in perturbed orders if the tree search proves nothing."""
 
 
-def place_all_now(facts: CpInstance) -> CpSolveResult | None:
+def try_start_all_now(facts: CpInstance) -> CpSolveResult | None:
     """Return the result that starts all jobs now, or None if the dive cannot do so.
 
     This result is optimal, because no objective decreases when a job starts later, and no job can start before now.
@@ -47,14 +47,14 @@ def place_all_now(facts: CpInstance) -> CpSolveResult | None:
     return CpSolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
 
 
-def first_leaf_meets_bound(facts: CpInstance, objective: WeightedDelayObjective, seed: int) -> CpSolveResult:
+def solve_by_relaxed_bound(facts: CpInstance, objective: WeightedDelayObjective, seed: int) -> CpSolveResult:
     """Return the first leaf, improved by branch and bound on the relaxed problem.
 
     The relaxed problem has no places. If a plan costs no more than the best relaxed plan, it is optimal and the result
     is certain. If all jobs are interchangeable, the best relaxed cost is known without a search. An uncertain result
     contains the best plan found, including plans from perturbed dives, as a starting point for the solver.
     """
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     relaxed = build_relaxation(facts, True)
     bound = interchangeable_bound(facts, relaxed, objective)
     if _meets_bound(bound, objective, plan):
@@ -65,7 +65,7 @@ def first_leaf_meets_bound(facts: CpInstance, objective: WeightedDelayObjective,
     )
     bound = max(bound, least)
     if not _meets_bound(bound, objective, plan):
-        plan = perturbed_dives(facts, plan, objective, np.random.default_rng(seed))
+        plan = improve_by_perturbed_dives(facts, plan, objective, np.random.default_rng(seed))
     met = _meets_bound(bound, objective, plan)
     answer = CpSolveResult(plan, "bound-met", met, bound)
     return dataclasses.replace(answer, status="optimal") if met else answer
@@ -118,7 +118,7 @@ def _meets_bound(bound: float, objective: WeightedDelayObjective, plan: CpPlan) 
     return bound >= plan_delay_cost(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
-def perturbed_dives(
+def improve_by_perturbed_dives(
     facts: CpInstance, best: CpPlan, objective: WeightedDelayObjective, random: np.random.Generator
 ) -> CpPlan:
     """Return the cheapest plan of `best` and several dives in perturbed orders."""

@@ -23,7 +23,7 @@ from cpsched.dispatchers.cp.node_model import NodeAllocationModel
 from cpsched.dispatchers.cp.pool_model import PoolModel
 from cpsched.dispatchers.cp.position_model import PositionAllocationModel
 from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
-from cpsched.dispatchers.cp.slot_model import IdenticalUnitsModel, all_alike
+from cpsched.dispatchers.cp.slot_model import IdenticalUnitsModel, are_all_units_identical
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
@@ -54,7 +54,7 @@ def improve_plan(
     If `guided` is false, the solver uses its own search and gets no plan. If this search ends without a proof, the
     guided search follows, in the order of the jobs.
     """
-    if model_name == "positions" and all_alike(problem.facts):
+    if model_name == "positions" and are_all_units_identical(problem.facts):
         model_name = "slots"
     make = MODELS[model_name]
     same = find_symmetric_jobs(problem.facts, problem.objective) if problem.in_order else []
@@ -63,16 +63,16 @@ def improve_plan(
     too_large = (
         dataclasses.replace(answer, path="dive", status="unverified") if guided else CpSolveResult(None, "late", False)
     )
-    if not limit.is_within_limit(make.least_cost_s(problem, answer.plan)):
+    if not limit.is_model_within_limit(make.least_cost_s(problem, answer.plan)):
         return too_large
     solver = pywrapcp.Solver("cpsched", _solver_parameters(model_name))
     model: ConstraintModel = make(solver, problem, answer.plan)
-    if not limit.is_within_limit(model.cost_s):
+    if not limit.is_model_within_limit(model.build_time_s):
         return too_large
     run = RestartSearch(model, problem, answer.plan if guided else None, same)
-    if not run.budget(limit).crossed:
+    if not run.next_search_budget(limit).crossed:
         model.post_constraints()
-        run.restart(limit, np.random.default_rng(seed))
+        run.run_restarts(limit, np.random.default_rng(seed))
     found = run.plan
     optimal = run.status == "optimal" and found is not None
     return dataclasses.replace(
@@ -138,25 +138,25 @@ class RestartSearch:
         self.first_s = self.best_s = 0.0
         self._model, self._guided = model, plan is not None
         self._built_ms = self._least_ms = 0
-        scaled = IntegerDelayCosts.of(problem.objective, model.facts.now_s, model.horizon_s)
-        self._cost = scaled.expression(model)
+        scaled = IntegerDelayCosts.from_objective(problem.objective, model.facts.now_s, model.horizon_s)
+        self._cost = scaled.build_cost_variable(model)
         self._same = same
         for group in same:
             for first, second in itertools.pairwise(group.tolist()):
                 model.solver.Add(model.start[first] <= model.start[second])
         self._best: int | None = None
         if plan is not None:
-            self._best = scaled.value(plan.start_s)
+            self._best = scaled.cost_of_plan(plan.start_s)
             model.solver.Add(self._cost <= self._best)
 
-    def budget(self, limit: RestartSearchLimits, doubled: int = 0) -> RemainingSearchBudget:
+    def next_search_budget(self, limit: RestartSearchLimits, doubled: int = 0) -> RemainingSearchBudget:
         """Return the budget of the next search: the first limit, doubled `doubled` times.
 
         The budget has a minimum. Releasing a model takes as long as building it, and the limit includes this time.
         """
         return RemainingSearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
-    def restart(self, limit: RestartSearchLimits, random: np.random.Generator) -> None:
+    def run_restarts(self, limit: RestartSearchLimits, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof or the stopping rule.
 
         A search gets the first limit, or the time to build the model and verify the plan, whichever is longer. Every
@@ -166,12 +166,12 @@ class RestartSearch:
         if limit.effort is None:
             self._built_ms = self._least_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
-            self._verify_plan(self.budget(limit), self.plan)
+            self._verify_plan(self.next_search_budget(limit), self.plan)
         if limit.effort is None:
             self._least_ms = int(self._model.solver.WallTime())
         idle, turn, own = 0, 0, not self._guided
         while self.plan is None or idle < limit.restarts:
-            budget = self.budget(limit, idle)
+            budget = self.next_search_budget(limit, idle)
             if budget.crossed:
                 return
             complete = turn % 2 == 0 or not self._guided
@@ -194,7 +194,7 @@ class RestartSearch:
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
         for j, start in enumerate(self._model.start):
-            variables, values = self._model.variables_and_values(plan, j)
+            variables, values = self._model.placement_variables_and_values(plan, j)
             for variable, value in zip([start, *variables], [int(plan.start_s[j]) - now_s, *values], strict=True):
                 leaf.Add(variable)
                 leaf.SetValue(variable, value)

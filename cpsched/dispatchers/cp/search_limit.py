@@ -35,12 +35,12 @@ class RestartSearchLimits:
         require(self.model_s >= 0, "model_s", self.model_s, "must not be negative")
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
-    def is_within_limit(self, cost_s: float) -> bool:
-        """Return whether a model that takes `cost_s` seconds is within the limits.
+    def is_model_within_limit(self, build_time_s: float) -> bool:
+        """Return whether a model that takes `build_time_s` seconds is within the limits.
 
-        `cost_s` is the time to build and propagate the model. Releasing it takes the same time again.
+        `build_time_s` is the time to build and propagate the model. Releasing it takes the same time again.
         """
-        return cost_s <= self.model_s and (self.effort is not None or 2 * cost_s <= self.total_s)
+        return build_time_s <= self.model_s and (self.effort is not None or 2 * build_time_s <= self.total_s)
 
     @property
     def total_budget(self) -> int:

@@ -19,11 +19,11 @@ from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeDecisionBu
 from cpsched.dispatchers.cp.pool_model import TASK_S, PoolModel
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CumulativeRelaxation
 from cpsched.kernels.cp.relaxation import build_relaxation
-from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.cp.startable_jobs import units_fitting_on_empty_nodes
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
-def all_alike(facts: CpInstance) -> bool:
+def are_all_units_identical(facts: CpInstance) -> bool:
     """Return whether all considered units are identical, so that counting suffices."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
@@ -31,11 +31,14 @@ def all_alike(facts: CpInstance) -> bool:
         return False
     sharing, slot = int(facts.table.sharing[slots[0]]), int(slots[0])
     if sharing & EXCLUSIVE:  # a slot is a whole node, so all nodes must hold the same number of units
-        room = room_when_empty(facts, slot)
+        room = units_fitting_on_empty_nodes(facts, slot)
         return len(np.unique(room[room > 0])) <= 1
     if sharing & DISTINCT:  # a job may use only one slot on a node
         asked = facts.table.per_unit[slot] > 0
-        held = facts.machine.capacity[room_when_empty(facts, slot) > 0][:, asked] // facts.table.per_unit[slot][asked]
+        held = (
+            facts.machine.capacity[units_fitting_on_empty_nodes(facts, slot) > 0][:, asked]
+            // facts.table.per_unit[slot][asked]
+        )
         return bool((held.min(axis=1) <= 1).all())
     return True
 
@@ -49,14 +52,14 @@ class IdenticalUnitsModel(PoolModel):
         return build_relaxation(problem.facts, True)
 
     @property
-    def cost_s(self) -> float:
+    def build_time_s(self) -> float:
         """Expected time to build the model and propagate once, in seconds."""
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post_constraints(self) -> None:
         """Limit the running units to the free slots if these can run short."""
         if self._pools.demand.shape[1] > 0:
-            self.post_pool_cumulative(0, self.tasks())
+            self.post_pool_cumulative(0, self.build_job_intervals())
 
     def make_decision_builder(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
@@ -70,4 +73,4 @@ class IdenticalUnitsDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        return self.first_with_room(placed, earliest_s)
+        return self.find_and_place_startable_job(placed, earliest_s)

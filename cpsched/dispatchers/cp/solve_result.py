@@ -9,7 +9,7 @@ import numpy as np
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
-from cpsched.kernels.cp.dive import starts_now
+from cpsched.kernels.cp.dive import collect_starts_now
 from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
 from cpsched.planning import GREEDY, Allocation, ListSchedulerSpec, plan_by_spec
@@ -37,7 +37,9 @@ class CpSolveResult:
     """Solver time in seconds until the best plan."""
 
 
-def solve_effort(facts: CpInstance, answer: CpSolveResult, objective: WeightedDelayObjective, variables: int) -> Effort:
+def build_solve_effort(
+    facts: CpInstance, answer: CpSolveResult, objective: WeightedDelayObjective, variables: int
+) -> Effort:
     """Return a result's effort. Objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
@@ -60,10 +62,10 @@ def decision_of_placed_plan(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need
 ) -> Decision:
     """Return the decision that starts jobs planned for now at their planned places."""
-    return _build_decision(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
+    return _build_decision(snapshot, Starts(*collect_starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
-def decision_with_allocation(
+def decision_of_unplaced_plan(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
     """Return the decision that places the jobs planned for now (cp19 section 2.2).
@@ -75,21 +77,21 @@ def decision_with_allocation(
         only = replace(snapshot, queue=np.array(chosen), by_construction=True)
         starts = plan_by_spec(_ALLOCATION_SPECS[allocation], only, "starts", np.arange(len(chosen))).starts
     if len(starts) == 0 and len(snapshot.running) == 0:
-        return start_first_fitting(snapshot, facts, replace(effort, unplaced=len(chosen)), need)
+        return start_first_job_if_idle(snapshot, facts, replace(effort, unplaced=len(chosen)), need)
     start_s = np.where(plan.start_s == facts.now_s, NEVER, plan.start_s)
     start_s[np.isin(facts.jobs, starts.slots)] = facts.now_s
     effort = replace(effort, unplaced=len(chosen) - len(starts))
     return _build_decision(snapshot, starts, facts.jobs, start_s, effort, need)
 
 
-def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
+def start_first_job_if_idle(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
     """Start no job, or one job if none is running, because rounds would repeat."""
     able = startable_slots(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)
     facts = facts.with_considered_jobs(able)
     return decision_of_placed_plan(
-        snapshot, facts, cp_problem.first_leaf(facts), replace(effort, path=f"{effort.path}-alone"), need
+        snapshot, facts, cp_problem.build_first_leaf_plan(facts), replace(effort, path=f"{effort.path}-alone"), need
     )
 
 
@@ -101,7 +103,7 @@ def _build_decision(
 ) -> Decision:
     if need == "starts":
         return Decision(starts, effort)
-    plan_s = expected_starts(snapshot, jobs, start_s)
+    plan_s = planned_starts_in_queue_order(snapshot, jobs, start_s)
     waits = explain_waits(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
     return Decision(starts, effort, plan_s, waits)
 
@@ -112,7 +114,7 @@ def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
     return _build_decision(snapshot, NO_STARTS, no_jobs, no_jobs, effort, need)
 
 
-def expected_starts(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
+def planned_starts_in_queue_order(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
     """Return expected starts in queue order, with `NEVER` for jobs not considered."""
     at = dict(zip(jobs.tolist(), start_s.tolist(), strict=True))
     return np.array([at.get(slot, NEVER) for slot in snapshot.queue.tolist()], dtype=np.int64)

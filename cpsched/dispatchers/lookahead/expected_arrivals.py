@@ -60,7 +60,7 @@ class ExpectedArrivals:
             self._weight = ACCURACY_DECAY * self._weight + 1
             self._accuracy = ACCURACY_DECAY * self._accuracy + min(run_s, estimate_s) / max(run_s, estimate_s)
 
-    def note_starts(self, snapshot: Snapshot, starts: Starts) -> None:
+    def record_start_estimates(self, snapshot: Snapshot, starts: Starts) -> None:
         """Store the estimates of the jobs that start now."""
         jobs, known = snapshot.table.jobs, self._estimate_s
         for slot in starts.slots.tolist():

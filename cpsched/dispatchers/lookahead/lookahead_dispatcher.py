@@ -9,15 +9,20 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.lookahead.area_control import AreaControl
+from cpsched.dispatchers.lookahead.area_weight_control import AreaWeightControl
 from cpsched.dispatchers.lookahead.expected_arrivals import NO_ARRIVALS, ExpectedArrivals
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName, WaitCostObjective
 from cpsched.dispatchers.lookahead.run_times_and_easy_waits import RunTimesAndEasyWaits
 from cpsched.errors import require
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.order_search import ALL_START, NONE_START, export_order, look_ahead, restore_order
+from cpsched.kernels.order_search_state import (
+    POOL_JOBS_PER_NODE_JOB,
+    OrderSearchSettings,
+    WaitCostParameters,
+    new_order_search_state,
+)
 from cpsched.kernels.scheduling_state import SchedulingState, copy_starts, get_planned_starts
-from cpsched.kernels.search_state import POOL_JOBS_PER_NODE_JOB, OrderSearchSettings, WaitCostParameters, new_search
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
@@ -97,7 +102,7 @@ class LookaheadDispatcher(Dispatcher):
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
         self._objective, decodes = row.to_wait_cost_parameters(), row.effort if effort is None else effort
-        self._search = new_search(
+        self._search = new_order_search_state(
             OrderSearchSettings(
                 decodes, work, horizon, covered, overdue_s, seed,
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
@@ -105,7 +110,7 @@ class LookaheadDispatcher(Dispatcher):
         )  # fmt: skip
         self._history = RunTimesAndEasyWaits() if row.aged_by else None
         targets = row.ratio_targets
-        self._area = AreaControl(row.area, targets) if targets else None
+        self._area = AreaWeightControl(row.area, targets) if targets else None
         self._if_accurate = row.if_accurate
         self._arrivals = ExpectedArrivals(row.if_accurate.expected_arrivals_s) if row.if_accurate is not None else None
         self.learns = self._history is not None or self._arrivals is not None
@@ -124,7 +129,7 @@ class LookaheadDispatcher(Dispatcher):
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
             return Decision(
-                NO_STARTS, Effort("empty-queue", ratios=self._get_ratios()), ARRIVAL_ORDER if whole else None
+                NO_STARTS, Effort("empty-queue", ratios=self._ratios_to_easy()), ARRIVAL_ORDER if whole else None
             )
         planned_on, slots = with_walltime_estimates(snapshot) if self._by_walltime else (snapshot, None)
         site = get_scheduling_state(planned_on)
@@ -132,16 +137,16 @@ class LookaheadDispatcher(Dispatcher):
         self._jobs_per_work = POOL_JOBS_PER_NODE_JOB if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
         if self._history is not None:
-            expected = self._update_from_history(self._history, planned_on, site, expected)
+            expected = self._update_objective_from_history(self._history, planned_on, site, expected)
         row, objective, arrivals = self._objective_of_round(planned_on)
         inputs = expected, self._site_factors(snapshot, expected, row), bool(snapshot.cluster.counted), whole, arrivals
         outcome = self._look_ahead(site, self._search, objective, inputs)
         starts = Starts(*copy_starts(site.draft), True) if site.draft.started else NO_STARTS
-        starts = starts if slots is None else map_slots(starts, slots)
+        starts = starts if slots is None else map_start_slots(starts, slots)
         if self._arrivals is not None:
-            self._arrivals.note_starts(snapshot, starts)
+            self._arrivals.record_start_estimates(snapshot, starts)
         branches = int(self._search.counts.decoded)
-        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=branches, ratios=self._get_ratios())
+        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=branches, ratios=self._ratios_to_easy())
         if not whole:
             return Decision(starts, cost)
         plan_s = get_planned_starts(site.draft, len(queue))
@@ -205,7 +210,7 @@ class LookaheadDispatcher(Dispatcher):
             return self._row, self._objective, NO_ARRIVALS
         return self._if_accurate, self._if_accurate.to_wait_cost_parameters(), arrivals
 
-    def _update_from_history(
+    def _update_objective_from_history(
         self, history: RunTimesAndEasyWaits, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
         """Update the ageing scale and the weight `area`, and return expected run times.
@@ -215,7 +220,7 @@ class LookaheadDispatcher(Dispatcher):
         history, because the predictor uses more information.
         """
         expected_s, longest_s = history.advance_virtual_schedule(snapshot, site)
-        pairs = history.take_pairs()
+        pairs = history.take_real_virtual_pairs()
         if self._area is not None:
             self._area.observe(pairs)
             self._objective.area = self._area.area
@@ -223,7 +228,7 @@ class LookaheadDispatcher(Dispatcher):
         walltime_s = snapshot.table.walltime_s[snapshot.queue]
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
-    def _get_ratios(self) -> Mapping[str, float]:
+    def _ratios_to_easy(self) -> Mapping[str, float]:
         """Return the ratios to `easy` and the weight `area`, or {} if it is constant."""
         return self._area.shown() if self._area is not None else {}
 
@@ -232,7 +237,7 @@ class LookaheadDispatcher(Dispatcher):
         if not self._site_weight:
             return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue
-        own = row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s, self._objective.area)
+        own = row.job_wait_weights(table.units[queue] * table.per_unit[queue, 0], expected_s, self._objective.area)
         return site_priority_multipliers(snapshot, self._site_weight, own)
 
     def _store_first_planned_starts(self, snapshot: Snapshot, plan_s: IntArray) -> None:
@@ -302,6 +307,6 @@ def with_walltime_estimates(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
     return found, slots
 
 
-def map_slots(starts: Starts, slots: IntArray) -> Starts:
+def map_start_slots(starts: Starts, slots: IntArray) -> Starts:
     """Return the starts with each slot replaced by `slots[slot]`."""
     return Starts(slots[starts.slots], starts.offsets, starts.nodes, starts.units, True)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.lookahead.area_control import LARGE, LARGE_SQUARED, LONGEST
+from cpsched.dispatchers.lookahead.area_weight_control import LARGE, LARGE_SQUARED, LONGEST
 from cpsched.jit.shared_structs import kernel_fields
+from cpsched.kernels.order_search_state import WaitCostParameters
 from cpsched.kernels.plan_costs import TYPICAL_AREA_QUANTILE
-from cpsched.kernels.search_state import WaitCostParameters
 from cpsched.model import BSLD_BOUND_S
 from cpsched.site.priority_multipliers import FloatArray
 
@@ -35,7 +35,7 @@ class WaitCostObjective:
       the queue. Therefore, the ratio of both sums over the queue does not depend on units.
     - `large_target`: if not 0, `area` is only the initial value of this weight. The weight then follows the ratios to
       the virtual schedule of `easy`. Large jobs' response times should then be at most `large_target` times as long as
-      under `easy` (see `cpsched.dispatchers.lookahead.area_control`).
+      under `easy` (see `cpsched.dispatchers.lookahead.area_weight_control`).
     - `longest_target`: the same for the longest wait. 0 means no target.
     - `aged_by`: if not 0, `aged_s` is this multiple of the longest wait under the virtual schedule of `easy` (see
       `cpsched.dispatchers.lookahead.run_times_and_easy_waits`). E then follows the true run times of the user's jobs.
@@ -99,7 +99,7 @@ class WaitCostObjective:
         found = {LARGE: large, LARGE_SQUARED: large} if large else {}
         return found | ({LONGEST: longest} if longest else {})
 
-    def weights(
+    def job_wait_weights(
         self, processors: npt.ArrayLike, expected_s: npt.ArrayLike, area_weight: float | None = None
     ) -> FloatArray:
         """Return each job's cost of one second of wait, without ageing, float64[Q].

@@ -14,13 +14,13 @@ from cpsched.kernels.virtual_easy import (
     MAX_ENTRIES_AHEAD,
     PAIR_FIELDS,
     VirtualEasySchedule,
-    find_entries,
-    follow_real_schedule,
+    map_slots_to_entries,
     new_virtual_schedule,
-    note_ended,
+    record_real_ends,
     restore_entries,
-    take_pairs,
+    take_real_virtual_pairs,
     unfinished_entries,
+    update_virtual_schedule,
 )
 from cpsched.model import NEVER, EndedJob, IntArray, Snapshot
 from cpsched.run_time_model import MeanRunToWalltimeRatios
@@ -61,25 +61,25 @@ class RunTimesAndEasyWaits:
         The longest wait covers jobs that are pending in the virtual schedule now, and jobs that started in it recently.
         """
         self._index_job_table(snapshot)
-        expected_s = self.expected_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
+        expected_s = self.expected_run_times_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
         self._record_ended_jobs()
-        longest_s = follow_real_schedule(site, self._virtual, expected_s, self._ids)
+        longest_s = update_virtual_schedule(site, self._virtual, expected_s, self._ids)
         return expected_s[: len(snapshot.queue)], float(longest_s)
 
-    def take_pairs(self) -> IntArray:
+    def take_real_virtual_pairs(self) -> IntArray:
         """Return jobs that ended virtually since the last call, int64[N, PAIR_FIELDS].
 
         They are in order of their virtual ends. See `cpsched.kernels.virtual_easy.PAIR_FIELDS`.
         """
-        found: IntArray = take_pairs(self._virtual) if self._virtual.paired else np.zeros(0, np.int64)
+        found: IntArray = take_real_virtual_pairs(self._virtual) if self._virtual.paired else np.zeros(0, np.int64)
         return found.reshape(-1, PAIR_FIELDS)
 
-    def expected_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
+    def expected_run_times_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
         """Return the expected run times of the jobs in `slots` in seconds, at least 1."""
         users, user, share = list(self._index), self._user[slots], np.zeros(len(self._index))
         share[user] = 1.0
         present = share.nonzero()[0].tolist()  # only users of these jobs, because a site may have thousands of users
-        share[present] = [self.shares.mean_run_share(users[each]) for each in present]
+        share[present] = [self.shares.mean_run_to_walltime_ratio(users[each]) for each in present]
         found: FloatArray = np.maximum(1.0, share[user] * snapshot.table.walltime_s[slots])
         return found
 
@@ -103,7 +103,7 @@ class RunTimesAndEasyWaits:
         if self._ended:
             rows = [(id, *known) for id, known in sorted(self._ended.items())]
             ended = np.array(rows, np.int64).T.reshape(-1)
-            note_ended(self._virtual, ended)
+            record_real_ends(self._virtual, ended)
             self._ended.clear()
 
     def _index_job_table(self, snapshot: Snapshot) -> None:
@@ -121,7 +121,7 @@ class RunTimesAndEasyWaits:
             self._ids, self._user = np.append(self._ids, ids), np.append(self._user, users)
         else:
             self._ids, self._user = ids, np.array(users, np.int64)
-            find_entries(self._virtual, ids)
+            map_slots_to_entries(self._virtual, ids)
         self._jobs = jobs
 
 

@@ -125,7 +125,7 @@ class SchedulingPassResults(NamedTuple):
     backfill_cut: bool
 
 
-def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> PassScheduleState:
+def advance_pass_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> PassScheduleState:
     """Return the schedule after the passes at one instant."""
     agenda = made.after
     by_main = came.started - came.backfilled

@@ -77,10 +77,10 @@ class SchedulerParameters:
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name)
             inside = value is None or least <= value <= most or (value == DISABLED and name in _CAN_BE_DISABLED)
-            require(inside, name, value, _number_rule(name))
+            require(inside, name, value, _allowed_range_text(name))
 
     @property
-    def records(self) -> int:
+    def backfill_table_size(self) -> int:
         """Size of backfill's table of times."""
         return self.bf_max_job_test if self.bf_node_space_size is None else self.bf_node_space_size
 
@@ -141,7 +141,7 @@ class ParsedSchedulerParameters:
     not_modelled: tuple[str, ...] = ()
 
 
-def parse_parameters(text: str) -> ParsedSchedulerParameters:
+def parse_scheduler_parameters(text: str) -> ParsedSchedulerParameters:
     """Parse a value of `SchedulerParameters`, in which names are case-insensitive.
 
     Raise `UnknownName` for a name that is not a Slurm parameter, and `InvalidValue` for a value that is out of bounds.
@@ -161,13 +161,13 @@ def parse_parameters(text: str) -> ParsedSchedulerParameters:
             given[name] = True
         elif name in BOUNDS:
             require(name not in given, name, value, "is given twice")
-            given[name] = _parse_number(name, value)
+            given[name] = _parse_parameter_number(name, value)
         else:
             raise UnknownName("SchedulerParameters option", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *WITHOUT_EFFECT))
     return ParsedSchedulerParameters(SchedulerParameters(**given), tuple(not_modelled))
 
 
-def parameters_of_config(text: str) -> str:
+def scheduler_parameters_of_config(text: str) -> str:
     """Return `SchedulerParameters` from `scontrol show config` output or a slurm.conf.
 
     Raise `InvalidValue` if the text is neither, or if it selects a scheduler other than backfill.
@@ -181,27 +181,27 @@ def parameters_of_config(text: str) -> str:
     return "" if value == "(null)" else value
 
 
-def merge_parameters(text: str, given: str) -> str:
+def merge_scheduler_parameters(text: str, given: str) -> str:
     """Return `text` with the parameters in `given` replaced or added.
 
-    >>> merge_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
+    >>> merge_scheduler_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
     'defer,bf_window=2880,BF_Interval=30'
     """
-    names = {_parse_name(word) for word in given.split(",")}
-    return ",".join([*(word for word in text.split(",") if word.strip() and _parse_name(word) not in names), given])
+    names = {_parameter_name(word) for word in given.split(",")}
+    return ",".join([*(word for word in text.split(",") if word.strip() and _parameter_name(word) not in names), given])
 
 
-def _parse_name(word: str) -> str:
+def _parameter_name(word: str) -> str:
     return word.partition("=")[0].strip().lower()
 
 
-def _parse_number(name: str, value: str) -> int:
+def _parse_parameter_number(name: str, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", value):
-        raise InvalidValue(name, value, _number_rule(name))
+        raise InvalidValue(name, value, _allowed_range_text(name))
     return int(value)
 
 
-def _number_rule(name: str) -> str:
+def _allowed_range_text(name: str) -> str:
     least, most = BOUNDS[name]
     return f"must be a whole number from {least:,} to {most:,}" + (
         ", or -1 to disable" if name in _CAN_BE_DISABLED else ""

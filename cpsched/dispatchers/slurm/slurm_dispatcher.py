@@ -14,11 +14,15 @@ from cpsched.dispatchers.slurm.pass_schedule import (
     PassScheduleState,
     QueueInstantSummary,
     SchedulingPassResults,
-    advance_schedule,
+    advance_pass_schedule,
     due_passes,
     next_pass_s,
 )
-from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters, parameters_of_config, parse_parameters
+from cpsched.dispatchers.slurm.scheduler_parameters import (
+    SchedulerParameters,
+    parse_scheduler_parameters,
+    scheduler_parameters_of_config,
+)
 from cpsched.errors import require
 from cpsched.kernels.scheduling_state import copy_starts, empty_column, get_planned_starts
 from cpsched.kernels.slurm_passes import (
@@ -58,7 +62,9 @@ class SlurmTwinDispatcher(Dispatcher):
     ) -> None:
         twice = bool(scheduler_parameters and config)
         require(not twice, "scheduler_parameters", scheduler_parameters, "excludes config_file; set only one of them")
-        self.read = parse_parameters(parameters_of_config(config) if config else scheduler_parameters)
+        self.read = parse_scheduler_parameters(
+            scheduler_parameters_of_config(config) if config else scheduler_parameters
+        )
         self._rules = build_scheduler_rules(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = empty_column
@@ -101,7 +107,7 @@ class SlurmTwinDispatcher(Dispatcher):
         made = due_passes(agenda, rules, seen)
         idle = made.main == NO_PASS and not made.backfill and not whole
         came = SchedulingPassResults(n, 0, 0, False, False) if idle else self._run_passes(snapshot, made, whole, order)
-        self._before, self._agenda = agenda, advance_schedule(made, came)
+        self._before, self._agenda = agenda, advance_pass_schedule(made, came)
         again_s = next_pass_s(self._agenda, rules, came.waiting)
         if idle:
             return Decision(NO_STARTS, kernel_effort(NO_PASS_PATH, 0), again_s=again_s)
@@ -140,25 +146,25 @@ def passes_effort(started: int, n: int) -> Effort:
 def build_scheduler_rules(parameters: SchedulerParameters) -> SlurmSchedulerRules:
     """Return the parameters in the kernel's format."""
 
-    def limit(count: int) -> int:
+    def never_if_zero(count: int) -> int:
         return count or NEVER
 
     return SlurmSchedulerRules(
         default_queue_depth=parameters.default_queue_depth,
-        partition_job_depth=limit(parameters.partition_job_depth),
-        sched_max_job_start=limit(parameters.sched_max_job_start),
+        partition_job_depth=never_if_zero(parameters.partition_job_depth),
+        sched_max_job_start=never_if_zero(parameters.sched_max_job_start),
         bf_window_s=60 * parameters.bf_window,
         bf_resolution_s=parameters.bf_resolution,
         bf_max_job_test=parameters.bf_max_job_test,
-        bf_max_job_start=limit(parameters.bf_max_job_start),
-        bf_max_job_user=NEVER if parameters.bf_max_job_assoc else limit(parameters.bf_max_job_user),
-        bf_max_job_part=limit(parameters.bf_max_job_part),
-        bf_max_job_user_part=limit(parameters.bf_max_job_user_part),
-        bf_max_job_assoc=limit(parameters.bf_max_job_assoc),
-        bf_job_part_count_reserve=limit(parameters.bf_job_part_count_reserve),
+        bf_max_job_start=never_if_zero(parameters.bf_max_job_start),
+        bf_max_job_user=NEVER if parameters.bf_max_job_assoc else never_if_zero(parameters.bf_max_job_user),
+        bf_max_job_part=never_if_zero(parameters.bf_max_job_part),
+        bf_max_job_user_part=never_if_zero(parameters.bf_max_job_user_part),
+        bf_max_job_assoc=never_if_zero(parameters.bf_max_job_assoc),
+        bf_job_part_count_reserve=never_if_zero(parameters.bf_job_part_count_reserve),
         bf_min_age_reserve_s=parameters.bf_min_age_reserve,
         bf_min_prio_reserve=parameters.bf_min_prio_reserve,
-        bf_node_space_size=parameters.records,
+        bf_node_space_size=parameters.backfill_table_size,
         bf_busy_nodes=int(parameters.bf_busy_nodes),
         whole_nodes=1,
     )

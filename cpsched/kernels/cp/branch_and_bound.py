@@ -15,10 +15,10 @@ from cpsched.kernels.cp.cp_state import (
 )
 from cpsched.kernels.cp.delay_costs import job_delay_cost, plan_delay_cost
 from cpsched.kernels.cp.dive import dive
-from cpsched.kernels.cp.plan_instant import same_shape
-from cpsched.kernels.cp.relaxation import has_room, next_job_end
+from cpsched.kernels.cp.plan_instant import request_same_unit_kind
+from cpsched.kernels.cp.relaxation import fits_relaxation_at, next_job_end
 from cpsched.kernels.fit_rules import UNBOUNDED
-from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.pool_profile import first_index_at_least
 from cpsched.model import IntArray
 
 COST_TOLERANCE = 1e-9
@@ -51,7 +51,7 @@ def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
 
 
 @subroutine
-def alike_jobs(facts: CpInstance, objective: WeightedDelayObjective) -> IntArray:
+def first_identical_job_of_each(facts: CpInstance, objective: WeightedDelayObjective) -> IntArray:
     """Return, for each job, the first considered job with the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
@@ -60,7 +60,7 @@ def alike_jobs(facts: CpInstance, objective: WeightedDelayObjective) -> IntArray
             a, b = facts.jobs[first], facts.jobs[j]
             same = units[a] == units[b] and estimate_s[a] == estimate_s[b]
             same &= weight[first] == weight[j] and since_s[first] == since_s[j]
-            if same and same_shape(facts, a, b):
+            if same and request_same_unit_kind(facts, a, b):
                 alike[j] = first
                 break
     return alike
@@ -77,7 +77,7 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
     for them.
     """
     J = len(facts.jobs)
-    for first in alike_jobs(facts, objective):
+    for first in first_identical_job_of_each(facts, objective):
         if first != 0:
             return 0.0
     duration_s, tau, total = facts.table.estimate_s[facts.jobs[0]], facts.now_s, 0.0
@@ -87,7 +87,7 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
         while True:
             while ended < k and start_s[ended] + duration_s <= tau:
                 ended += 1
-            e = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
+            e = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
             fits = True
             for c in range(relaxed.demand.shape[1]):
                 fits &= (k - ended + 1) * relaxed.demand[0, c] <= relaxed.capacity[e, c]
@@ -127,7 +127,7 @@ def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, di
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
     upper = plan_delay_cost(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
     lower = upper
-    alike = alike_jobs(facts, objective)
+    alike = first_identical_job_of_each(facts, objective)
     depth = spent = 0
     while spent < most and dives != 0:
         spent += 1
@@ -145,9 +145,9 @@ def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, di
                     tau, job = begin, j
             if bound >= upper * (1 - COST_TOLERANCE) or job < 0:
                 break
-            if has_room(relaxed, facts, placed, start_s, job, tau):
+            if fits_relaxation_at(relaxed, facts, placed, start_s, job, tau):
                 first = dives != LEFT_SHIFTED or tau == facts.now_s
-                if first or not has_room(relaxed, facts, placed, start_s, job, tau - 1):
+                if first or not fits_relaxation_at(relaxed, facts, placed, start_s, job, tau - 1):
                     break
             earliest[depth, job] = next_job_end(relaxed, facts, placed, start_s, job, tau)
             break_symmetry(alike, earliest[depth], job)

@@ -40,7 +40,7 @@ class PlanInstantState(SharedStruct):
     floor: Matrix
     """The height of the stack of running jobs, in positions: int64[N, R]."""
     touched: Flags
-    """Whether each node has changed since the last `recount_room`."""
+    """Whether each node has changed since the last `update_room_of_touched_nodes`."""
     newest: Column
     """The last part placed on each node, or -1 if there is none."""
     older: Column

@@ -7,7 +7,14 @@ import numpy as np
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan
-from cpsched.kernels.cp.plan_instant import end_jobs_until, go_to_now, next_end, recount_room, take_job, unit_kinds
+from cpsched.kernels.cp.plan_instant import (
+    end_jobs_until,
+    next_end_of_present_jobs,
+    reset_instant_to_now,
+    subtract_job_amounts,
+    unit_kinds,
+    update_room_of_touched_nodes,
+)
 from cpsched.kernels.fit_rules import amount_taken_on_node
 from cpsched.model import EXCLUSIVE, IntArray
 
@@ -53,9 +60,9 @@ def place_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int)
 def place_job(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
     """Place job `j`, each part on the highest node on which it still fits (the paper's largest value).
 
-    `room_of` is the number of its units that fit on each node now (see `recount_room`). If any part does not fit,
-    return False and place no part. The free amounts of the instant do not change: `take_job` subtracts the job's
-    amounts.
+    `room_of` is the number of its units that fit on each node now (see `update_room_of_touched_nodes`). If any part
+    does not fit, return False and place no part. The free amounts of the instant do not change: `subtract_job_amounts`
+    subtracts the job's amounts.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
@@ -94,10 +101,10 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
     # is skipped without examining the nodes. Each step updates only the nodes that it touched.
     shapes, kind_of = unit_kinds(facts)
     moment = plan.moment
-    go_to_now(facts, moment)
+    reset_instant_to_now(facts, moment)
     moment.touched[:] = True
     room, rooms = np.zeros((len(shapes), N), np.int64), np.zeros(len(shapes), np.int64)
-    recount_room(facts, moment, shapes, room, rooms)
+    update_room_of_touched_nodes(facts, moment, shapes, room, rooms)
     plan.start_s[:] = -1
     present = np.zeros(J, np.bool_)
     waiting, next_running, start_now = J, 0, 0
@@ -111,21 +118,21 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
                 plan.start_s[j] = tau
                 present[j] = True
                 waiting -= 1
-                take_job(plan, j)
-                recount_room(facts, moment, shapes, room, rooms)
+                subtract_job_amounts(plan, j)
+                update_room_of_touched_nodes(facts, moment, shapes, room, rooms)
         if tau == facts.now_s:
             start_now = J - waiting
         if waiting == 0 or only_now:
             return start_now
 
         # Advance to the next end of a running job or of a job in this plan.
-        tau = next_end(facts, plan, present, next_running)
+        tau = next_end_of_present_jobs(facts, plan, present, next_running)
         next_running = end_jobs_until(facts, plan, present, next_running, tau)
-        recount_room(facts, moment, shapes, room, rooms)
+        update_room_of_touched_nodes(facts, moment, shapes, room, rooms)
 
 
 @kernel
-def starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def collect_starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return the jobs in `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)

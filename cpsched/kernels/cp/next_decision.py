@@ -8,13 +8,19 @@ from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState
 from cpsched.kernels.cp.dive import highest_gap, place_job, place_part
-from cpsched.kernels.cp.plan_instant import end_jobs_until, next_end, recount_room, set_plan_instant, unit_kinds
+from cpsched.kernels.cp.plan_instant import (
+    end_jobs_until,
+    next_end_of_present_jobs,
+    set_plan_instant,
+    unit_kinds,
+    update_room_of_touched_nodes,
+)
 from cpsched.kernels.fit_rules import UNBOUNDED, units_fitting_on_node
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @kernel
-def count_free_units(facts: CpInstance) -> tuple[IntArray, IntArray]:
+def units_fitting_by_kind(facts: CpInstance) -> tuple[IntArray, IntArray]:
     """Return the number of units of each kind that fit on each node now, int64[K, N], and each job's kind, int64[J]."""
     shapes, kind_of = unit_kinds(facts)
     room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
@@ -25,7 +31,7 @@ def count_free_units(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
+def earliest_unplaced_start(step: CpSearchState, at_s: FixedColumn) -> int:
     """Return the smallest `at_s` of an unplaced job, or `UNBOUNDED` if all jobs are placed."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
@@ -36,7 +42,7 @@ def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
 
 def new_search_state(facts: CpInstance, order: IntArray) -> CpSearchState:
     """Return the first step of a search, with no job placed. `order` breaks ties between jobs that can start first."""
-    J, (room, kind_of) = len(facts.jobs), count_free_units(facts)
+    J, (room, kind_of) = len(facts.jobs), units_fitting_by_kind(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
     return CpSearchState(-1, 0, nobody, column, order, column.copy(), room, kind_of)
 
@@ -54,7 +60,7 @@ def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState
     J = len(facts.jobs)
     at_s, placed, postponed_to_s, kind_of = step.earliest_s.copy(), step.placed, step.postponed_to_s, step.kind_of
     postponed_to_s[:] = -1
-    tau = first_moment(step, at_s)
+    tau = earliest_unplaced_start(step, at_s)
     if tau == UNBOUNDED:
         return -1
     present = np.zeros(J, np.bool_)
@@ -64,10 +70,10 @@ def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState
     room, rooms, shapes = step.room.copy(), step.room.sum(axis=1), np.empty(len(step.room), np.int64)
     for j in range(J):
         shapes[kind_of[j]] = facts.jobs[j]
-    recount_room(facts, plan.moment, shapes, room, rooms)
+    update_room_of_touched_nodes(facts, plan.moment, shapes, room, rooms)
     while True:
         # A job that does not fit at this instant is postponed to the next end of a job.
-        later = next_end(facts, plan, present, next_running)
+        later = next_end_of_present_jobs(facts, plan, present, next_running)
         for j in step.order:
             if placed[j] or at_s[j] > tau:
                 continue
@@ -77,11 +83,11 @@ def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState
             at_s[j] = postponed_to_s[j] = later
 
         # Advance to the next time at which a job could start.
-        tau = first_moment(step, at_s)
+        tau = earliest_unplaced_start(step, at_s)
         if tau == UNBOUNDED:
             return -1
         next_running = end_jobs_until(facts, plan, present, next_running, tau)
-        recount_room(facts, plan.moment, shapes, room, rooms)
+        update_room_of_touched_nodes(facts, plan.moment, shapes, room, rooms)
 
 
 @kernel

@@ -12,7 +12,7 @@ from cpsched.model import IntArray
 
 
 @subroutine
-def same_shape(facts: CpInstance, a: int, b: int) -> bool:
+def request_same_unit_kind(facts: CpInstance, a: int, b: int) -> bool:
     """Return whether jobs `a` and `b` (slots) request the same kind of unit on the same nodes."""
     if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
         return False
@@ -30,7 +30,7 @@ def unit_kinds(facts: CpInstance) -> tuple[IntArray, IntArray]:
     for j in range(len(facts.jobs)):
         kind_of[j] = kinds
         for k in range(kinds):
-            if same_shape(facts, shapes[k], facts.jobs[j]):
+            if request_same_unit_kind(facts, shapes[k], facts.jobs[j]):
                 kind_of[j] = k
                 break
         if kind_of[j] == kinds:
@@ -40,7 +40,7 @@ def unit_kinds(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
+def reset_instant_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
     """Set `moment` to the current state of the cluster, with no planned jobs placed and no nodes marked as touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
@@ -53,7 +53,7 @@ def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
 
 
 @subroutine
-def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
+def release_ended_running_jobs(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
     """Release the running jobs that end by `until_s`, starting at index `first`. Return the next job's index."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
@@ -71,7 +71,7 @@ def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s
 
 
 @subroutine
-def take_job(plan: CpPlan, j: int) -> None:
+def subtract_job_amounts(plan: CpPlan, j: int) -> None:
     """Subtract the amounts of job `j` from the free amounts at the plan's instant, and mark its nodes as touched."""
     left, touched = plan.moment.left, plan.moment.touched
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -82,7 +82,7 @@ def take_job(plan: CpPlan, j: int) -> None:
 
 @subroutine
 def release_job(plan: CpPlan, j: int) -> None:
-    """End job `j`: undo `put` and `take_job` for this job."""
+    """End job `j`: undo `put` and `subtract_job_amounts` for this job."""
     moment = plan.moment
     left, newest, older = moment.left, moment.newest, moment.older
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -100,7 +100,9 @@ def release_job(plan: CpPlan, j: int) -> None:
 
 
 @subroutine
-def recount_room(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
+def update_room_of_touched_nodes(
+    facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column
+) -> None:
     """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes, and reset `touched`."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
@@ -114,7 +116,7 @@ def recount_room(facts: CpInstance, moment: PlanInstantState, shapes: FixedColum
 
 
 @subroutine
-def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
+def next_end_of_present_jobs(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
     """Return the next end of a running job (starting at index `next_running`) or of a job in `present`."""
     end_s = UNBOUNDED
     if next_running < len(facts.running):
@@ -132,7 +134,7 @@ def end_jobs_until(facts: CpInstance, plan: CpPlan, present: Flags, next_running
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
             present[j] = False
             release_job(plan, j)
-    return end_running(facts, plan.moment, next_running, tau)
+    return release_ended_running_jobs(facts, plan.moment, next_running, tau)
 
 
 @subroutine
@@ -143,12 +145,12 @@ def set_plan_instant(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -
     """
     moment = plan.moment
     newest, older = moment.newest, moment.older
-    go_to_now(facts, moment)
-    next_running = end_running(facts, moment, 0, tau)
+    reset_instant_to_now(facts, moment)
+    next_running = release_ended_running_jobs(facts, moment, 0, tau)
     for j in range(len(facts.jobs)):
         if placed[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] > tau:
             for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
                 older[part] = newest[plan.node[part]]
                 newest[plan.node[part]] = part
-            take_job(plan, j)
+            subtract_job_amounts(plan, j)
     return next_running

@@ -11,31 +11,31 @@ import numpy as np
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import FixedColumn, FixedMatrix, Flags
 from cpsched.kernels.cp.cp_state import CpInstance, CumulativeRelaxation, PlanInstantState, empty_plan_instant
-from cpsched.kernels.cp.plan_instant import end_running, go_to_now, unit_kinds
+from cpsched.kernels.cp.plan_instant import release_ended_running_jobs, reset_instant_to_now, unit_kinds
 from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_fitting_on_node, units_that_fit_row
-from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.pool_profile import first_index_at_least
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @subroutine
-def could_hold(facts: CpInstance, slot: int, node: int) -> bool:
+def could_node_hold_unit(facts: CpInstance, slot: int, node: int) -> bool:
     """Return whether an empty `node` could hold a unit of job `slot`."""
-    return room_when_empty_on(facts, slot, node) > 0
+    return units_fitting_on_empty_node(facts, slot, node) > 0
 
 
 @subroutine
-def room_when_empty_on(facts: CpInstance, slot: int, node: int) -> int:
+def units_fitting_on_empty_node(facts: CpInstance, slot: int, node: int) -> int:
     """Return the number of units of job `slot` that fit on `node` when no job runs."""
     return units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
 @subroutine
-def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
+def units_fitting_in_left(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
     """Return the number of units of job `slot` that fit into `left` on a node, ignoring sharing rules.
 
     For a job that requests whole nodes, return 1 if the node is free.
     """
-    if not could_hold(facts, slot, node):
+    if not could_node_hold_unit(facts, slot, node):
         return 0
     if facts.table.sharing[slot] & EXCLUSIVE:
         return int(is_idle(facts.machine, left, node))
@@ -43,7 +43,7 @@ def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
 
 
 @subroutine
-def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
+def minimum_units_displaced(facts: CpInstance, slot: int, kind: int) -> int:
     """Return the minimum number of units of job `kind` that job `slot` displaces.
 
     The minimum applies to any placement.
@@ -56,13 +56,13 @@ def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
     # A job that requests whole nodes takes all room of each node. `each` is the minimum room on such a node.
     each, most = UNBOUNDED, 1
     for node in range(N):
-        if not could_hold(facts, slot, node):
+        if not could_node_hold_unit(facts, slot, node):
             continue
-        if not could_hold(facts, kind, node):
+        if not could_node_hold_unit(facts, kind, node):
             return 0
         if whole:
-            each = min(each, room_for(facts, facts.machine.capacity, node, kind))
-            most = max(most, room_when_empty_on(facts, slot, node))
+            each = min(each, units_fitting_in_left(facts, facts.machine.capacity, node, kind))
+            most = max(most, units_fitting_on_empty_node(facts, slot, node))
     if whole:
         return int(each * ((facts.table.units[slot] + most - 1) // most))
 
@@ -77,9 +77,9 @@ def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = UNBOUNDED, 1
     for node in range(len(facts.machine.capacity)):
-        if could_hold(facts, slot, node):
+        if could_node_hold_unit(facts, slot, node):
             least = min(least, facts.machine.capacity[node, r])
-            most = max(most, room_when_empty_on(facts, slot, node))
+            most = max(most, units_fitting_on_empty_node(facts, slot, node))
     return int(least * ((facts.table.units[slot] + most - 1) // most))
 
 
@@ -91,11 +91,11 @@ def minimum_demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn
     of_kind, units = np.empty(K, np.int64), facts.table.units
     for k in range(K):
         for other in range(K):
-            of_kind[other] = minimum_room_taken(facts, shapes[other], shapes[k])
+            of_kind[other] = minimum_units_displaced(facts, shapes[other], shapes[k])
         for j in range(J):
             demand[j, k] = of_kind[kind_of[j]] // units[shapes[kind_of[j]]] * units[facts.jobs[j]]
             if facts.table.sharing[facts.jobs[j]] & EXCLUSIVE:
-                demand[j, k] = minimum_room_taken(facts, facts.jobs[j], shapes[k])
+                demand[j, k] = minimum_units_displaced(facts, facts.jobs[j], shapes[k])
     for j in range(J):
         for r in range(R):
             demand[j, K + r] = minimum_amount_taken(facts, facts.jobs[j], r)
@@ -113,16 +113,16 @@ def capacities_over_time(
     N, R = facts.machine.capacity.shape
 
     # Count only the nodes that at least one considered job may use.
-    go_to_now(facts, moment)
+    reset_instant_to_now(facts, moment)
     useful, touched, left = np.zeros(N, np.bool_), moment.touched, moment.left
     for node in range(N):
         for slot in shapes:
-            useful[node] |= could_hold(facts, slot, node)
+            useful[node] |= could_node_hold_unit(facts, slot, node)
         touched[node] = useful[node]
     held, total = np.zeros((N, K + R), np.int64), np.zeros(K + R, np.int64)
     moment_s = np.empty(len(facts.running) + 1, np.int64)
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
-    E, next_running, tau = 0, end_running(facts, moment, 0, facts.now_s), facts.now_s
+    E, next_running, tau = 0, release_ended_running_jobs(facts, moment, 0, facts.now_s), facts.now_s
     while True:
         # Recount the nodes that changed since the last instant.
         for node in range(N):
@@ -130,7 +130,7 @@ def capacities_over_time(
                 continue
             touched[node] = False
             for k in range(K + R):
-                now = left[node, k - K] if k >= K else room_for(facts, left, node, shapes[k])
+                now = left[node, k - K] if k >= K else units_fitting_in_left(facts, left, node, shapes[k])
                 total[k] += now - held[node, k]
                 held[node, k] = now
         moment_s[E] = tau
@@ -142,7 +142,7 @@ def capacities_over_time(
         if next_running == len(facts.running):
             return moment_s[:E], capacity[:E]
         tau = facts.end_s[facts.running[next_running]]
-        next_running = end_running(facts, moment, next_running, tau)
+        next_running = release_ended_running_jobs(facts, moment, next_running, tau)
 
 
 @kernel
@@ -177,11 +177,11 @@ def build_relaxation_columns(
 
 
 @subroutine
-def has_room(
+def fits_relaxation_at(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> bool:
     """Return whether job `j` could start at `tau` together with the jobs in `placed` that start by then."""
-    at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
+    at_s = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
             continue
@@ -201,7 +201,7 @@ def next_job_end(
 ) -> int:
     """Return the earliest time after `tau` at which another job can end (see `next_decision.next_possible_start`)."""
     chance = UNBOUNDED
-    after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
+    after = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):
         chance = relaxed.moment_s[after]
     for other in range(len(placed)):

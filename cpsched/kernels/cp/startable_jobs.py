@@ -7,7 +7,7 @@ import numpy as np
 from cpsched.jit.decorators import kernel
 from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, PlanInstantState
-from cpsched.kernels.cp.plan_instant import end_running, go_to_now, same_shape
+from cpsched.kernels.cp.plan_instant import release_ended_running_jobs, request_same_unit_kind, reset_instant_to_now
 from cpsched.kernels.fit_rules import UNBOUNDED, units_fitting_on_node
 from cpsched.model import IntArray
 
@@ -16,7 +16,7 @@ MAX_CACHED_REQUESTS = 64
 
 
 @kernel
-def room_when_empty(facts: CpInstance, slot: int) -> IntArray:
+def units_fitting_on_empty_nodes(facts: CpInstance, slot: int) -> IntArray:
     """Return the number of units of job `slot` fit on each node when nothing runs: int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
@@ -48,7 +48,7 @@ def startable_slots(facts: CpInstance, queue: FixedColumn, most: int) -> IntArra
         # Jobs that request the same kind of unit share one count of the nodes' room.
         room = -1
         for k in range(known):
-            if same_shape(facts, shapes[k], slot):
+            if request_same_unit_kind(facts, shapes[k], slot):
                 room = rooms[k]
                 break
         if room < 0:
@@ -72,8 +72,8 @@ def ever_startable_slots(facts: CpInstance, queue: FixedColumn, moment: PlanInst
 
     Amounts that are out of service remain out of service.
     """
-    go_to_now(facts, moment)
-    end_running(facts, moment, 0, UNBOUNDED)
+    reset_instant_to_now(facts, moment)
+    release_ended_running_jobs(facts, moment, 0, UNBOUNDED)
     found = np.empty(len(queue), np.int64)
     count = 0
     for slot in queue:

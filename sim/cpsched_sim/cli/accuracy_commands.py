@@ -23,7 +23,7 @@ from cpsched_sim.cli.options import (
     parse_names,
 )
 from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message, run_all_steps
+from cpsched_sim.command_conventions import print_message, run_all_steps_despite_errors
 from cpsched_sim.errors import InputError
 from cpsched_sim.plugin_watchdog import watch_plugins
 
@@ -50,16 +50,18 @@ def accuracy(
         RunTimeIntervalCoverage,
         evaluate_predictors,
         run_time_interval_coverage,
+        write_accuracy_ecdf,
         write_accuracy_table,
-        write_ecdf,
     )
-    from cpsched_sim.result_files import check_new
-    from cpsched_sim.terminal_tables import ACCURACY_COLUMNS, CALIBRATION_COLUMNS, print_figures
-    from cpsched_sim.workloads.load import load_jobs
+    from cpsched_sim.result_files import require_new_files
+    from cpsched_sim.terminal_tables import ACCURACY_COLUMNS, CALIBRATION_COLUMNS, print_metric_table
+    from cpsched_sim.workloads.workload_loader import load_jobs
 
     chosen, dialect, between = parse_names("--predictor", predictors), part.to_dialect(), part.to_date_range()
     if out is not None:
-        check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
+        require_new_files(
+            *(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv")))
+        )
     with watch_plugins(running.decide_timeout) as patient:
         if part.system is None:
             jobs = load_jobs(part.trace, part.lenient, part.max_jobs, part.format, dialect, patient.reset, between)
@@ -79,9 +81,9 @@ def accuracy(
     steps: list[Callable[[], object]] = [partial(print_json, rows)]
     if not running.as_json and intervals:
         title = f"{part.trace.name}: run times, 80 % intervals"
-        steps = [partial(print_figures, title, ("jobs of",), rows, CALIBRATION_COLUMNS)]
+        steps = [partial(print_metric_table, title, ("jobs of",), rows, CALIBRATION_COLUMNS)]
     elif not running.as_json:
-        steps = [partial(print_figures, part.trace.name, ("predictor",), rows, ACCURACY_COLUMNS)]
+        steps = [partial(print_metric_table, part.trace.name, ("predictor",), rows, ACCURACY_COLUMNS)]
     if out is not None and intervals:
         steps.append(
             partial(write_accuracy_table, out / "calibration.csv", ("kind",), rows, RunTimeIntervalCoverage, made_of)
@@ -90,8 +92,8 @@ def accuracy(
         steps.append(
             partial(write_accuracy_table, out / "accuracy.csv", ("predictor",), rows, PredictorAccuracy, made_of)
         )
-        steps.append(partial(write_ecdf, found, out / "ecdf.csv", made_of))
-    run_all_steps(*steps)
+        steps.append(partial(write_accuracy_ecdf, found, out / "ecdf.csv", made_of))
+    run_all_steps_despite_errors(*steps)
 
 
 @app.command("accuracy start-times")
@@ -117,14 +119,14 @@ def accuracy_start_times(
 ) -> None:
     """Measure start forecasts for TRACE's jobs: learn from the first half, and measure the second half."""
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.slurm_estimates import compare_with_slurm
-    from cpsched_sim.start_time_accuracy import StartTimeAccuracy, accuracy_by_horizon, forecast_starts
-    from cpsched_sim.terminal_tables import SLURM_ESTIMATE_COLUMNS, START_TIME_COLUMNS, print_figures
-    from cpsched_sim.workloads.load import open_trace, read_workload
+    from cpsched_sim.experiments.slurm_start_estimates import compare_forecasts_with_slurm
+    from cpsched_sim.start_time_accuracy import StartForecastAccuracy, accuracy_by_horizon, replay_start_forecasts
+    from cpsched_sim.terminal_tables import SLURM_ESTIMATE_COLUMNS, START_TIME_COLUMNS, print_metric_table
+    from cpsched_sim.workloads.workload_loader import open_trace, read_workload
 
-    search, settings = options.search_settings(), options.settings()
+    search, settings = options.parse_search_settings(), options.parse_policy_settings()
     with watch_plugins(running.decide_timeout) as patient:
-        ((setup, _),) = comparison.make_combinations(
+        ((setup, _),) = comparison.make_policy_combinations(
             parse_names("--dispatcher", [dispatcher]), [predictor], settings, search
         )
         reader = open_trace(part.trace, part.lenient, part.format, part.to_dialect())
@@ -132,13 +134,13 @@ def accuracy_start_times(
         workload = workload.job_range(from_job, jobs)
         for note in workload.notes:
             print_message("note", note)
-        cases, beside = forecast_starts(workload, setup.build(workload.jobs), patient.reset), None
+        cases, beside = replay_start_forecasts(workload, setup.build(workload.jobs), patient.reset), None
         if slurm_estimates is not None:
             policy = setup.build(workload.jobs)
-            beside = compare_with_slurm(workload, policy, slurm_estimates, reader.squeue_ids, patient.reset)
+            beside = compare_forecasts_with_slurm(workload, policy, slurm_estimates, reader.squeue_ids, patient.reset)
     if not cases:
         raise InputError(f"{workload.name}: no job in the second half waited, so there is no forecast to measure")
-    overall, horizons = StartTimeAccuracy.of(cases), accuracy_by_horizon(cases)
+    overall, horizons = StartForecastAccuracy.of(cases), accuracy_by_horizon(cases)
     if running.as_json:
         rows = [{"from_s": from_s, "to_s": to_s, **asdict(row)} for from_s, to_s, row in horizons]
         more = {} if beside is None else {"slurm_estimates": beside}
@@ -147,10 +149,14 @@ def accuracy_start_times(
     names = [f"{_format_horizon(to_s)}" for _, to_s, _ in horizons]
     table = dict(zip((*names, "all"), [*(row for _, _, row in horizons), overall], strict=True))
     title = f"{workload.name} on {workload.system}, {dispatcher}: forecast starts"
-    print_figures(title, ("median forecast",), {name: row.columns() for name, row in table.items()}, START_TIME_COLUMNS)
+    print_metric_table(
+        title, ("median forecast",), {name: row.columns() for name, row in table.items()}, START_TIME_COLUMNS
+    )
     if beside is not None:
         compared = {"squeue --start": beside["slurm"], "median forecast": beside["forecast"]}
-        print_figures(f"{beside['cases']:,} forecasts beside squeue --start", ("",), compared, SLURM_ESTIMATE_COLUMNS)
+        print_metric_table(
+            f"{beside['cases']:,} forecasts beside squeue --start", ("",), compared, SLURM_ESTIMATE_COLUMNS
+        )
         difference = format_difference(beside["pinball_difference_s"], "s")
         interval = format_difference_range(beside["pinball_difference_interval_s"], "s")
         typer.echo(f"Difference in pinball loss: {difference} (95 % interval over {beside['days']} days: {interval}).")

@@ -12,7 +12,7 @@ import typer
 from cpsched_sim.cli.name_completion import complete_dispatcher
 from cpsched_sim.cli.options import ParallelRunOptions, expand_option_groups
 from cpsched_sim.cli.simulator_app import app, reporting
-from cpsched_sim.cli.study_command import count, print_study, run_campaign
+from cpsched_sim.cli.study_command import print_case_counts, print_study_results, run_study_cases
 from cpsched_sim.command_conventions import print_message
 
 
@@ -58,7 +58,12 @@ def benchmark(
 
     from cpsched.errors import require
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.study.benchmark_suite import TABLE_FILE, import_results, make_benchmark_study, render_table
+    from cpsched_sim.study.benchmark_suite import (
+        TABLE_FILE,
+        import_benchmark_results,
+        make_benchmark_study,
+        render_benchmark_table,
+    )
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_cases import build_study_cases
 
@@ -69,19 +74,19 @@ def benchmark(
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
-        count(campaign, store, running.jobs, retry, running.as_json)
+        print_case_counts(campaign, store, running.jobs, retry, running.as_json)
         return
 
     def import_earlier_results() -> None:
         if results is not None:
-            taken, others = import_results(campaign, store, results)
+            taken, others = import_benchmark_results(campaign, store, results)
             print_message(
                 "note",
                 f"{taken} results reused from {results}; {others} skipped: different code, traces or dispatchers",
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()
-    rows = run_campaign(campaign, store, content, running, on, retry, import_earlier_results).rows()
-    text = render_table(words["report"]["metrics"], rows)
+    rows = run_study_cases(campaign, store, content, running, on, retry, import_earlier_results).rows()
+    text = render_benchmark_table(words["report"]["metrics"], rows)
     write_atomically(out / TABLE_FILE, text.encode())
-    print_study(rows, out, running.as_json, lambda: text)
+    print_study_results(rows, out, running.as_json, lambda: text)

@@ -18,7 +18,7 @@ NAMES = {
 """The project's names by plug-in group. A test compares them with the registries."""
 
 
-def name_list_completer(group: str) -> Callable[[str], list[str]]:
+def make_name_list_completer(group: str) -> Callable[[str], list[str]]:
     """Return a function that completes the last of several comma-separated names, including plug-in names."""
 
     def complete(incomplete: str) -> list[str]:
@@ -31,4 +31,4 @@ def name_list_completer(group: str) -> Callable[[str], list[str]]:
     return complete
 
 
-complete_dispatcher, complete_predictor, complete_metric = map(name_list_completer, NAMES)
+complete_dispatcher, complete_predictor, complete_metric = map(make_name_list_completer, NAMES)

@@ -16,9 +16,9 @@ from cpsched_sim.command_conventions import print_message
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from cpsched_sim.traces.accounting_options import TraceDialect
-    from cpsched_sim.workloads.date_range import ArrivalDateRange
-    from cpsched_sim.workloads.load import Workload
+    from cpsched_sim.traces.trace_dialect import TraceDialect
+    from cpsched_sim.workloads.arrival_date_range import ArrivalDateRange
+    from cpsched_sim.workloads.workload_loader import Workload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def expand_option_groups(command: F) -> F:
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
-    def flat() -> Iterator[inspect.Parameter]:
+    def iterate_flat_parameters() -> Iterator[inspect.Parameter]:
         for parameter in inspect.signature(command).parameters.values():
             if parameter.name not in groups:
                 yield parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
@@ -41,18 +41,18 @@ def expand_option_groups(command: F) -> F:
                 yield inspect.Parameter(name, kind, default=default, annotation=types[name])
 
     @functools.wraps(command)
-    def called(**given: Any) -> Any:
+    def call_with_option_groups(**given: Any) -> Any:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         return command(**given)
 
-    parameters = list(flat())
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return cast(F, called)
+    parameters = list(iterate_flat_parameters())
+    call_with_option_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call_with_option_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return cast(F, call_with_option_groups)
 
 
-def _warn_about_lane(value: str | None) -> None:
+def _warn_about_retired_lane_option(value: str | None) -> None:
     """Warn if the retired option is given."""
     if value is not None:
         print_message("warning", "--lane is ignored: remove it; compiled code replays long traces where possible")
@@ -145,7 +145,7 @@ class TraceFormatOptions:
 
     def to_dialect(self) -> TraceDialect:
         """Return the options for reading an accounting file. Raise `InvalidValue`."""
-        from cpsched_sim.traces.accounting_options import TraceDialect
+        from cpsched_sim.traces.trace_dialect import TraceDialect
 
         return TraceDialect(self.columns or "", self.zone or "", self.arrival)
 
@@ -165,7 +165,7 @@ class WorkloadOptions(TraceFormatOptions):
 
     def load(self, progress: Callable[[int], None]) -> Workload:
         """Load the workload. `progress` receives the number of jobs read so far."""
-        from cpsched_sim.workloads.load import load
+        from cpsched_sim.workloads.workload_loader import load
 
         return load(
             self.trace,
@@ -197,7 +197,7 @@ class TracePartOptions(WorkloadOptions):
 
     def to_date_range(self) -> ArrivalDateRange:
         """Return the selected part of the trace."""
-        from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange
+        from cpsched_sim.workloads.arrival_date_range import ALL_DATES, ArrivalDateRange
 
         return (
             ArrivalDateRange(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALL_DATES
@@ -205,7 +205,7 @@ class TracePartOptions(WorkloadOptions):
 
     def load(self, progress: Callable[[int], None]) -> Workload:
         """Load the selected part. `progress` receives the number of jobs read so far."""
-        from cpsched_sim.workloads.load import load
+        from cpsched_sim.workloads.workload_loader import load
 
         return load(
             self.trace, self.system, lenient=self.lenient, max_jobs=self.max_jobs, progress=progress,
@@ -225,7 +225,7 @@ class PolicySettingOptions:
     effort: Annotated[int | None, typer.Option(help="Deterministic search limit instead of seconds.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of randomized dispatchers.")] = None
 
-    def settings(self) -> dict[str, str]:
+    def parse_policy_settings(self) -> dict[str, str]:
         """Return the NAME=VALUE texts as a mapping, including the objective if set. Raise `InvalidValue`."""
         from cpsched.errors import require
 
@@ -236,7 +236,7 @@ class PolicySettingOptions:
             found[name] = value
         return found
 
-    def search_settings(self) -> dict[str, str]:
+    def parse_search_settings(self) -> dict[str, str]:
         """Return the settings for search-based dispatchers. Raise `InvalidValue`."""
         from cpsched.errors import require
 
@@ -256,7 +256,7 @@ class ReplayOptions(PolicySettingOptions):
         str,
         typer.Option("--charge", metavar="none|measured|MS", help="Simulated duration of a decision."),
     ] = "none"
-    lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_warn_about_lane)] = None
+    lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_warn_about_retired_lane_option)] = None
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -280,9 +280,9 @@ class ReplayOptions(PolicySettingOptions):
             "cannot be combined: set only one of them",
         )
         require(limit is None or limit > 0, "--limit", limit, "must be positive")
-        return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.search_settings(self)
+        return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.parse_search_settings(self)
 
-    def scheduling_overhead(self) -> Any:
+    def parse_scheduling_overhead(self) -> Any:
         """Return None, "measured" or milliseconds. Raise `InvalidValue`."""
         from cpsched.errors import InvalidValue
 

@@ -36,7 +36,7 @@ def predictors(as_json: AsJson = False) -> None:
 def _print_registry(title: str, known: Registry[Any], as_json: bool) -> None:
     """Print one entry per name on stdout, and one line per broken plug-in on stderr."""
     from cpsched.registry import BrokenPlugin
-    from cpsched_sim.terminal_tables import print_list
+    from cpsched_sim.terminal_tables import print_plugin_list
 
     rows = []
     for found in known.iterate_registrations():
@@ -49,16 +49,16 @@ def _print_registry(title: str, known: Registry[Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({title: rows}, default=str))
     else:
-        print_list(rows)
+        print_plugin_list(rows)
 
 
 @app.command("warm-up")
 @reporting
 def warm_up() -> None:
     """Compile all kernels for later commands. In a shared installation, its owner does this for all users."""
-    from cpsched_sim.kernel_warm_up import warm_up
+    from cpsched_sim.kernel_warm_up import warm_up_kernels
 
-    done = warm_up()
+    done = warm_up_kernels()
     typer.echo(done)
     raise typer.Exit(1 if done.lost else 0)
 
@@ -69,7 +69,7 @@ def metrics(as_json: AsJson = False) -> None:
     """List the metrics with heading, unit, formula, direction and source."""
     from cpsched.metrics import known_metrics
     from cpsched.registry import BrokenPlugin
-    from cpsched_sim.terminal_tables import print_metrics
+    from cpsched_sim.terminal_tables import print_metric_definitions
 
     rows = []
     for found in known_metrics().iterate_registrations():
@@ -81,4 +81,4 @@ def metrics(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"metrics": rows}))
     else:
-        print_metrics(rows)
+        print_metric_definitions(rows)

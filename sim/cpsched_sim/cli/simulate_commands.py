@@ -23,7 +23,7 @@ from cpsched_sim.cli.options import (
     parse_names,
 )
 from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message, run_all_steps
+from cpsched_sim.command_conventions import print_message, run_all_steps_despite_errors
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
@@ -46,39 +46,41 @@ def simulate(
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-    from cpsched_sim.result_files import SUMMARY_FILE, check_new
+    from cpsched_sim.result_files import SUMMARY_FILE, require_new_files
     from cpsched_sim.simulation import (
         SCHEDULE_FILE,
         ReplaySpec,
         replay_workload,
         summarize_or_save_schedule,
-        write_results,
+        write_replay_results,
     )
-    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.terminal_tables import print_simulation, progress_bar
-    from cpsched_sim.workloads.load import apply_site_policy
+    from cpsched_sim.workloads.workload_loader import apply_site_policy
 
-    search, settings = options.search_settings(), options.settings()
+    search, settings = options.search_settings(), options.parse_policy_settings()
     with (
         watch_plugins(running.decide_timeout) as patient,
         progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
     ):
         spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
         setup, more = (
-            ReplaySpec(spec, options.scheduling_overhead()),
-            tuple(map(metrics.metric, options.metric or ())),
+            ReplaySpec(spec, options.parse_scheduling_overhead()),
+            tuple(map(metrics.find_metric, options.metric or ())),
         )
         setup.build()
-        site = load_policy(options.policy) if options.policy is not None else None
+        site = load_site_policy_file(options.policy) if options.policy is not None else None
         if out is not None:
-            check_new(out / SCHEDULE_FILE, out / SUMMARY_FILE)
+            require_new_files(out / SCHEDULE_FILE, out / SUMMARY_FILE)
         workload = part.load(patient.resetting_callback(lambda jobs: show(jobs, None)))
         workload = apply_site_policy(workload, site) if site is not None else workload
         simulation = replay_workload(workload, setup, patient.resetting_callback(show), more=more)
         summary = summarize_or_save_schedule(simulation, out)
     _print_warnings(simulation)
     show_it = partial(print_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
-    run_all_steps(show_it, *([partial(write_results, simulation, out, summary)] if out is not None else []))
+    run_all_steps_despite_errors(
+        show_it, *([partial(write_replay_results, simulation, out, summary)] if out is not None else [])
+    )
 
 
 def _print_warnings(simulation: Simulation) -> None:
@@ -122,16 +124,20 @@ def compare(
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes, load_finished
-    from cpsched_sim.file_io import format_csv, require_writable_folder, write_table
+    from cpsched_sim.experiments.parallel_comparison import (
+        SharedComparisonInputs,
+        compare_in_processes,
+        load_finished_rows,
+    )
+    from cpsched_sim.file_io import format_csv, require_writable_folder, write_csv
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report import comparison_plots as report
     from cpsched_sim.report.comparison_plots import PLOT_FILES
     from cpsched_sim.result_files import check_comparison_is_new
-    from cpsched_sim.site.fairness import site_metrics
-    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.site.fairness import site_policy_metrics
+    from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.terminal_tables import print_comparison, progress_bar
-    from cpsched_sim.workloads.load import apply_site_policy
+    from cpsched_sim.workloads.workload_loader import apply_site_policy
 
     if out is not None and resume:  # plots of the earlier rows would not match the longer table
         plots = plots or any((out / name).exists() for name in PLOT_FILES)
@@ -146,16 +152,16 @@ def compare(
         [*filter(formats.get, formats)],
         "cannot be combined: set only one of them",
     )
-    search, settings = options.search_settings(), options.settings()
+    search, settings = options.search_settings(), options.parse_policy_settings()
     names = tuple(options.metric or ())
     with watch_plugins(running.decide_timeout) as patient:
-        more = tuple(map(metrics.metric, names))
-        chosen = comparison.make_combinations(
+        more = tuple(map(metrics.find_metric, names))
+        chosen = comparison.make_policy_combinations(
             parse_names("--dispatcher", dispatchers), parse_names("--predictor", predictors), settings, search,
-            options.scheduling_overhead(),
+            options.parse_scheduling_overhead(),
         )  # fmt: skip
-        comparison.check_baseline(chosen, baseline)
-        site = load_policy(options.policy) if options.policy is not None else None
+        comparison.require_known_baseline(chosen, baseline)
+        site = load_site_policy_file(options.policy) if options.policy is not None else None
         if out is not None:
             require_writable_folder(out)
         if out is not None and not resume:
@@ -163,9 +169,9 @@ def compare(
         workload = part.load(patient.reset)
     if site is not None:
         workload = apply_site_policy(workload, site)
-        more = (*more, *site_metrics(site))
+        more = (*more, *site_policy_metrics(site))
     really = recorded_schedule_of(workload)
-    recorded = comparison.recorded_rows(really, baseline, more)
+    recorded = comparison.recorded_schedule_rows(really, baseline, more)
     for note in workload.notes:
         print_message("note", note)
     shared = SharedComparisonInputs(
@@ -173,7 +179,7 @@ def compare(
         part.to_dialect(), running.decide_timeout, part.to_date_range(),
     )  # fmt: skip
     setups = [setup for setup, _ in chosen]
-    done, others = load_finished(shared, setups, workload) if resume else ({}, [])
+    done, others = load_finished_rows(shared, setups, workload) if resume else ({}, [])
     if resume:
         more_said = f"; {format_count(len(others), 'other result is kept', 'other results are kept')}" if others else ""
         print_message(
@@ -196,21 +202,21 @@ def compare(
         if not rows:
             raise typer.Exit(130)
     rows += recorded
-    baselines = comparison.find_baselines(rows, baseline)
+    baselines = comparison.map_rows_to_baselines(rows, baseline)
     title = f"{workload.name} on {workload.system}"
     steps: list[Callable[[], object]] = [
         partial(print_json, comparison.comparison_to_json(rows, baselines, more))
         if running.as_json
-        else partial(typer.echo, format_csv(comparison.table_rows(rows, baselines, more)), nl=False)
+        else partial(typer.echo, format_csv(comparison.comparison_table_rows(rows, baselines, more)), nl=False)
         if as_csv
         else partial(typer.echo, comparison.Comparison(title, tuple(rows), baseline, more).to_markdown())
         if as_markdown
         else partial(print_comparison, title, rows, baselines, more)
     ]
     if out is not None:
-        steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
+        steps.append(partial(write_csv, out / "compare.csv", comparison.comparison_table_rows(rows, baselines, more)))
     if out is not None and plots and not interrupted:
-        steps.append(partial(report.write_comparison, rows, out, more, title))
+        steps.append(partial(report.write_comparison_plots, rows, out, more, title))
     for warning in comparison.comparison_warnings(really, rows):
         print_message("warning", warning)
     for row in rows:
@@ -218,7 +224,7 @@ def compare(
             print_message("error", f"{row.name}: {row.error}")
         for hint in row.hints:
             print_message("hint", f"{row.name}: {hint}")
-    run_all_steps(*steps)
+    run_all_steps_despite_errors(*steps)
     if interrupted:
         raise typer.Exit(130)
     if failed := [row for row in rows if row.error]:

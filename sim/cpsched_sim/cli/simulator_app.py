@@ -28,5 +28,5 @@ def add_current_directory() -> None:
 
 __all__ = ["add_current_directory", "app", "print_json", "reporting"]
 
-reporting = command_conventions.report_errors(first=add_current_directory)
+reporting = command_conventions.with_error_reporting(first=add_current_directory)
 """Report a command's errors in one line, and allow plug-ins in the current folder."""

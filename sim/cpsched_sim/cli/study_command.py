@@ -56,13 +56,13 @@ def study_run(
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
-        count(campaign, store, running.jobs, retry, running.as_json)
+        print_case_counts(campaign, store, running.jobs, retry, running.as_json)
         return
-    rows = run_campaign(campaign, store, source.read_bytes(), running, on, retry).rows()
-    print_study(rows, out, running.as_json, lambda: (out / MARKDOWN_REPORT).read_text(encoding="utf-8"))
+    rows = run_study_cases(campaign, store, source.read_bytes(), running, on, retry).rows()
+    print_study_results(rows, out, running.as_json, lambda: (out / MARKDOWN_REPORT).read_text(encoding="utf-8"))
 
 
-def run_campaign(
+def run_study_cases(
     campaign: StudyCases,
     store: StudyResultStore,
     content: bytes,
@@ -75,14 +75,14 @@ def run_campaign(
 
     `first` is called while the folder is locked. Ctrl-C ends the command with exit code 130.
     """
-    from cpsched_sim.experiments.task_executors import make_executor
+    from cpsched_sim.experiments.executor_selection import make_task_executor
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.study.study_output import write_all
-    from cpsched_sim.study.study_runner import run_cases
+    from cpsched_sim.study.study_output import write_study_outputs
+    from cpsched_sim.study.study_runner import run_missing_cases
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
-    engine = make_executor(on, running.jobs, running.decide_timeout)
+    engine = make_task_executor(on, running.jobs, running.decide_timeout)
     with store.lock_exclusively():
         first()
         for change in store.list_changed_traces(campaign):
@@ -96,23 +96,23 @@ def run_campaign(
         if others := store.count_foreign_results(campaign):
             print_message("note", f"{others} results from different code, data or settings are not used")
         if before.done:
-            print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays had already finished")
+            print_message("note", f"{len(before.done)} of {len(campaign.distinct_cases)} replays had already finished")
         write_atomically(out / "study.yaml", content)
-        store.write_study(campaign)
+        store.write_case_list(campaign)
         with progress_bar("study", "cases", running.quiet) as show:
             try:
-                found = run_cases(campaign, store, engine, retry, show, before)
+                found = run_missing_cases(campaign, store, engine, retry, show, before)
             except KeyboardInterrupt:
                 done = len(store.load_earlier_results(campaign, retry).done)
-                progress = f"{done} of {len(campaign.distinct)} cases are in {out}; repeat the command to resume"
+                progress = f"{done} of {len(campaign.distinct_cases)} cases are in {out}; repeat the command to resume"
                 print_message("interrupted", progress)
                 raise typer.Exit(130) from None
-        for note in write_all(found):
+        for note in write_study_outputs(found):
             print_message("note", note)
     return found
 
 
-def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
+def print_study_results(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
     """Print the results of a study. Exit with code 1 if some cases have no figures."""
     from cpsched_sim.study.study_output import HTML_REPORT
 
@@ -128,19 +128,19 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
         raise typer.Exit(1)
 
 
-def count(campaign: StudyCases, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
+def print_case_counts(campaign: StudyCases, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
     """Print the number of cases, and the estimated time for the unfinished cases."""
     done = store.load_earlier_results(campaign, retry).done
-    left, costs_s = len(campaign.distinct) - len(done), store.earlier_wall_times_s()
+    left, costs_s = len(campaign.distinct_cases) - len(done), store.earlier_wall_times_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
     excluded = sum(campaign.excluded.values())
     if as_json:
         print_json({
-            "cases": len(campaign.cases), "replays": len(campaign.distinct), "finished": len(done), "left": left,
+            "cases": len(campaign.cases), "replays": len(campaign.distinct_cases), "finished": len(done), "left": left,
             "excluded": excluded, "estimate_s": estimate_s,
         })  # fmt: skip
         return
-    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays; {excluded} omitted")
+    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct_cases)} distinct replays; {excluded} omitted")
     typer.echo(f"{len(done)} finished, {left} to run, {jobs} in parallel")
     typer.echo(f"estimated time: {format_duration(estimate_s)}" if estimate_s is not None else
                "estimated time: unknown, because no case has run in this folder")  # fmt: skip
@@ -164,7 +164,7 @@ def study_verify(
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import InputError
-    from cpsched_sim.experiments.task_executors import make_executor
+    from cpsched_sim.experiments.executor_selection import make_task_executor
     from cpsched_sim.study.study_cases import load_stored_study_cases, read_study
     from cpsched_sim.study.study_reproduction import verify_study_results
 
@@ -173,7 +173,7 @@ def study_verify(
         raise InputError(f"{path}: study file not found; specify it with --study")
     campaign = read_study(path) if file is not None else load_stored_study_cases(path, results)
     found = verify_study_results(
-        campaign, results, make_executor(on, running.jobs, running.decide_timeout), sample, seed
+        campaign, results, make_task_executor(on, running.jobs, running.decide_timeout), sample, seed
     )
     if running.as_json:
         print_json(asdict(replace(found)))

@@ -35,17 +35,17 @@ def system_from_slurm(
 ) -> None:
     """Write a system file from Slurm's nodes or an accounting file's peak use. Comments mark guesses."""
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.result_files import check_new
-    from cpsched_sim.systems.system_draft import render_valid_draft
+    from cpsched_sim.result_files import require_new_files
+    from cpsched_sim.systems.system_draft import render_and_parse_draft
     from cpsched_sim.workloads.system_draft_sources import draft_system
 
     dialect = reading.to_dialect()
     if out is not None:
-        check_new(out)
+        require_new_files(out)
     draft, notes = draft_system(source, name, reading.lenient, reading.format, dialect)
     for note in notes:
         print_message("note", note)
-    text, system = render_valid_draft(draft)
+    text, system = render_and_parse_draft(draft)
     if out is None:
         typer.echo(text, nl=False)
         return

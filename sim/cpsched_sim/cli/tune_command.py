@@ -57,7 +57,7 @@ def tune(
     from cpsched_sim.tuning import tuner
     from cpsched_sim.tuning.tuning_windows import split_last_weeks
     from cpsched_sim.tuning.window_replays import SettingTrialRunner, TrialResultCache
-    from cpsched_sim.workloads.load import apply_site_policy
+    from cpsched_sim.workloads.workload_loader import apply_site_policy
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
     require(window_days > 0, "--window-days", window_days, "must be positive")

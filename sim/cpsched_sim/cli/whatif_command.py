@@ -12,7 +12,7 @@ import typer
 from cpsched.formatting import format_count
 from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, SystemName, TraceFormatOptions, expand_option_groups
 from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message, run_all_steps
+from cpsched_sim.command_conventions import print_message, run_all_steps_despite_errors
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ReplayWindowOptions:
     from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="Start, as a day or time.")] = None
     to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive), as a day or time.")] = None
 
-    def span(self) -> WindowPeriodOptions:
+    def to_window_period_options(self) -> WindowPeriodOptions:
         """Return the options as `WindowPeriodOptions`."""
         from cpsched_sim.whatif.whatif_window import WindowPeriodOptions
 
@@ -73,7 +73,7 @@ class WhatIfCaseOptions:
         float | None, typer.Option(help="Case: reduce time limits to this fraction, but not below the run time.")
     ] = None
 
-    def cases(self) -> list[WhatIfCase]:
+    def build_cases(self) -> list[WhatIfCase]:
         """Return the cases. Raise `InvalidValue`."""
         from cpsched.errors import require
         from cpsched_sim.whatif.whatif_cases import build_whatif_cases
@@ -131,38 +131,51 @@ def whatif_run(
 ) -> None:
     """Replay a site's own workload as Slurm ran it, then with changes. Write a report with error bars."""
     from cpsched_sim.simulation import ReplaySpec
-    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.whatif import whatif_io
-    from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
-    from cpsched_sim.whatif.licence_limits import parse_totals
+    from cpsched_sim.whatif.licence_limits import parse_licence_totals
     from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
-    from cpsched_sim.whatif.whatif_cases import TWIN_DISPATCHER, WhatIfCase, with_site_policy, with_slurm_config_file
+    from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
+    from cpsched_sim.whatif.whatif_cases import (
+        TWIN_DISPATCHER,
+        WhatIfCase,
+        add_site_priority_settings,
+        with_slurm_config_file,
+    )
     from cpsched_sim.whatif.whatif_results import WhatIfRequest
 
     folder = SlurmCollectionFolder.find(source)
     if folder is not None:
-        config = config or folder.config_path
-    cases = [with_slurm_config_file(case, config) for case in choice.cases()]
-    totals = parse_totals(licenses) if licenses is not None else {}
-    whatif_io.check_new(out, resume)
+        config = config or folder.slurm_config_path
+    cases = [with_slurm_config_file(case, config) for case in choice.build_cases()]
+    totals = parse_licence_totals(licenses) if licenses is not None else {}
+    whatif_io.require_new_whatif_folder(out, resume)
     with watch_plugins(running.decide_timeout):
         for case in cases:
             ReplaySpec(case.spec).build()  # report invalid cases before the first replay
-        site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
-        window, digests = whatif_io.read_window(
-            source, system, period.span(), reading.lenient, reading.format, reading.to_dialect(), site, earlier, totals
+        site = load_site_policy_file(policy) if policy is not None else folder.policy() if folder is not None else None
+        window, digests = whatif_io.read_whatif_window(
+            source,
+            system,
+            period.to_window_period_options(),
+            reading.lenient,
+            reading.format,
+            reading.to_dialect(),
+            site,
+            earlier,
+            totals,
         )
     if window.site is not None:
-        cases = [with_site_policy(case) for case in cases]
+        cases = [add_site_priority_settings(case) for case in cases]
     plan = WhatIfRequest(
         with_slurm_config_file(WhatIfCase.parse(TWIN_DISPATCHER), config), cases, seeds, sessions, anyway
     )
-    for note in whatif_io.list_warnings(window):
+    for note in whatif_io.list_window_warnings(window):
         print_message("note", note)
-    for hint in filter(None, (case.hint(window) for case in cases)):
+    for hint in filter(None, (case.added_nodes_hint(window) for case in cases)):
         print_message("hint", hint)
     if window.guessed:
-        kept = whatif_io.write_system(window, out)
+        kept = whatif_io.write_guessed_system(window, out)
         print_message("note", f"the system was guessed from {window.guessed}: correct {kept} and pass it with --system")
     replays = WhatIfReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
     _run_and_report(replays, plan, resume, out, running.as_json, running.quiet)
@@ -175,18 +188,18 @@ def _run_and_report(
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.whatif_report import terminal_summary
-    from cpsched_sim.whatif.whatif_results import compute_findings
+    from cpsched_sim.whatif.whatif_results import replay_and_compute_findings
 
     try:
         with progress_bar("what if", "replays", quiet) as show:
-            found = compute_findings(replays, plan, resume, show)
+            found = replay_and_compute_findings(replays, plan, resume, show)
     except KeyboardInterrupt:
         print_message("interrupted", f"finished replays are in {out}; use --resume to continue")
         raise typer.Exit(130) from None
     found["digests"] = dict(replays.digests)
-    run_all_steps(
+    run_all_steps_despite_errors(
         partial(print_json, found) if as_json else partial(typer.echo, terminal_summary(found)),
-        partial(whatif_io.write_report, found, out),
+        partial(whatif_io.write_whatif_report, found, out),
     )
     if not as_json:
         print_message("note", f"the report is in {out / whatif_io.HTML_REPORT}")

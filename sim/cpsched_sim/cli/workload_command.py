@@ -22,13 +22,13 @@ def workload_eurora(
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
     load: Annotated[float, typer.Option(help="Factor that scales the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
-    """Generate jobs that resemble Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
-    from cpsched_sim.result_files import check_new
+    """Generate jobs that resemble Eurora's (see `cpsched_sim/workloads/eurora_generator.py`), in cpsched's own trace format."""
+    from cpsched_sim.result_files import require_new_files
     from cpsched_sim.traces import native_format
-    from cpsched_sim.workloads.eurora import RESOURCES, eurora
+    from cpsched_sim.workloads.eurora_generator import RESOURCES, generate_eurora_records
 
-    check_new(out)
-    records = eurora(days, seed, load)
+    require_new_files(out)
+    records = generate_eurora_records(days, seed, load)
     native_format.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {format_count(len(records), 'job')}")
 
@@ -43,11 +43,11 @@ def workload_lublin(
     load: Annotated[float, typer.Option(help="Factor that scales the model's jobs per day (about 93).")] = 1.0,
 ) -> None:
     """Generate SWF jobs with the models of Lublin and Feitelson (2003) and Tsafrir et al. (2005)."""
-    from cpsched_sim.result_files import check_new
+    from cpsched_sim.result_files import require_new_files
     from cpsched_sim.traces import swf
-    from cpsched_sim.workloads.lublin import lublin, swf_header
+    from cpsched_sim.workloads.lublin_generator import generate_lublin_records, lublin_swf_header
 
-    check_new(out)
-    records = lublin(jobs, seed, processors, load)
-    swf.write(out, records, swf_header(jobs, seed, processors, load))
+    require_new_files(out)
+    records = generate_lublin_records(jobs, seed, processors, load)
+    swf.write(out, records, lublin_swf_header(jobs, seed, processors, load))
     typer.echo(f"{out}: {format_count(len(records), 'job')}")

@@ -37,7 +37,7 @@ class DecisionPathCounts(SharedStruct):
 
 
 @subroutine
-def apply_round(state: SimulatedClusterState, paths: DecisionPathCounts, count: int) -> int:
+def start_jobs_of_round(state: SimulatedClusterState, paths: DecisionPathCounts, count: int) -> int:
     """Count a round, and start its `count` jobs. Return -1, or the position of a start that breaks a rule."""
     if count == 0:
         paths.none += 1
@@ -59,7 +59,7 @@ def run_rounds_on_pool(
     for _ in range(ROUNDS_PER_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
-        if apply_round(state, paths, plan_on_pool(state.site, method, given)) >= 0:
+        if start_jobs_of_round(state, paths, plan_on_pool(state.site, method, given)) >= 0:
             return FAULTY
     return MORE_ROUNDS
 
@@ -72,12 +72,12 @@ def run_rounds_on_nodes(
     for _ in range(ROUNDS_PER_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
-        if apply_round(state, paths, plan_on_nodes(state.site, method, given)) >= 0:
+        if start_jobs_of_round(state, paths, plan_on_nodes(state.site, method, given)) >= 0:
             return FAULTY
     return MORE_ROUNDS
 
 
-def run_rounds(
+def run_all_rounds_compiled(
     cluster: SimulatedCluster,
     scheme: ListSchedulerSpec,
     paths: dict[str, int],
@@ -85,13 +85,13 @@ def run_rounds(
     tell: Callable[[], None],
 ) -> None:
     """Run until no events remain. Count rounds in `paths`, and record rule violations in `violations`."""
-    method, counts = scheme.method(False), DecisionPathCounts(0, 0, 0)
+    method, counts = scheme.kernel_parameters(False), DecisionPathCounts(0, 0, 0)
     rounds = run_rounds_on_pool if cluster.cluster.counted else run_rounds_on_nodes
     result = MORE_ROUNDS
     while result != NOTHING_LEFT:
         result = rounds(cluster.state, method, counts, ARRIVAL_ORDER)
         if result == FAULTY:
-            slot = int(cluster.slot_of_start(cluster.state.fault))
+            slot = int(cluster.slot_of_planned_start(cluster.state.fault))
             violations.append(f"job {cluster.jobs[slot].id}: does not fit on the cluster in its current state")
         tell()
     found = {"none-starts": counts.none, "some-start": counts.some, "all-start": counts.every}

@@ -8,14 +8,14 @@ from cpsched.kernels.fit_rules import QUEUED, STARTED, Starting, add_to_free, ex
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.scheduling_state import IncrementalNodeClasses, SchedulingState, grow_columns
 from cpsched.model import NEVER
-from cpsched.model.overrun import expected_end
+from cpsched.model.overrun import expected_end_by_code
 from cpsched_sim.cluster.incremental_node_classes import drop_empty_classes, rebuild_classes, shift_profiles
 
 WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
 """Phases of a job. Before its arrival, the phase is 0."""
 
 PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
-"""Where `advance_cluster` stops.
+"""Where `advance_to_next_round_from_python` stops.
 
 - PAUSE_WHERE_NEEDED: at a round in which a job may start.
 - PAUSE_ALWAYS: at every round.
@@ -24,7 +24,7 @@ PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
 """
 
 NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
-"""The reason why `advance_cluster` stopped.
+"""The reason why `advance_to_next_round_from_python` stopped.
 
 - NOTHING_LEFT: no events remain at or before the limit.
 - MAY_START: at a round in which a job may start.
@@ -175,7 +175,7 @@ def revise_overdue_ends(site: SchedulingState, overrun: int) -> int:
     overdue = 0
     while overdue < count and end_s[running[overdue]] <= now_s:
         slot = running[overdue]
-        end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
+        end_s[slot] = expected_end_by_code(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
         overdue += 1
 
     # Process the overdue jobs from last to first; each moves to the position of its new end.
@@ -202,7 +202,7 @@ def revise_expected_ends(state: SimulatedClusterState) -> None:
         while i < site.active and jobs.end_s[running[i]] <= now_s:
             slot = running[i]
             start_s, estimate_s, walltime_s = jobs.start_s[slot], jobs.estimate_s[slot], jobs.walltime_s[slot]
-            later_s = expected_end(start_s, estimate_s, walltime_s, now_s, state.overrun)
+            later_s = expected_end_by_code(start_s, estimate_s, walltime_s, now_s, state.overrun)
             shift_profiles(state.carried, site, slot, jobs.end_s[slot], later_s, -1)
             i += 1
     revise_overdue_ends(site, state.overrun)
@@ -246,7 +246,7 @@ def submit_jobs_until(state: SimulatedClusterState, to_s: int) -> None:
 
 
 @subroutine
-def next_event(state: SimulatedClusterState) -> int:
+def find_next_event_s(state: SimulatedClusterState) -> int:
     """Return the time of the next arrival or end, or NEVER if there is none."""
     site, arrivals, next_s = state.site, state.arrivals, NEVER
     if state.arrived < len(arrivals):
@@ -268,7 +268,7 @@ def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int
         if state.due and pause != NO_ROUND:
             state.due = 0
         else:
-            now_s = next_event(state)
+            now_s = find_next_event_s(state)
             if pause != NO_ROUND:
                 now_s = min(now_s, state.again_s)
             if now_s > limit_s:
@@ -370,22 +370,23 @@ def insert_queued(state: SimulatedClusterState, slot: int) -> None:
 
 
 @kernel
-def advance_cluster(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
+def advance_to_next_round_from_python(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
     """Call `advance_to_next_round` from Python."""
     return advance_to_next_round(state, pause, limit_s)
 
 
 @kernel
-def start_cluster_jobs(state: SimulatedClusterState, starts: Starting) -> int:
+def start_jobs_from_python(state: SimulatedClusterState, starts: Starting) -> int:
     """Call `start_jobs` from Python."""
     slots, offsets, nodes, units = starts
     return start_jobs(state, slots, offsets, nodes, units)
 
 
 @kernel
-def step_cluster(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
-    """Call `start_cluster_jobs` and `advance_cluster`. If a start breaks a rule, return FAULTY and set `fault` in the
-    state."""
+def start_jobs_and_advance(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
+    """Call `start_jobs_from_python` and `advance_to_next_round_from_python`. If a start breaks a rule, return FAULTY
+    and set `fault` in the state.
+    """
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
     return FAULTY if state.fault >= 0 else advance_to_next_round(state, pause, NEVER - 1)

@@ -13,7 +13,7 @@ from cpsched.model import EXCLUSIVE
 
 
 @scalar_subroutine
-def hash_slot(table: FixedColumn, known: FixedColumn, signature: int) -> int:
+def find_class_hash_index(table: FixedColumn, known: FixedColumn, signature: int) -> int:
     """Return the hash table's index for the class with this signature, or the index at which to insert the class."""
     mask = len(table) - 1
     place = hash64(signature) & mask
@@ -33,7 +33,7 @@ def index_node_classes(carried: IncrementalNodeClasses, count: int) -> None:
     for place in range(len(table)):
         table[place] = -1
     for g in range(count):
-        table[hash_slot(table, known, known[g])] = g
+        table[find_class_hash_index(table, known, known[g])] = g
 
 
 @subroutine
@@ -60,7 +60,7 @@ def shift_profiles(
                 weight = sign * (step_hash_weight(from_s, r) - step_hash_weight(to_s, r))
                 change += amount_taken_on_node(jobs, slot, machine, node, units[at], r) * weight
             wanted = signature[node] + change
-            place = hash_slot(carried.table, carried.known, wanted)
+            place = find_class_hash_index(carried.table, carried.known, wanted)
             target = carried.table[place]
             if target < 0:
                 target = add_edited_class(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign, whole)

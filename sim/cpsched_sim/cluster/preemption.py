@@ -16,14 +16,14 @@ from cpsched.model import EXCLUSIVE, NEVER, Cluster, IntArray, Placement, Reques
 from cpsched.model.cluster import BoolArray
 from cpsched.site.admission import (
     PendingJobLimitsAndUsage,
-    count_as_running,
+    add_job_usage,
     first_exceeded_limit,
     pending_job_limits,
-    priority_order,
+    queue_positions_by_priority,
     with_power_limit,
 )
-from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
-from cpsched.site.victims import PreemptibleJob, cheapest_victims, lost_work_s, price_of
+from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
+from cpsched.site.victims import PreemptibleJob, cheapest_victims, lost_work_s, stop_price_node_s
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.policy_file import SitePolicy
 
@@ -56,7 +56,7 @@ class Preemption:
     victims: tuple[PreemptedRun, ...]
 
 
-def preemption_summary(preemptions: Sequence[Preemption], submit_s: IntArray, start_s: IntArray) -> dict[str, float]:
+def summarize_preemptions(preemptions: Sequence[Preemption], submit_s: IntArray, start_s: IntArray) -> dict[str, float]:
     """Return the values of `preemption` in JSON output; `submit_s` and `start_s` are by slot."""
     victims = [run for each in preemptions for run in each.victims]
     again = {(run.slot, run.start_s) for run in victims}
@@ -97,7 +97,7 @@ class SimulatedPreemption:
         for slot, job in enumerate(state.jobs):
             key = (job.qos, job.queue)
             if key not in known:
-                known[key] = policy.exempt_s(job)
+                known[key] = policy.preempt_exempt_time_s(job)
             self.exempt_s[slot] = known[key]
         if exempt is not None:
             self.exempt_s[exempt] = NEVER
@@ -109,7 +109,7 @@ class SimulatedPreemption:
         starts too, without victims, because Slurm tries it before the jobs that it may preempt.
         """
         able = self._find_preemptors(snapshot)
-        candidates = self._find_candidates(snapshot)
+        candidates = self._find_victim_candidates(snapshot)
         if not len(able) or not len(candidates):
             return []
         limits = with_power_limit(snapshot, limits)
@@ -124,7 +124,7 @@ class SimulatedPreemption:
             key = (int(self.class_of[slot]), request)
             if key in hopeless:
                 continue
-            placement, victims = trial.place(request), list[int]()
+            placement, victims = trial.find_placement(request), list[int]()
             if not placement:
                 running = running or dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
                 mine = candidates[self.may[self.class_of[slot], self.class_of[candidates]]]
@@ -136,18 +136,18 @@ class SimulatedPreemption:
                     continue
                 for victim in victims:
                     trial.release(running[victim].job.request, running[victim].placement)
-                placement = trial.place(request)
+                placement = trial.find_placement(request)
                 candidates = candidates[~np.isin(candidates, victims)]
             trial.take(request, placement)
             if standing is not None:
-                count_as_running(standing, used)
+                add_job_usage(standing, used)
             runs = tuple(self._make_preempted_run(snapshot, victim) for victim in victims)
             found.append(Preemption(slot, snapshot.now_s, placement, runs))
             if victims:
                 hopeless.clear()
         return found if any(each.victims for each in found) else []
 
-    def next_chance_s(self, snapshot: Snapshot) -> int | None:
+    def find_next_preemption_chance_s(self, snapshot: Snapshot) -> int | None:
         """Return when the next running job may be preempted by a pending job, or None if there is none."""
         classes = np.unique(self.class_of[snapshot.queue])
         running = snapshot.running
@@ -161,9 +161,9 @@ class SimulatedPreemption:
         """Return the queue positions of the jobs that may preempt, in Slurm's order."""
         preempts: BoolArray = np.any(self.may, axis=1)
         able = preempts[self.class_of[snapshot.queue]]
-        return [at for at in priority_order(snapshot) if able[at]] if able.any() else []
+        return [at for at in queue_positions_by_priority(snapshot) if able[at]] if able.any() else []
 
-    def _find_candidates(self, snapshot: Snapshot) -> IntArray:
+    def _find_victim_candidates(self, snapshot: Snapshot) -> IntArray:
         """Return the running jobs that are not exempt, in the order of submission, as in Slurm's list of jobs.
 
         A job that started in this second is exempt.
@@ -184,13 +184,13 @@ class SimulatedPreemption:
         order = [slot for slot, job in running.items() if any(eligible[node] for node, _ in job.placement)]
         for slot in order:
             without.release(running[slot].job.request, running[slot].placement)
-        if not without.place(request):
+        if not without.find_placement(request):
             return []
         ranks = {running[slot].job.id: self.rank[self.class_of[slot]] for slot in order}
         slots = {running[slot].job.id: slot for slot in order}
-        jobs = sort_candidates([running[slot] for slot in order], ranks, self.order)
+        jobs = sort_preemption_candidates([running[slot] for slot in order], ranks, self.order)
         order = [slots[job.job.id] for job in jobs]
-        chosen = slurm_victims(trial, request, jobs, self.order)
+        chosen = select_slurm_victims(trial, request, jobs, self.order)
         victims = [slots[job.job.id] for job in chosen]
         if self.entry.victims != "least-work":
             return victims
@@ -201,7 +201,8 @@ class SimulatedPreemption:
     def _make_preemptible_job(self, snapshot: Snapshot, slot: int, running: RunningJob) -> PreemptibleJob:
         checkpoint_s = self._last_checkpoint_s(running.start_s, snapshot.now_s)
         return PreemptibleJob(
-            running, price_of(node_share(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s)
+            running,
+            stop_price_node_s(count_occupied_nodes(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s),
         )
 
     def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
@@ -209,7 +210,7 @@ class SimulatedPreemption:
         lost_s = lost_work_s(start_s, now_s, self._last_checkpoint_s(start_s, now_s))
         return PreemptedRun(
             slot, start_s, now_s, snapshot.placement_of(slot), self.requeues[self.class_of[slot]],
-            node_share(snapshot, slot) * lost_s, now_s - start_s - lost_s,
+            count_occupied_nodes(snapshot, slot) * lost_s, now_s - start_s - lost_s,
         )  # fmt: skip
 
     def _last_checkpoint_s(self, start_s: int, now_s: int) -> int | None:
@@ -217,7 +218,7 @@ class SimulatedPreemption:
         return start_s + (now_s - start_s) // every_s * every_s if every_s else None
 
 
-def node_share(snapshot: Snapshot, slot: int) -> float:
+def count_occupied_nodes(snapshot: Snapshot, slot: int) -> float:
     """Return how many nodes a running job occupies; a partly used node counts by the share of its first resource.
 
     On a cluster with a single node, which represents a pool, each processor counts as a node.
@@ -226,11 +227,11 @@ def node_share(snapshot: Snapshot, slot: int) -> float:
     if table.sharing[slot] & EXCLUSIVE:
         return float(table.place_count[slot])
     held = sum(
-        units * _capacity_share(cluster, node, int(table.per_unit[slot, 0]))
+        units * _compute_first_resource_share(cluster, node, int(table.per_unit[slot, 0]))
         for node, units in snapshot.placement_of(slot)
     )
     return float(held * (cluster.capacity[0, 0] if cluster.size == 1 else 1))
 
 
-def _capacity_share(cluster: Cluster, node: int, amount: int) -> float:
+def _compute_first_resource_share(cluster: Cluster, node: int, amount: int) -> float:
     return amount / capacity if (capacity := int(cluster.capacity[node, 0])) else 0.0

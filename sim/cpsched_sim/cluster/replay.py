@@ -33,9 +33,9 @@ from cpsched.model import (
 )
 from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
-from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within
+from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits
 from cpsched_sim.cluster import replay_clock
-from cpsched_sim.cluster.compiled_replay_loop import run_rounds
+from cpsched_sim.cluster.compiled_replay_loop import run_all_rounds_compiled
 from cpsched_sim.cluster.event_kernels import (
     ASK_ALWAYS,
     FAULTY,
@@ -44,8 +44,8 @@ from cpsched_sim.cluster.event_kernels import (
     PAUSE_WHERE_NEEDED,
 )
 from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption
+from cpsched_sim.cluster.simulated_accounting import SimulatedAccounting
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.cluster.site_accounting import SimulatedAccounting
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -175,19 +175,19 @@ class TraceReplay:
         self.violations: list[str] = []
         self.predicted = 0
         self.again_s: int | None = None
-        self.predictor_learns = self.query_learning(lambda: policy.predictor_learns)
-        self.dispatcher_learns = self.query_learning(lambda: policy.dispatcher_learns)
+        self.predictor_learns = self.query_whether_part_learns(lambda: policy.predictor_learns)
+        self.dispatcher_learns = self.query_whether_part_learns(lambda: policy.dispatcher_learns)
         if not self.predictor_learns:
             self.predict(self.arrivals)
 
     def run(self) -> Schedule:
         """Run every round until no events remain."""
-        began = replay_clock.cpu_s()
+        began = replay_clock.cpu_s_without_compilation()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if self.decides_every_round else pause
         learns, decided = self.predictor_learns or self.dispatcher_learns or self.site is not None, 0
-        step, starts = self.state.step, NO_STARTS
-        while found := step(starts, pause) or self.wait_for_limits():
+        step, starts = self.state.start_and_advance, NO_STARTS
+        while found := step(starts, pause) or self.skip_until_limit_usage_decays():
             if learns and found != FAULTY:
                 self.learn()
             starts = NO_STARTS
@@ -198,7 +198,7 @@ class TraceReplay:
                 decided += 1
                 if decided % PROGRESS_INTERVAL_ROUNDS == 0 or self.dispatch_ns[-1] > SLOW_ROUND_NS:
                     self.report_progress()
-        return self.build_schedule(replay_clock.cpu_s() - began)
+        return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
 
     @property
     def decides_every_round(self) -> bool:
@@ -214,7 +214,7 @@ class TraceReplay:
         return (
             isinstance(dispatcher, ListSchedulerDispatcher)
             and type(dispatcher).decide is ListSchedulerDispatcher.decide
-            and dispatcher.scheme.compiled
+            and dispatcher.scheme.has_kernel_order
             and not (self.predictor_learns or self.dispatcher_learns or dispatcher.every_round)
             and self.charge is None
             and self.site is None
@@ -223,23 +223,26 @@ class TraceReplay:
 
     def run_compiled(self) -> Schedule:
         """Run every round in the compiled loop (`cpsched_sim.cluster.compiled_replay_loop`) and return the schedule."""
-        began, dispatcher = replay_clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
-        run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.report_progress)
+        began, dispatcher = (
+            replay_clock.cpu_s_without_compilation(),
+            cast(ListSchedulerDispatcher, self.policy.dispatcher),
+        )
+        run_all_rounds_compiled(self.state, dispatcher.scheme, self.paths, self.violations, self.report_progress)
         if self.strict and self.violations:
             raise PolicyError("dispatcher", dispatcher, self.violations[0])
-        return self.build_schedule(replay_clock.cpu_s() - began)
+        return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
 
-    def wait_for_limits(self) -> int:
+    def skip_until_limit_usage_decays(self) -> int:
         """If jobs wait for a limit and no events remain, let usage decay. Return 0 if they would wait forever."""
         if self.site is None or not self.state.queue_length:
             return 0
         seconds = self.site.wait_s()
         if not seconds:
             return 0
-        self.state.skip_to(self.state.now_s + seconds)
+        self.state.advance_without_round(self.state.now_s + seconds)
         return MAY_START
 
-    def query_learning(self, learns: Callable[[], bool]) -> bool:
+    def query_whether_part_learns(self, learns: Callable[[], bool]) -> bool:
         """Return whether a part of the policy learns. If the query fails, record a violation and return False."""
         try:
             return learns()
@@ -288,7 +291,7 @@ class TraceReplay:
         """Predict the run times of jobs. Use the walltime if this fails."""
         for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
-                self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
+                self.policy.write_estimates(self.state.table, slots[begin : begin + PREDICTION_BATCH])
             except PolicyError as fault:
                 self.record_fault(fault)
             if begin:
@@ -299,14 +302,14 @@ class TraceReplay:
 
         A failed round starts no jobs and counts as a violation.
         """
-        began = replay_clock.wall_ns()
+        began = replay_clock.wall_ns_without_compilation()
         try:
             decision = self.make_decision()
         except PolicyError as fault:
             self.record_fault(fault)
             decision = FAILED_DECISION
         self.record_decision(decision)
-        took = replay_clock.wall_ns() - began
+        took = replay_clock.wall_ns_without_compilation() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
         self.paths[path] = self.paths.get(path, 0) + 1
@@ -318,7 +321,7 @@ class TraceReplay:
         """Record a decision, and the next round requested by the dispatcher."""
         self.decision, again_s = decision, decision.again_s
         if self.preemption is not None:
-            chance_s = self.preemption.next_chance_s(self.state.snapshot())
+            chance_s = self.preemption.find_next_preemption_chance_s(self.state.snapshot())
             again_s = min(filter(None, (again_s, chance_s)), default=None)
         if again_s != self.again_s:  # most decisions request no further round, so this skips a call in most rounds
             self.again_s = again_s
@@ -329,7 +332,7 @@ class TraceReplay:
         limits = self.site.begin_round() if self.site is not None else None
         if self.preemption is not None and self.site is not None and limits is not None:
             snapshot = self.state.snapshot()
-            for preemption in self.preemption.plan(snapshot, self.all_limits(limits, snapshot) or limits):
+            for preemption in self.preemption.plan(snapshot, self.get_round_limits(limits, snapshot) or limits):
                 self.preempt(preemption)
             limits = self.site.begin_round()
             if not self.state.queue_length:
@@ -354,7 +357,7 @@ class TraceReplay:
         if preemption.victims:
             self.preemptions.append(preemption)
 
-    def all_limits(
+    def get_round_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
         """Return the limits that a round must respect. A subclass may add to the site's limits."""
@@ -362,11 +365,11 @@ class TraceReplay:
 
     def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
         """Return the policy's decision within the limits and the power cap, neither of which the cluster checks."""
-        limits = self.all_limits(limits, snapshot)
+        limits = self.get_round_limits(limits, snapshot)
         if limits is None and snapshot.cluster.power is None:  # fast path for most rounds
             self.snapshot = snapshot
             return self.policy.decide(snapshot, need)
-        found = decide_within(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
+        found = decide_respecting_limits(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
         self.snapshot = found.snapshot
         if snapshot.cluster.power is not None and (broken := verify(found.decision, found.snapshot)):
             raise PolicyError("dispatcher", self.policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
@@ -374,7 +377,7 @@ class TraceReplay:
 
     def charge_decision_time(self, charge_ms: float) -> None:
         """Advance the simulated clock by the duration of a decision."""
-        self.state.skip_to(self.state.now_s + math.ceil(charge_ms / 1000))
+        self.state.advance_without_round(self.state.now_s + math.ceil(charge_ms / 1000))
 
     def build_schedule(self, cpu_s: float) -> Schedule:
         """Return the schedule so far."""
@@ -396,21 +399,21 @@ class TraceReplay:
             paths=paths,
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
             cpu_s=cpu_s,
-            processors=self.processors_by_job(),
-            refused={**self.refused, **self.jobs_blocked_by_limits(started)},
+            processors=self.count_processors_by_job(),
+            refused={**self.refused, **self.find_jobs_blocked_by_limits(started)},
             violations=tuple(self.violations),
             overran=overran,
             preemptions=tuple(self.preemptions),
         )
 
-    def jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
+    def find_jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
         """Return the jobs that a site limit permanently blocks, with the limit."""
         if self.site is None:
             return {}
         whys = ((slot, self.site.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
-    def processors_by_job(self) -> IntArray:
+    def count_processors_by_job(self) -> IntArray:
         """Return each job's number of processors (first resource), or the requested number if it never ran."""
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]

@@ -15,9 +15,9 @@ from cpsched.feasibility import why_infeasible
 from cpsched.kernels.scheduling_state import (
     IncrementalNodeClasses,
     SchedulingState,
+    build_node_resource_state,
     copy_starts,
     empty_column,
-    machine_handle,
     new_plan_result,
     new_plan_workspace,
     no_node_classes,
@@ -57,8 +57,8 @@ class SimulatedCluster:
 
     def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
         self.cluster = cluster
-        self.table = new_table((), len(cluster.resources))
-        self.state = new_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)
+        self.table = new_job_table((), len(cluster.resources))
+        self.state = new_cluster_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)
         self.site = self.state.site
         self._refusals: dict[Request, str | None] = {}
         self._free_view = read_only_view(self.state.free)
@@ -92,7 +92,7 @@ class SimulatedCluster:
 
     def slot_of(self, job_id: int) -> int:
         """Return the slot of a submitted job. Raise `InvalidValue` if it was never submitted."""
-        slots = self.table.slots()
+        slots = self.table.slot_by_job_id()
         if job_id not in slots:
             raise InvalidValue("job", job_id, "was never submitted to this cluster")
         return slots[job_id]
@@ -131,7 +131,7 @@ class SimulatedCluster:
 
     def submit(self, job: Job, run_s: int) -> str | None:
         """Queue `job` with its real run time, and return None. If the job can never run, return the reason."""
-        if job.id in self.table.slots():
+        if job.id in self.table.slot_by_job_id():
             raise InvalidValue("job", job.id, "was already submitted")
         reason = self.why_infeasible(job.request)
         if reason is None:
@@ -165,20 +165,20 @@ class SimulatedCluster:
         refused = {first + at: cast(str, reasons[items.request[at]]) for at in np.flatnonzero(is_refused).tolist()}
         slots = first + np.flatnonzero(~is_refused)
         arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
-        self.state.replace(arrivals=arrivals)
+        self.state.set_fields(arrivals=arrivals)
         return arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
         """Advance to `to_s`. End and return the jobs whose real end is at or before `to_s`."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
-        self.skip_to(to_s)
+        self.advance_without_round(to_s)
         self.state.due = 0
-        return self.take_ended()
+        return self.take_ended_jobs()
 
-    def skip_to(self, to_s: int) -> None:
+    def advance_without_round(self, to_s: int) -> None:
         """Advance to `to_s` without a round. After any event, a round becomes due."""
-        event_kernels.advance_cluster(self.state, event_kernels.NO_ROUND, to_s)
+        event_kernels.advance_to_next_round_from_python(self.state, event_kernels.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
         """Start one queued job now. Raise `InvalidValue` if the start breaks the fit rule."""
@@ -186,7 +186,7 @@ class SimulatedCluster:
 
     def apply(self, starts: Starts) -> None:
         """Start jobs now. If a start breaks the fit rule, raise `InvalidValue` and start no jobs."""
-        fault = self.try_apply(starts)
+        fault = self.try_start_jobs(starts)
         if fault >= 0:
             slot = int(starts.slots[fault])
             known = 0 <= slot < len(self.jobs)
@@ -194,21 +194,25 @@ class SimulatedCluster:
                 "start", self.jobs[slot].id if known else slot, "does not fit on the cluster in its current state"
             )
 
-    def try_apply(self, starts: Starts) -> int:
+    def try_start_jobs(self, starts: Starts) -> int:
         """Start jobs now and return -1. If a start breaks the fit rule, start no jobs and return its position."""
         if not len(starts):
             return -1
-        return event_kernels.start_cluster_jobs(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
+        return event_kernels.start_jobs_from_python(
+            self.state, (starts.slots, starts.offsets, starts.nodes, starts.units)
+        )
 
-    def step(self, starts: Starts, pause: int) -> int:
-        """Start jobs now, then advance (see `cpsched_sim.cluster.event_kernels.step_cluster`)."""
-        return event_kernels.step_cluster(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
+    def start_and_advance(self, starts: Starts, pause: int) -> int:
+        """Start jobs now, then advance (see `cpsched_sim.cluster.event_kernels.start_jobs_and_advance`)."""
+        return event_kernels.start_jobs_and_advance(
+            self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause
+        )
 
-    def slot_of_start(self, position: int) -> int:
+    def slot_of_planned_start(self, position: int) -> int:
         """Return the slot of the start at a position in the latest plan."""
         return int(copy_starts(self.site.draft)[0][position])
 
-    def take_ended(self) -> list[EndedJob]:
+    def take_ended_jobs(self) -> list[EndedJob]:
         """Return the jobs that ended since the last call, in order of their ends."""
         return [self.ended_job(slot) for slot in self.take_ended_slots()]
 
@@ -241,12 +245,12 @@ class SimulatedCluster:
         part = slice(first, first + len(items))
         table.submit_s[part] = items.submit_s
         table.walltime_s[part] = table.estimate_s[part] = items.walltime_s
-        table.units[part] = items.per_job(request.units for request in requests)
+        table.units[part] = items.expand_per_job(request.units for request in requests)
         for r in range(len(self.cluster.resources)):
-            table.per_unit[part, r] = items.per_job(request.per_unit[r] for request in requests)
+            table.per_unit[part, r] = items.expand_per_job(request.per_unit[r] for request in requests)
         for column, values in (
-            (table.sharing, items.per_job(request.sharing for request in requests)),
-            (table.node_set, items.per_job(request.node_set for request in requests)),
+            (table.sharing, items.expand_per_job(request.sharing for request in requests)),
+            (table.node_set, items.expand_per_job(request.node_set for request in requests)),
             (table.priority, items.priority),
             (table.tier, items.tier),
         ):
@@ -262,7 +266,7 @@ class SimulatedCluster:
             self._replace_jobs([*self.jobs, *new])
 
     def _replace_jobs(self, jobs: Sequence[Job]) -> None:
-        self.table.replace(jobs=jobs)
+        self.table.set_fields(jobs=jobs)
         self._create_column_views()
 
     def _grow_columns(self, room: int) -> None:
@@ -271,7 +275,7 @@ class SimulatedCluster:
         if more <= 0:
             return
 
-        def longer(column: IntArray, value: int = 0) -> IntArray:
+        def grow_column(column: IntArray, value: int = 0) -> IntArray:
             found = np.zeros((room, *column.shape[1:]), np.int64)  # zeros that are never overwritten use no memory
             found[: len(column)] = column
             if value:
@@ -281,42 +285,44 @@ class SimulatedCluster:
         table, state, site = self.table, self.state, self.site
         columns = ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "priority",
                    "tier", "end_s", "place_at", "place_count")  # fmt: skip
-        table.replace(start_s=longer(table.start_s, NEVER), **{name: longer(getattr(table, name)) for name in columns})
+        table.set_fields(
+            start_s=grow_column(table.start_s, NEVER), **{name: grow_column(getattr(table, name)) for name in columns}
+        )
         own = ("heap", "ended", "phase", "run_s", "end_at")
-        state.replace(**{name: longer(getattr(state, name)) for name in own})
-        site.replace(queue=longer(site.queue), running=longer(site.running))
+        state.set_fields(**{name: grow_column(getattr(state, name)) for name in own})
+        site.set_fields(queue=grow_column(site.queue), running=grow_column(site.running))
         self._create_column_views()
 
 
-def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
+def new_job_table(jobs: Sequence[Job], resources: int) -> JobTable:
     """Return an empty table with capacity for the given jobs."""
 
-    def column(value: int = 0) -> IntArray:
+    def new_column(value: int = 0) -> IntArray:
         return np.full(INITIAL_CAPACITY, value, np.int64)
 
     return JobTable(
         jobs=jobs,
-        submit_s=column(),
-        walltime_s=column(),
-        estimate_s=column(),
-        units=column(),
+        submit_s=new_column(),
+        walltime_s=new_column(),
+        estimate_s=new_column(),
+        units=new_column(),
         per_unit=np.zeros((INITIAL_CAPACITY, resources), np.int64),
-        sharing=column(),
-        node_set=column(),
-        priority=column(),
-        tier=column(),
-        start_s=column(NEVER),
-        end_s=column(),
-        place_at=column(),
-        place_count=column(),
-        places=PlacementPool(used=0, node=column(), units=column()),
+        sharing=new_column(),
+        node_set=new_column(),
+        priority=new_column(),
+        tier=new_column(),
+        start_s=new_column(NEVER),
+        end_s=new_column(),
+        place_at=new_column(),
+        place_count=new_column(),
+        places=PlacementPool(used=0, node=new_column(), units=new_column()),
     )
 
 
-def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedClusterState:
+def new_cluster_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedClusterState:
     """Return the state of an idle cluster."""
 
-    def column() -> IntArray:
+    def new_column() -> IntArray:
         return np.zeros(INITIAL_CAPACITY, np.int64)
 
     free, resources = cluster.capacity.copy(), len(cluster.resources)
@@ -325,10 +331,10 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         now_s=now_s,
         queued=0,
         active=0,
-        machine=machine_handle(cluster, free),
+        machine=build_node_resource_state(cluster, free),
         jobs=table,
-        queue=column(),
-        running=column(),
+        queue=new_column(),
+        running=new_column(),
         groups=groups,
         draft=new_plan_result(),
         trial=new_plan_workspace(resources),
@@ -349,11 +355,11 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         free=free,
         total_free=free.sum(axis=0),
         arrivals=NO_SLOTS.copy(),
-        heap=column(),
-        ended=column(),
-        phase=column(),
-        run_s=column(),
-        end_at=column(),
+        heap=new_column(),
+        ended=new_column(),
+        phase=new_column(),
+        run_s=new_column(),
+        end_at=new_column(),
     )
 
 

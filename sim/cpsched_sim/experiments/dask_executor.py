@@ -36,7 +36,7 @@ MAX_WORKER_DEATHS = 3
 _MAX_ERROR_CHARS = 300
 
 
-def make_executor(on: str, stall_limit_s: float) -> DaskExecutor:
+def make_dask_executor(on: str, stall_limit_s: float) -> DaskExecutor:
     """Return the executor for an address, a scheduler file or a function. Raise `InputError`."""
     distributed, own = _import_distributed(), None
     try:
@@ -65,13 +65,13 @@ def _import_distributed() -> Any:
 
 def _call_executor_factory(name_or_path: str) -> Any:
     """Return the result of calling `module:function` or `file.py:function`."""
-    made = _find_function(name_or_path)()
+    made = _import_function(name_or_path)()
     if made is None:
         raise ValueError("the function must return a Dask cluster or a Dask client")
     return made
 
 
-def _find_function(name_or_path: str) -> Callable[[], Any]:
+def _import_function(name_or_path: str) -> Callable[[], Any]:
     home, colon, name = name_or_path.rpartition(":")
     if not colon:
         raise ValueError("must be tcp://HOST:PORT, a scheduler file, or module:function")
@@ -113,7 +113,7 @@ class DaskExecutor(TaskExecutor):
         try:
             futures = {
                 self.client.submit(
-                    run_in_subprocess, pickle.dumps((work, task, self.stall_limit_s)), bound_s, path,
+                    run_task_in_subprocess, pickle.dumps((work, task, self.stall_limit_s)), bound_s, path,
                     key=f"cpsched-{study}-{at}", pure=False, retries=MAX_WORKER_DEATHS,
                 ): at
                 for at, task in tasks.items()
@@ -126,7 +126,7 @@ class DaskExecutor(TaskExecutor):
                 except (TimeoutError, distributed.TimeoutError):
                     finished = set()
                 for future in finished:
-                    on_result(futures[future], _read_outcome(future))
+                    on_result(futures[future], _result_of_future(future))
                     future.release()
                 left -= finished
                 on_poll()
@@ -139,7 +139,7 @@ class DaskExecutor(TaskExecutor):
                     self.own.close()
 
 
-def _read_outcome(future: Any) -> Any:
+def _result_of_future(future: Any) -> Any:
     if future.status != "finished":
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
@@ -148,7 +148,7 @@ def _read_outcome(future: Any) -> Any:
     return pickle.loads(found) if isinstance(found, bytes) else found  # pickled by this program's own workers
 
 
-def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
+def run_task_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
     """Run a task in a worker's subprocess. Return its pickled result or a failure."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(

@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.metrics import METRICS, ScheduleData, metric
+from cpsched.metrics import METRICS, ScheduleData, find_metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.experiments.result_keys import code_identity, plugin_digests
+from cpsched_sim.experiments.result_keys import code_digest, plugin_digests
 from cpsched_sim.experiments.task_runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
-from cpsched_sim.result_files import read_finished, require_same_inputs
+from cpsched_sim.result_files import read_finished_summaries, require_same_inputs
 from cpsched_sim.simulation import (
     SCHEDULE_FILE,
     ReplaySpec,
-    replay_identity,
+    replay_inputs,
     replay_workload,
     summarize_or_save_schedule,
-    write_results,
+    write_replay_results,
 )
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange
-from cpsched_sim.workloads.load import Workload, apply_site_policy, load
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.workloads.arrival_date_range import ALL_DATES, ArrivalDateRange
+from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,23 @@ def compare_in_processes(
     rows: dict[int, ComparisonRow] = {} if done is None else done
     tasks = {index: (shared, setup) for index, setup in enumerate(chosen) if index not in rows}
 
-    def finished(index: int, row: ComparisonRow | TaskFailure) -> None:
+    def on_combination_result(index: int, row: ComparisonRow | TaskFailure) -> None:
         spec = chosen[index].policy
         failed = ComparisonRow(spec.dispatcher, spec.predictor, error=str(row))
         rows[index] = failed if isinstance(row, TaskFailure) else row
 
-    run_tasks(replay_one, tasks, LocalProcessExecutor(processes, shared.limit_s), finished, progress, len(rows))
+    run_tasks(
+        replay_combination,
+        tasks,
+        LocalProcessExecutor(processes, shared.limit_s),
+        on_combination_result,
+        progress,
+        len(rows),
+    )
     return [rows[index] for index in sorted(rows)]
 
 
-def replay_one(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> ComparisonRow:
+def replay_combination(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> ComparisonRow:
     """Replay a combination. Write its results to its own folder, and return its row."""
     shared, setup = task
     workload = load(
@@ -91,13 +98,13 @@ def replay_one(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> C
         format=shared.format, dialect=shared.dialect, between=shared.between,
     )  # fmt: skip
     workload = apply_site_policy(workload, shared.policy) if shared.policy is not None else workload
-    more = tuple(map(metric, shared.metrics))
+    more = tuple(map(find_metric, shared.metrics))
     simulation = replay_workload(workload, setup, tell, more=more)
     folder = _result_folder(shared.out, setup) if shared.out is not None else None
     summary, unsaved = summarize_or_save_schedule(simulation, folder), ""
     try:
         if folder is not None:
-            write_results(simulation, folder, summary, identify_code(setup))
+            write_replay_results(simulation, folder, summary, combination_code_identity(setup))
     except SimulationError as error:
         unsaved = str(error)
     measures = replace(simulation.measures, jobs=()) if shared.measures else None
@@ -105,29 +112,29 @@ def replay_one(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> C
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
 
 
-def identify_code(setup: ReplaySpec) -> dict[str, Any]:
+def combination_code_identity(setup: ReplaySpec) -> dict[str, Any]:
     """Return the identity of a combination's code. Results from different code must not be mixed."""
     plugins = plugin_digests(setup.policy.dispatcher, setup.policy.predictor)
-    return {"code": code_identity(), "plugins": sorted(plugins.values())}
+    return {"code": code_digest(), "plugins": sorted(plugins.values())}
 
 
-def load_finished(
+def load_finished_rows(
     shared: SharedComparisonInputs, chosen: Sequence[ReplaySpec], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
     """Return the finished rows in `shared.out` by index in `chosen`, and the rows that are not in `chosen`.
 
-    Raise `InputError` if a row was computed with other inputs (`replay_identity`), code or metrics.
+    Raise `InputError` if a row was computed with other inputs (`replay_inputs`), code or metrics.
     """
     assert shared.out is not None
     asked = {
-        _result_folder(shared.out, setup).name: {**replay_identity(setup, workload), **identify_code(setup)}
+        _result_folder(shared.out, setup).name: {**replay_inputs(setup, workload), **combination_code_identity(setup)}
         for setup in chosen
     }
-    require_same_inputs(shared.out, asked, [metric(name).name for name in shared.metrics])
+    require_same_inputs(shared.out, asked, [find_metric(name).name for name in shared.metrics])
     places = {name: index for index, name in enumerate(asked)}
     found: dict[int, ComparisonRow] = {}
     others: list[ComparisonRow] = []
-    for name, written in read_finished(shared.out).items():
+    for name, written in read_finished_summaries(shared.out).items():
         row = _load_finished_row(shared, written, shared.out / name)
         if row is not None and name in places:
             found[places[name]] = row
@@ -141,7 +148,7 @@ def _load_finished_row(
 ) -> ComparisonRow | None:
     """Return the row of a combination, or None if a part is missing or damaged."""
     try:
-        schedule = _read_measures(folder / SCHEDULE_FILE) if shared.measures else None
+        schedule = _read_stored_schedule(folder / SCHEDULE_FILE) if shared.measures else None
     except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
         return None
     if not {each.name for each in METRICS} <= written.keys() or not (folder / SCHEDULE_FILE).exists():
@@ -153,7 +160,7 @@ def _load_finished_row(
     )
 
 
-def _read_measures(path: Path) -> ScheduleData:
+def _read_stored_schedule(path: Path) -> ScheduleData:
     """Return a schedule's stored columns for plots. Plots do not use the number of processors."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["start_s"]]

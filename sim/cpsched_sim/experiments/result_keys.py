@@ -21,20 +21,20 @@ LIBRARIES = ("ortools",)
 """Libraries whose versions may affect decisions."""
 
 
-def hash_inputs(inputs: Mapping[str, Any]) -> str:
+def compute_result_key(inputs: Mapping[str, Any]) -> str:
     """Return the key for these inputs: 32 hexadecimal digits of their digest."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @cache
-def code_identity() -> str:
+def code_digest() -> str:
     """Return a digest of the simulator's source files and of the versions of `LIBRARIES`.
 
     The project's own version is excluded, because it may differ between an editable install and a wheel of the same
     sources.
     """
     releases = [f"{name} {installed_version(name)}" for name in LIBRARIES]
-    files = [file_sha256(path) for name in OWN_PACKAGES for path in plugin_files(name)]
+    files = [file_sha256(path) for name in OWN_PACKAGES for path in module_source_files(name)]
     return hashlib.sha256("\n".join([*releases, *files]).encode()).hexdigest()
 
 
@@ -47,18 +47,18 @@ def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
     ):
         with suppress(CpschedError):
             factory = catalogue.find(words).factory
-            found |= plugin_identity(getattr(factory, "__module__", "") or type(factory).__module__)
+            found |= plugin_file_digests(getattr(factory, "__module__", "") or type(factory).__module__)
     return found
 
 
-def plugin_identity(module: str) -> dict[str, str]:
+def plugin_file_digests(module: str) -> dict[str, str]:
     """Return the digests of a plug-in's source files by path, or {} for a module in this project."""
     if module.partition(".")[0] in OWN_PACKAGES:
         return {}
-    return {str(path): file_sha256(path) for path in plugin_files(module)}
+    return {str(path): file_sha256(path) for path in module_source_files(module)}
 
 
-def plugin_files(module: str) -> list[Path]:
+def module_source_files(module: str) -> list[Path]:
     """Return the source files in a module's package. Without a package, include sibling modules and packages."""
     found = find_spec(module.partition(".")[0])
     if found is None:

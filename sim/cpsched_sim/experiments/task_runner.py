@@ -102,7 +102,7 @@ def run_tasks(
     """Run all tasks and pass each result to `on_result` immediately. `progress` also counts `done` earlier tasks."""
     shares = dict.fromkeys(tasks, 0.0)
 
-    def heard(at: int, message: Any) -> None:
+    def on_message(at: int, message: Any) -> None:
         if isinstance(message, float):
             shares[at] = max(shares[at], message)
             return
@@ -115,7 +115,7 @@ def run_tasks(
 
     on_poll()
     if tasks:
-        engine(work, tasks, heard, on_poll, limit_s)
+        engine(work, tasks, on_message, on_poll, limit_s)
         on_poll()
 
 
@@ -126,7 +126,7 @@ def execute_task(work: Work, task: Any, stall_limit_s: float, send: Callable[[fl
     """
     reported = 0.0
 
-    def tell(*done: float) -> None:
+    def report_task_progress(*done: float) -> None:
         nonlocal reported
         if len(done) == 2 and (share := done[0] / max(1, done[1])) >= reported + PROGRESS_SHARE_STEP:
             reported = share
@@ -135,7 +135,7 @@ def execute_task(work: Work, task: Any, stall_limit_s: float, send: Callable[[fl
     began_s = time.monotonic()
     try:
         with watch_plugins(stall_limit_s) as patient:
-            return work(task, patient.resetting_callback(tell))
+            return work(task, patient.resetting_callback(report_task_progress))
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -185,17 +185,17 @@ class LocalProcessExecutor(TaskExecutor):
                             pipe.send(tasks[child.at])
                     else:
                         del running[pipe]
-                        _end_process(child.process)
+                        _kill_process_group(child.process)
                 for pipe, child in list(running.items()):
                     if (wall_s := time.monotonic() - child.began_s) > limit_s:
                         cpu_s = _read_cpu_s(child.process)
-                        _end_process(child.process)
+                        _kill_process_group(child.process)
                         del running[pipe]
                         heard(child.at, TaskFailure.from_timeout(wall_s, cpu_s))
                 on_poll()
         finally:
             for child in running.values():
-                _end_process(child.process)
+                _kill_process_group(child.process)
 
 
 @dataclass(slots=True)
@@ -246,7 +246,7 @@ def _receive_message(pipe: Connection, child: _TaskProcess) -> object:
         return TaskFailure.from_exit_code(child.process.exitcode, time.monotonic() - child.began_s)
 
 
-def _end_process(process: ForkServerProcess) -> None:
+def _kill_process_group(process: ForkServerProcess) -> None:
     """End a process and its children, unless they have left its process group."""
     assert process.pid is not None
     with suppress(ProcessLookupError):

@@ -51,7 +51,7 @@ class FileTypeGuess:
     lines: tuple[str, ...] = ()
 
 
-def special_kind(path: Path) -> str:
+def describe_special_file(path: Path) -> str:
     """Return "a directory", "a named pipe" or similar, or "" for a file. Raise `InputError` if it is missing."""
     try:
         mode = path.stat().st_mode
@@ -64,7 +64,7 @@ def special_kind(path: Path) -> str:
 
 def sniff_file(path: Path) -> FileTypeGuess:
     """Guess the type of a file. Raise `InputError` if it cannot be read."""
-    if kind := special_kind(path):
+    if kind := describe_special_file(path):
         return FileTypeGuess(kind)
     try:
         with path.open("rb") as file:

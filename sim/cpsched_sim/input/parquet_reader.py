@@ -37,7 +37,7 @@ def read_parquet_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[in
     names = [name for name in file.schema_arrow.names if name in columns]
     try:
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-            lists = [_convert_column(column) for column in batch.columns]
+            lists = [_parquet_column_to_list(column) for column in batch.columns]
             for values in zip(*lists, strict=True):
                 number += 1
                 yield number, dict(zip(names, values, strict=True))
@@ -58,7 +58,7 @@ def _open_parquet(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def _convert_column(column: Any) -> list[Any]:
+def _parquet_column_to_list(column: Any) -> list[Any]:
     import pyarrow as pa
 
     kind = column.type

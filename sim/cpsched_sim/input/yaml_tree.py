@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cpsched_sim.errors import InputError, InvalidFile
-from cpsched_sim.input.file_type_guess import special_kind
+from cpsched_sim.input.file_type_guess import describe_special_file
 from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_INTEGER, MAX_YAML_VALUES
 
 M = TypeVar("M", bound=BaseModel)
@@ -59,7 +59,7 @@ class YamlTree:
         """Return an error with the line of `where`."""
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
-    def move(self, old: Sequence[str], new: Sequence[str]) -> None:
+    def move_key(self, old: Sequence[str], new: Sequence[str]) -> None:
         """Move a key and its line in the mappings. Create missing sections and remove empty ones."""
         *above, last = old
         holder, node = self.content, self.root
@@ -105,9 +105,9 @@ class YamlTree:
             raise self.make_error([*at, *first["loc"]], _broken_value(first), rule) from error
 
 
-def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
+def read_yaml_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
     """Read a YAML file. Raise `error` at the line that breaks a rule, or `InputError` if the file is missing."""
-    if kind := special_kind(path):
+    if kind := describe_special_file(path):
         raise InputError(f"{path}: must be a file, but is {kind}")
     try:
         with path.open("rb") as file:
@@ -121,13 +121,13 @@ def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
     except UnicodeDecodeError as problem:
         line = content.count(b"\n", 0, problem.start) + 1
         raise error(path, line, "file", f"byte 0x{content[problem.start]:02x}", "must be UTF-8 text") from problem
-    return parse_tree(path, text, error)
+    return parse_yaml_tree(path, text, error)
 
 
-def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) -> YamlTree:
+def parse_yaml_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) -> YamlTree:
     """Parse YAML text. `path` appears in error messages."""
     try:
-        _check_events(path, text, error)
+        _check_yaml_limits(path, text, error)
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
@@ -148,7 +148,7 @@ def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) ->
     return YamlTree(path, _YamlValueConverter(path, error).of(root) if root is not None else None, root, error)
 
 
-def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
+def _check_yaml_limits(path: Path, text: str, error: type[InvalidFile]) -> None:
     """Check depth, size and tags before any recursive parsing."""
     depth = values = 0
     for event in yaml.parse(text, yaml.SafeLoader):
@@ -269,10 +269,10 @@ def _broken_rule_text(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
 
 
 def _broken_value(broken: Mapping[str, Any]) -> object:
-    return plain_text(None if broken["type"] == "missing" else broken["input"])
+    return value_for_message(None if broken["type"] == "missing" else broken["input"])
 
 
-def plain_text(value: object) -> object:
+def value_for_message(value: object) -> object:
     """Return a value for a message, or the name of its type for a list or mapping."""
     if value is None:
         return "nothing"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cpsched.errors import require
-from cpsched.metrics import METRICS, step_counts
+from cpsched.metrics import METRICS, count_overlapping_intervals
 from cpsched_sim.comparison import Comparison, ComparisonRow
 from cpsched_sim.report import comparison_plots
 from cpsched_sim.simulation import Simulation
@@ -82,7 +82,7 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
         first_s = int(jobs.submit_s.min())
         at, length = jobs.queue_length()
         waiting.plot((at - first_s) / 3600, length, **style)
-        at, busy = step_counts(jobs.start_s, jobs.end_s, jobs.processors)
+        at, busy = count_overlapping_intervals(jobs.start_s, jobs.end_s, jobs.processors)
         use.plot((at - first_s) / 3600, busy / max(1, jobs.machine), **style)
     for axes, name in ((waiting, "waiting jobs"), (use, "share of processors in use")):
         axes.set_xlabel("hours")

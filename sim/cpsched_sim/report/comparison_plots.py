@@ -24,7 +24,7 @@ LOG_SCALE_RATIO = 30
 
 
 PLOT_FILES = ("bars.png", "ecdf.png", "shares.png")
-"""The files that `write_comparison` creates; the last requires a site policy."""
+"""The files that `write_comparison_plots` creates; the last requires a site policy."""
 
 
 def require_matplotlib() -> None:
@@ -35,10 +35,10 @@ def require_matplotlib() -> None:
         raise InputError("plots require matplotlib: pip install 'cpsched[report]'") from error
 
 
-def write_comparison(
+def write_comparison_plots(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """Plot the successful combinations in `bars.png` and `ecdf.png`. Their rows must have `measures`.
+    """Plot the successful combinations in `bars.png` and `accuracy_ecdf.png`. Their rows must have `measures`.
 
     Colours distinguish dispatchers, and line styles distinguish predictors. Files are written atomically. Raise
     `InputError`.
@@ -132,7 +132,7 @@ MAX_POINTS = 60
 """Maximum number of points in a line. Longer lines are averaged over several days."""
 
 
-def _average_days(values: Sequence[float]) -> tuple[list[float], list[float]]:
+def _downsample_daily_values(values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the days and mean values of the points for a line with one value per day."""
     step = -(-len(values) // MAX_POINTS)
     parts = [values[at : at + step] for at in range(0, len(values), step)]
@@ -145,9 +145,11 @@ def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Fi
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MAX_ACCOUNTS]
         for place, (account, row) in enumerate(accounts):
-            days, used = _average_days(row["used_by_window"])
+            days, used = _downsample_daily_values(row["used_by_window"])
             axes.plot(days, used, color=f"C{place}", label=escape_mathtext(account))
-            axes.plot(days, _average_days(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
+            axes.plot(
+                days, _downsample_daily_values(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1
+            )
         axes.set_title(escape_mathtext(name), fontsize="small")
         axes.set_xlabel("day")
         axes.set_ylim(0, 1)
@@ -166,8 +168,8 @@ def draw_distributions(
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
         style = {**styles[name], "label": escape_mathtext(name)}
-        waits.ecdf(jobs.wait_s, **style)
-        slowdowns.ecdf(jobs.bounded_slowdown, **style)
+        waits.accuracy_ecdf(jobs.wait_s, **style)
+        slowdowns.accuracy_ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
     slowdowns.set_xscale("log")
     for axes, label in ((waits, "wait, s"), (slowdowns, "bounded slowdown")):

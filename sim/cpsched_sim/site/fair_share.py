@@ -44,7 +44,7 @@ class FairShareTree:
         )
 
     @cached_property
-    def parent_of_entry(self) -> tuple[int, ...]:
+    def effective_parents(self) -> tuple[int, ...]:
         """Return the ancestor from whose share each entry receives a part.
 
         Skip accounts that use their parent's share.
@@ -57,10 +57,10 @@ class FairShareTree:
         return tuple(found)
 
     @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
+    def effective_children(self) -> tuple[tuple[int, ...], ...]:
         """Return the entries that divide each parent's share. Omit accounts that use their parent's share."""
         found: list[list[int]] = [[] for _ in self.parents]
-        for at, giver in enumerate(self.parent_of_entry):
+        for at, giver in enumerate(self.effective_parents):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
                 found[giver].append(at)
         return tuple(map(tuple, found))
@@ -68,9 +68,9 @@ class FairShareTree:
     @cached_property
     def shares_among_siblings(self) -> FloatArray:
         """Return each share as a fraction of the sum over all siblings."""
-        levels = [sum(self.shares[child] or 0 for child in below) for below in self.children]
+        levels = [sum(self.shares[child] or 0 for child in below) for below in self.effective_children]
         part = np.ones(len(self.parents))
-        for at, giver in enumerate(self.parent_of_entry[1:], start=1):
+        for at, giver in enumerate(self.effective_parents[1:], start=1):
             part[at] = (self.shares[at] or 0) / levels[giver] if levels[giver] else 0.0
         return part
 
@@ -78,7 +78,7 @@ class FairShareTree:
     def normalized_shares(self) -> FloatArray:
         """Return each share as a fraction of the whole machine, level by level (`NormShares`)."""
         part = self.shares_among_siblings.copy()
-        for at, giver in enumerate(self.parent_of_entry[1:], start=1):
+        for at, giver in enumerate(self.effective_parents[1:], start=1):
             part[at] = part[giver] * (1.0 if self.shares[at] is None else part[at])
         return part
 
@@ -90,7 +90,7 @@ class FairShareTree:
         return total
 
 
-def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
+def fair_tree_factors(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
     """Return each user's Fair Tree factor, which is 1 for the first user. Accounts have factor 0.
 
     Siblings are ranked by the ratio of their share to their usage (`LevelFS`), and an account's users precede those of
@@ -102,17 +102,17 @@ def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
     factor = np.zeros(len(tree.parents))
     rank = untied = people
 
-    def level(at: int) -> float:
+    def level_fair_share(at: int) -> float:
         if tree.shares[at] is None:
             return np.inf
-        giver = tree.parent_of_entry[at]
+        giver = tree.effective_parents[at]
         use = used[at] / used[giver] if used[giver] else 0.0
         share = float(tree.shares_among_siblings[at])
         return 0.0 if share == 0 else np.inf if use == 0 else share / use
 
-    def walk(giver: int, tied_before: bool) -> None:
+    def rank_subtree(giver: int, tied_before: bool) -> None:
         nonlocal rank, untied
-        levels = {at: level(at) for at in tree.children[giver]}
+        levels = {at: level_fair_share(at) for at in tree.effective_children[giver]}
         previous: float | None = None
         for place, at in enumerate(sorted(levels, key=lambda at: (-levels[at], not tree.users[at]))):
             tied = tied_before if place == 0 and tied_before else levels[at] == previous
@@ -121,15 +121,15 @@ def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
                 factor[at] = rank / people
                 untied -= 1
             else:
-                walk(at, tied)
+                rank_subtree(at, tied)
             previous = levels[at]
 
     if people:
-        walk(0, False)
+        rank_subtree(0, False)
     return factor
 
 
-def classic_fair_share(
+def classic_fair_share_factors(
     tree: FairShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
 ) -> FloatArray:
     """Return the factor 2^-(effective usage / share / dampening) for every entry (`PriorityFlags=NO_FAIR_TREE`).
@@ -140,7 +140,7 @@ def classic_fair_share(
     used = tree.sum_subtrees(usage)
     part = used / used[0] if used[0] else np.zeros_like(used)
     effective = part.copy()
-    for at, giver in enumerate(tree.parent_of_entry[1:], start=1):
+    for at, giver in enumerate(tree.effective_parents[1:], start=1):
         if giver == 0:
             continue
         if tree.shares[at] is None:
@@ -149,7 +149,7 @@ def classic_fair_share(
             effective[at] = _depth_oblivious_usage(tree, at, part, effective)
         else:
             level = tree.shares_among_siblings[at]
-            siblings = any(tree.shares[child] for child in tree.children[giver])
+            siblings = any(tree.shares[child] for child in tree.effective_children[giver])
             effective[at] = part[at] + (effective[giver] - part[at]) * level if siblings else effective[giver]
     share = tree.normalized_shares
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -159,11 +159,11 @@ def classic_fair_share(
 
 def _depth_oblivious_usage(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
     """Return the effective usage for `DEPTH_OBLIVIOUS`: the parent's ratio, scaled by the entry's own."""
-    giver, share = tree.parent_of_entry[at], tree.normalized_shares
+    giver, share = tree.effective_parents[at], tree.normalized_shares
     if not (share[at] and share[giver] and effective[giver] and part[at]):
         return float(part[at])
     of_parent = effective[giver] / share[giver]
-    siblings = sum(part[child] for child in tree.children[giver] if tree.shares[child] is not None)
+    siblings = sum(part[child] for child in tree.effective_children[giver] if tree.shares[child] is not None)
     own = part[at] / share[at] / (siblings / share[giver])
     bent = 1.0 if np.log(of_parent) * np.log(own) >= 0 else 1.0 / (1.0 + (5.0 * np.log(of_parent)) ** 2)
     return float(of_parent * own**bent * share[at])

@@ -24,7 +24,7 @@ class AccountUsageByWindow:
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
     - `due`: float64[A, K], the part of each window's usage due to each account: according to its share, but at most
-      what its jobs could have used (see `account_usage`).
+      what its jobs could have used (see `account_usage_by_window`).
     """
 
     accounts: tuple[str, ...]
@@ -60,7 +60,7 @@ def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
     return found
 
 
-def account_usage(
+def account_usage_by_window(
     measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S
 ) -> AccountUsageByWindow:
     """Return the usage by jobs that ran and the usage due, by account and by window of `window_s` seconds.
@@ -104,7 +104,7 @@ def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> Float
     return got
 
 
-def mean_by_owner(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
+def mean_by_job_attribute(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
     """Return a column's mean for each account, QOS or user (`key`) of the jobs."""
     names, row = np.unique([getattr(job, key) for job in jobs], return_inverse=True)
     means = np.bincount(row, values) / np.bincount(row)
@@ -127,7 +127,7 @@ def jain(values: npt.ArrayLike) -> float:
 
 def user_slowdowns(measures: ScheduleData) -> list[float]:
     """Return the mean bounded slowdown for each user."""
-    return list(mean_by_owner(measures.jobs, measures.bounded_slowdown, "user").values())
+    return list(mean_by_job_attribute(measures.jobs, measures.bounded_slowdown, "user").values())
 
 
 USER_GINI = Metric(
@@ -140,29 +140,29 @@ USER_JAIN = Metric(
 )  # fmt: skip
 
 
-def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
+def site_policy_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
     """Return the metrics that a site policy adds to every table."""
     shares = account_machine_shares(policy)
     distance = Metric(
         "share_distance", "off share", "",
         "share of usage by accounts beyond what was due to them, in windows of one day", "cpsched",
-        "lower", lambda m: account_usage(m, shares).misallocated_share,
+        "lower", lambda m: account_usage_by_window(m, shares).misallocated_share,
     )  # fmt: skip
     return distance, USER_GINI, USER_JAIN
 
 
-def fairness_breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
+def fairness_by_account_and_qos(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
     """Return the number of jobs, their waits, and usage compared with shares, by account and QOS."""
-    shares, use = account_machine_shares(policy), account_usage(measures, account_machine_shares(policy))
+    shares, use = account_machine_shares(policy), account_usage_by_window(measures, account_machine_shares(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown
     of_use = dict(zip(use.accounts, (use.used.sum(axis=1) / total if total else use.used[:, 0]).tolist(), strict=True))
 
-    def rows(key: str) -> dict[str, dict[str, Any]]:
+    def summary_by_attribute(key: str) -> dict[str, dict[str, Any]]:
         ones = np.ones(len(measures.jobs))
         names, row = np.unique([getattr(job, key) for job in measures.jobs], return_inverse=True)
         jobs = dict(zip(names.tolist(), np.bincount(row, ones).astype(int).tolist(), strict=True))
-        wait, bsld = mean_by_owner(measures.jobs, waits, key), mean_by_owner(measures.jobs, slow, key)
+        wait, bsld = mean_by_job_attribute(measures.jobs, waits, key), mean_by_job_attribute(measures.jobs, slow, key)
         return {name: {"jobs": jobs[name], "mean_wait_s": wait[name], "bsld": bsld[name]} for name in jobs}
 
     accounts = {
@@ -173,6 +173,6 @@ def fairness_breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, 
             "used_by_window": use.usage_shares[at].round(4).tolist(),
             "due_by_window": use.due[at].round(4).tolist(),
         }
-        for at, (name, row) in enumerate(sorted(rows("account").items()))
+        for at, (name, row) in enumerate(sorted(summary_by_attribute("account").items()))
     }
-    return {"accounts": accounts, "qos": rows("qos")}
+    return {"accounts": accounts, "qos": summary_by_attribute("qos")}

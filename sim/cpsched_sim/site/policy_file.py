@@ -39,18 +39,18 @@ from cpsched.parsing.slurm_limits import (
     LIMIT_FIELDS,
     SUBMISSION_LIMITS,
     UNMODELLED_LIMITS,
-    parse_exempt_s,
-    parse_limits,
-    parse_minutes,
+    parse_accounting_limits,
+    parse_preempt_exempt_time_s,
     parse_preempt_mode,
+    parse_slurm_time_min,
 )
 from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.multifactor_priority import PriorityWeights
 from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched_sim.errors import InvalidPolicy
-from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_yaml_tree, read_yaml_tree
 from cpsched_sim.site.fair_share import FairShareTree
-from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_usage
+from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_sshare_usage
 from cpsched_sim.traces.trace_job import TraceJob
 
 MAX_ENTRIES = 100_000
@@ -63,19 +63,19 @@ Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares =
 LimitWords = Mapping[str, str | int]
 
 
-def _parse_mode(word: object) -> object:
+def _parse_preempt_mode_value(word: object) -> object:
     """Return the mode. YAML may have read it as a boolean: `off` is false in YAML 1.1."""
     return "off" if word is False else parse_preempt_mode(word) if isinstance(word, str) else word
 
 
-def _parse_exempt_time(word: object) -> object:
+def _parse_preempt_exempt_time(word: object) -> object:
     """Return an exempt time in seconds, or None if it is not set."""
-    return parse_exempt_s(word) if isinstance(word, str) else word
+    return parse_preempt_exempt_time_s(word) if isinstance(word, str) else word
 
 
-Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_mode)]
+Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_preempt_mode_value)]
 """What happens to preempted jobs. None means the cluster's mode."""
-ExemptTime = Annotated[Count | None, BeforeValidator(_parse_exempt_time)]
+ExemptTime = Annotated[Count | None, BeforeValidator(_parse_preempt_exempt_time)]
 """The time that a job runs before it may be preempted, or between two checkpoints, in Slurm's format."""
 
 
@@ -90,12 +90,12 @@ class _LimitsSchema(StrictFileSection):
                 raise ValueError(f"{name} is not modelled")
             if name not in LIMIT_FIELDS and name not in SUBMISSION_LIMITS:
                 raise ValueError(f"{name} is not a known limit: {', '.join(LIMIT_FIELDS)}")
-        parse_limits({name: str(text) for name, text in words.items()})
+        parse_accounting_limits({name: str(text) for name, text in words.items()})
         return words
 
-    def read_limits(self) -> AccountingLimits:
+    def to_accounting_limits(self) -> AccountingLimits:
         """Return the limits as a value."""
-        return parse_limits({name: str(text) for name, text in self.limits.items()})
+        return parse_accounting_limits({name: str(text) for name, text in self.limits.items()})
 
 
 class UserPolicySchema(_LimitsSchema):
@@ -120,7 +120,7 @@ class AccountPolicySchema(_LimitsSchema):
         """Convert user numbers to text: 17 in a list is the user "17". SWF identifies users by number."""
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
-    def entries(self) -> dict[str, UserPolicySchema]:
+    def user_entries(self) -> dict[str, UserPolicySchema]:
         """Return the users with their entries, by name."""
         return (
             dict(self.users) if isinstance(self.users, Mapping) else {name: UserPolicySchema() for name in self.users}
@@ -182,8 +182,8 @@ class PriorityWeightsSchema(StrictFileSection):
 
     @field_validator("max_age")
     @classmethod
-    def _check_time(cls, text: str) -> str:
-        if not parse_minutes(text):
+    def _check_max_age(cls, text: str) -> str:
+        if not parse_slurm_time_min(text):
             raise ValueError("must be a time such as 7-00:00:00")
         return text
 
@@ -191,7 +191,7 @@ class PriorityWeightsSchema(StrictFileSection):
         """Return the weights as the core's `PriorityWeights`."""
         return PriorityWeights(
             self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
-            60 * (parse_minutes(self.max_age) or 1), self.favor_small, self.size_over_time,
+            60 * (parse_slurm_time_min(self.max_age) or 1), self.favor_small, self.size_over_time,
         )  # fmt: skip
 
 
@@ -278,7 +278,7 @@ class SitePolicy:
     """The digest of the file and its dumps."""
 
     @cached_property
-    def highest_factor(self) -> int:
+    def highest_partition_factor(self) -> int:
         """Return the largest factor among the partitions."""
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
@@ -299,7 +299,7 @@ class SitePolicy:
             modes={name: each.preempt_mode for name, each in qos.items() if each.preempt_mode is not None},
         )  # fmt: skip
 
-    def exempt_s(self, job: Job) -> int:
+    def preempt_exempt_time_s(self, job: Job) -> int:
         """Return the time in seconds that a job runs before it may be preempted."""
         for qos in self.site.qos_by_precedence(job.qos, job.queue):
             if qos.preempt_exempt_s is not None:
@@ -319,11 +319,11 @@ class SitePolicy:
             job = item.job
             key = (job.user, job.account, job.queue, job.qos)
             if key not in made:
-                made[key] = policy._assign_job(job)  # noqa: SLF001
+                made[key] = policy._assign_account_qos_and_tier(job)  # noqa: SLF001
             found.append(replace(item, job=replace(job, **made[key])))  # type: ignore[arg-type]
         return policy, found
 
-    def _assign_job(self, job: Job) -> dict[str, object]:
+    def _assign_account_qos_and_tier(self, job: Job) -> dict[str, object]:
         accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionPolicySchema())
         own = job.account if accounts.find(job.account, job.user, job.queue) is not None else ""
         account = own or accounts.default_account(job.user)
@@ -357,17 +357,17 @@ class SitePolicy:
         return AssociationTree(tuple(rows))
 
 
-def load_policy(path: Path) -> SitePolicy:
+def load_site_policy_file(path: Path) -> SitePolicy:
     """Read a policy file. Raise `InvalidPolicy` with the line, or `InputError` if the file is missing."""
-    return _build_policy(path, read_tree(path, InvalidPolicy))
+    return _build_site_policy(path, read_yaml_tree(path, InvalidPolicy))
 
 
-def parse_policy(path: Path, text: str) -> SitePolicy:
+def parse_site_policy_file(path: Path, text: str) -> SitePolicy:
     """Parse a policy file. `path` appears in error messages, and the dumps are in its folder."""
-    return _build_policy(path, parse_tree(path, text, InvalidPolicy))
+    return _build_site_policy(path, parse_yaml_tree(path, text, InvalidPolicy))
 
 
-def _build_policy(path: Path, tree: YamlTree) -> SitePolicy:
+def _build_site_policy(path: Path, tree: YamlTree) -> SitePolicy:
     if tree.content is None:
         raise tree.make_error((), "empty", "must set accounts, qos, priority or limits")
     file = tree.to_model(SitePolicyFile)
@@ -385,7 +385,7 @@ def _build_policy(path: Path, tree: YamlTree) -> SitePolicy:
     partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
     enforced = "limits" in file.enforce or "safe" in file.enforce
     site = SiteLimitPolicy(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
-    used_s = read_usage(folder / dumps.shares) if dumps.shares else {}
+    used_s = read_sshare_usage(folder / dumps.shares) if dumps.shares else {}
     words = repr((file, site, used_s))
     return SitePolicy(path.name, file, site, used_s, sha256(words.encode()).hexdigest())
 
@@ -401,16 +401,16 @@ def _list_associations(file: SitePolicyFile, rows: list[Association]) -> list[As
         for name in ready:
             entry = left.pop(name)
             parent = at[entry.parent or "root"]
-            row = Association(name, "", "", parent, entry.shares, entry.priority, entry.read_limits())
+            row = Association(name, "", "", parent, entry.shares, entry.priority, entry.to_accounting_limits())
             if name in at:
                 rows[at[name]] = replace(row, parent=rows[at[name]].parent)
             else:
                 at[name] = len(rows)
                 rows.append(row)
     for name, entry in file.accounts.items():
-        handed_down = entry.read_limits()
-        for user, own in entry.entries().items():
-            limits = own.read_limits() if own.limits else _per_user_limits(handed_down)
+        handed_down = entry.to_accounting_limits()
+        for user, own in entry.user_entries().items():
+            limits = own.to_accounting_limits() if own.limits else _per_user_limits(handed_down)
             rows.append(Association(name, user, "", at[name], own.shares, own.priority, limits, own.qos))
     return rows
 
@@ -425,7 +425,7 @@ def _per_user_limits(limits: AccountingLimits) -> AccountingLimits:
 
 def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
     return Qos(
-        name, entry.priority, entry.read_limits(), entry.usage_factor, entry.factor_on_limits, entry.limit_factor,
+        name, entry.priority, entry.to_accounting_limits(), entry.usage_factor, entry.factor_on_limits, entry.limit_factor,
         entry.over_partition, frozenset(entry.preempt), entry.preempt_mode, entry.preempt_exempt_time,
     )  # fmt: skip
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from cpsched.errors import InvalidValue
 from cpsched.parsing.slurm_limits import (
     has_flag,
-    parse_exempt_s,
+    parse_accounting_limits,
     parse_flags,
-    parse_limits,
     parse_pipe_table,
+    parse_preempt_exempt_time_s,
     parse_preempt_mode,
 )
 from cpsched.site.accounts import AccountingLimits, Association, Qos
@@ -34,7 +34,7 @@ def read_associations(path: Path) -> list[Association]:
     users: list[tuple[int, Row]] = []
     waiting: list[tuple[int, Row]] = []
     cluster, roots = "", 0
-    for line, row in _read_rows(path, ("Account", "User", "Share")):
+    for line, row in _read_dump_rows(path, ("Account", "User", "Share")):
         theirs = row.get("Cluster", "")
         roots += row["Account"] == "root" and not row["User"]
         if (cluster and theirs != cluster) or roots > 1:
@@ -78,11 +78,11 @@ def _parse_association(path: Path, line: int, row: Row, parent: int) -> Associat
 def read_qos(path: Path) -> dict[str, Qos]:
     """Return the QOSes in a dump by name."""
     found = {}
-    for line, row in _read_rows(path, ("Name", "Priority")):
+    for line, row in _read_dump_rows(path, ("Name", "Priority")):
         flags = parse_flags(row.get("Flags", ""))
         try:
             mode = parse_preempt_mode(row.get("PreemptMode", ""))
-            exempt_s = parse_exempt_s(row.get("PreemptExemptTime", ""))
+            exempt_s = parse_preempt_exempt_time_s(row.get("PreemptExemptTime", ""))
         except InvalidValue as error:
             raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
         found[row["Name"]] = Qos(
@@ -100,9 +100,9 @@ def read_qos(path: Path) -> dict[str, Qos]:
     return found
 
 
-def read_usage(path: Path) -> dict[tuple[str, str], float]:
+def read_sshare_usage(path: Path) -> dict[tuple[str, str], float]:
     """Return past usage in processor seconds by (account, user)."""
-    rows = _read_rows(path, ("Account", "User", "RawUsage"))
+    rows = _read_dump_rows(path, ("Account", "User", "RawUsage"))
     return {
         (row["Account"].strip(), row["User"]): _parse_number(path, line, "RawUsage", row["RawUsage"])
         for line, row in rows
@@ -110,7 +110,7 @@ def read_usage(path: Path) -> dict[tuple[str, str], float]:
     }
 
 
-def _read_rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
+def _read_dump_rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
     try:
         if path.stat().st_size > MAX_DUMP_BYTES:
             raise InvalidPolicy(path, 1, "file", path.name, f"must not be larger than {MAX_DUMP_BYTES:,} bytes")
@@ -127,7 +127,7 @@ def _read_rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
 
 def _parse_limits(path: Path, line: int, row: Row) -> AccountingLimits:
     try:
-        return parse_limits(row)
+        return parse_accounting_limits(row)
     except InvalidValue as error:
         raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
 

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import hash_inputs
-from cpsched_sim.experiments.statistics import CONFIDENCE_LEVEL
+from cpsched_sim.experiments.bootstrap_statistics import CONFIDENCE_LEVEL
+from cpsched_sim.experiments.result_keys import compute_result_key
 from cpsched_sim.report_document import ReportTable
 from cpsched_sim.study.case_execution import ENDED
 from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compare_policies
@@ -18,7 +18,7 @@ from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import StudyCases
 from cpsched_sim.study.study_report import metric_heading
 from cpsched_sim.study.study_reproduction import read_study_results
-from cpsched_sim.study.study_results import decision_ms
+from cpsched_sim.study.study_results import cpu_ms_per_round
 
 SUITE_FILE = Path(__file__).with_name("benchmark.yaml")
 TRAINING_FILE = Path(__file__).with_name("benchmark-training.yaml")
@@ -50,7 +50,7 @@ def make_benchmark_study(
     return {**words, "title": title, "traces": {name: words["traces"][name] for name in usable}, "grids": grids}
 
 
-def import_results(campaign: StudyCases, store: StudyResultStore, path: Path) -> tuple[int, int]:
+def import_benchmark_results(campaign: StudyCases, store: StudyResultStore, path: Path) -> tuple[int, int]:
     """Import the results in a JSON Lines file that match the current code and traces and are not stored yet.
 
     Return the number of imported results, and the number produced with other code, traces or suites. Raise `InputError`
@@ -59,23 +59,23 @@ def import_results(campaign: StudyCases, store: StudyResultStore, path: Path) ->
     taken = others = 0
     done, lines = store.load_earlier_results(campaign).done, list(read_study_results(path))
     for where, digest, line in lines:
-        if line is None or hash_inputs(line.inputs) != digest or not line.is_intact:
+        if line is None or compute_result_key(line.inputs) != digest or not line.is_intact:
             raise InputError(f"{where}: has changed since it was stored")
     for _, digest, line in lines:
-        if digest not in campaign.distinct:
+        if digest not in campaign.distinct_cases:
             others += 1
         elif digest not in done and line is not None:
-            store.store_line(campaign.distinct[digest], line)
+            store.store_imported_result(campaign.distinct_cases[digest], line)
             taken += 1
     return taken, others
 
 
-def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def render_benchmark_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the benchmark's Markdown table. It contains ratios to the baseline with the same estimates.
 
     Intervals cover the variation over workloads. Rows are sorted by the first metric, best first.
     """
-    rows = [{**row, DECISION_METRIC: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
+    rows = [{**row, DECISION_METRIC: cpu_ms_per_round(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
         f"Ratios to {BASELINE_DISPATCHER} with the same estimates (geometric means over workloads), with the "
         f"{CONFIDENCE_LEVEL:.0%} interval in brackets. Lower is better. "
@@ -92,7 +92,7 @@ def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> s
             ]
             for name in names
         }
-        names.sort(key=lambda name: _sort_key(found[name][0]))
+        names.sort(key=lambda name: _ratio_sort_key(found[name][0]))
         head = ["dispatcher", *headings, "decision", "cases"]
         lines = []
         for name in names:
@@ -105,7 +105,7 @@ def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> s
     return "\n\n".join(parts) + "\n"
 
 
-def _sort_key(ratio: GeometricMeanRatio | None) -> tuple[bool, float]:
+def _ratio_sort_key(ratio: GeometricMeanRatio | None) -> tuple[bool, float]:
     return ratio is None, ratio.ratio if ratio is not None else 0.0
 
 

@@ -24,13 +24,13 @@ from cpsched_sim.experiments.result_keys import installed_version
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
-from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.tuning.tuning_windows import DAY_S, TuningWindow, cut_window
-from cpsched_sim.workloads.eurora import eurora
-from cpsched_sim.workloads.load import Workload, apply_site_policy, load
-from cpsched_sim.workloads.lublin import lublin
+from cpsched_sim.tuning.tuning_windows import DAY_S, TuningWindow, cut_tuning_window
+from cpsched_sim.workloads.eurora_generator import generate_eurora_records
+from cpsched_sim.workloads.lublin_generator import generate_lublin_records
+from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
 
 ENDED, FAILED, TIME_LIMITED = "ended", "failed", "did not end"
 RECORDED_LIBRARIES = ("cpsched", "numpy", "numba", "ortools")
@@ -54,11 +54,13 @@ def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None =
     try:
         result, made, jobs = _replay_case(task, progress)
     except Exception as error:
-        result, made, jobs = _failure_result(error, task.get("memory_mib")), {}, None
-    return StudyCaseOutcome(result, {**_describe_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
+        result, made, jobs = _result_of_exception(error, task.get("memory_mib")), {}, None
+    return StudyCaseOutcome(
+        result, {**_describe_run_environment(), "wall_s": time.perf_counter() - began_s, **made}, jobs
+    )
 
 
-def _failure_result(error: Exception, memory_mib: int | None) -> dict[str, Any]:
+def _result_of_exception(error: Exception, memory_mib: int | None) -> dict[str, Any]:
     """Return the result of a case that raised `error`.
 
     With a memory limit, `MemoryError` means that it was exceeded.
@@ -98,18 +100,18 @@ def _replay_case(
 ) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
     workload = _load_workload(task)
     if isinstance(part := task["window"], Mapping):
-        workload, part = _take_sequence(workload, **part), None
-    window = _find_window(workload, part)
+        workload, part = _take_job_sequence(workload, **part), None
+    window = _cut_case_window(workload, part)
     spec = PolicySpec(**task["spec"])
     history = window.history if window is not None else ()
     found = replay_workload(
         window.workload if window is not None else workload, ReplaySpec(spec), progress, before=history
     )
-    measures = _jobs_within_margins(found.measures, window)
+    measures = _measures_without_margins(found.measures, window)
     values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
     result = {
-        "outcome": ENDED, "why": "", "figures": {name: _plain_number(value) for name, value in values.items()},
+        "outcome": ENDED, "why": "", "figures": {name: _to_python_number(value) for name, value in values.items()},
         "left_waiting": found.never_started_count, "rounds": schedule.rounds, "violations": len(schedule.violations),
         "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _schedule_digest(found),
     }  # fmt: skip
@@ -131,7 +133,7 @@ def _load_workload(task: Mapping[str, Any]) -> Workload:
         workload = scale_load(workload, task["load"])
     if task["policy"] is None:
         return workload
-    site = load_policy(Path(task["policy"]))
+    site = load_site_policy_file(Path(task["policy"]))
     if site.sha256 != task["policy_sha256"]:
         raise InputError(f"{task['policy']}: {CHANGED_FILE_RULE}")
     return apply_site_policy(workload, site)
@@ -141,11 +143,11 @@ def _generate_workload(trace: Mapping[str, Any], system: str | None) -> Workload
     if trace["generate"] == "lublin":
         processors = trace["processors"]
         target = System(load_system(system or "pool"), {"MaxProcs": str(processors)})
-        records = lublin(trace["max_jobs"], trace["seed"], processors, trace["load"])
+        records = generate_lublin_records(trace["max_jobs"], trace["seed"], processors, trace["load"])
     else:
         target = System(load_system(system or "eurora"))
-        records = eurora(trace["days"], trace["seed"], trace["load"])[: trace["max_jobs"]]
-    jobs = [record.with_request(target.request(record.ask)) for record in records]
+        records = generate_eurora_records(trace["days"], trace["seed"], trace["load"])[: trace["max_jobs"]]
+    jobs = [record.to_trace_job(target.request(record.ask)) for record in records]
     return Workload(trace["generate"], target.name, target.cluster, jobs, {}, ())
 
 
@@ -153,14 +155,14 @@ def scale_load(workload: Workload, load: float) -> Workload:
     """Return the workload with all times since the first arrival divided by `load`."""
     first_s = workload.jobs[0].job.submit_s
 
-    def moved(item: TraceJob) -> TraceJob:
+    def scale_submit_time(item: TraceJob) -> TraceJob:
         submit_s = first_s + round((item.job.submit_s - first_s) / load)
         return replace(item, job=replace(item.job, submit_s=submit_s), recorded_start_s=None)
 
-    return replace(workload, jobs=[moved(item) for item in workload.jobs])
+    return replace(workload, jobs=[scale_submit_time(item) for item in workload.jobs])
 
 
-def _take_sequence(workload: Workload, first: int, jobs: int) -> Workload:
+def _take_job_sequence(workload: Workload, first: int, jobs: int) -> Workload:
     """Return `jobs` jobs from a workload, starting at index `first`."""
     found = workload.jobs[first : first + jobs]
     if len(found) < jobs:
@@ -168,19 +170,19 @@ def _take_sequence(workload: Workload, first: int, jobs: int) -> Workload:
     return replace(workload, jobs=found)
 
 
-def _find_window(workload: Workload, part: tuple[float, float] | None) -> TuningWindow | None:
+def _cut_case_window(workload: Workload, part: tuple[float, float] | None) -> TuningWindow | None:
     if part is None:
         return None
     submits = [item.job.submit_s for item in workload.jobs]
     from_s = submits[0] + round(part[0] * DAY_S)
-    window = cut_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MAX_JOBS)
+    window = cut_tuning_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MAX_JOBS)
     if not window.judged:
         days = f"days {part[0]:g} to {part[0] + part[1]:g}"
         raise InputError(f"{workload.name}: no job arrives in {days}, counted from its first job")
     return window
 
 
-def _jobs_within_margins(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
+def _measures_without_margins(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
     """Return the data of the jobs that arrive within the window, but outside its margins."""
     if window is None:
         return measures
@@ -210,11 +212,11 @@ def _pack_schedule(found: Simulation) -> bytes:
     return file.getvalue()
 
 
-def _plain_number(value: float) -> float | int:
+def _to_python_number(value: float) -> float | int:
     return int(value) if isinstance(value, int) else float(value)
 
 
-def _describe_machine() -> dict[str, Any]:
+def _describe_run_environment() -> dict[str, Any]:
     """Describe the machine and the versions that produced a result."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

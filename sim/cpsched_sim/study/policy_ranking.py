@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.metrics import METRICS
-from cpsched_sim.experiments.statistics import FloatArray, margins_of_error
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray, margins_of_error
 
 MAX_EXPONENT = 700.0
 """Largest logarithm for which exp() does not overflow. Few units and many comparisons give very wide intervals."""
@@ -70,7 +70,10 @@ def _paired_log_ratios(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str
 ) -> tuple[FloatArray, str] | None:
     """Return the logarithm of each unit's ratio, and the kind of unit."""
-    mine, others = _values_by_unit(rows, metric, these, by), _values_by_unit(rows, metric, those, by)
+    mine, others = (
+        _values_by_workload_and_seed(rows, metric, these, by),
+        _values_by_workload_and_seed(rows, metric, those, by),
+    )
     pairs: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
     for (workload, seed), (digest, value) in mine.items():
         if (other := others.get((workload, seed))) is not None and value > 0 and other[1] > 0:
@@ -82,7 +85,7 @@ def _paired_log_ratios(
 
 def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
     """Rank policies by a metric, best first, over the workloads and seeds that all policies share."""
-    rows = complete_rows(rows, metric, by)
+    rows = rows_shared_by_all_policies(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
         return []
@@ -104,7 +107,9 @@ def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
     return places
 
 
-def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
+def rows_shared_by_all_policies(
+    rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy"
+) -> list[Mapping[str, Any]]:
     """Return the rows of workloads and seeds with positive values for every policy. Omit named cases."""
     positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
@@ -115,15 +120,15 @@ def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 
 
 def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `complete_rows` omits, described by the labels that distinguish them."""
+    """Return the workloads that `rows_shared_by_all_policies` omits, described by the labels that distinguish them."""
     mine = [row for row in rows if not row["case"]]
-    kept = {_workload_key(row) for row in complete_rows(rows, metric)}
+    kept = {_workload_key(row) for row in rows_shared_by_all_policies(rows, metric)}
     axes = [axis for axis in WORKLOAD_AXES if len({row[axis] for row in mine}) > 1]
     gone = [row for row in mine if _workload_key(row) not in kept]
     return list(dict.fromkeys(" ".join(str(row[axis]) for axis in axes) or str(row["trace"]) for row in gone))
 
 
-def _values_by_unit(
+def _values_by_workload_and_seed(
     rows: Sequence[Mapping[str, Any]], metric: str, name: str, by: str
 ) -> dict[tuple[tuple[Any, ...], int], tuple[str, float]]:
     """Return the digest and value by (workload, seed) for the cases of one policy."""

@@ -58,7 +58,7 @@ class StoredCaseResult:
         return cls(inputs, result, made)
 
     @property
-    def has_figures(self) -> bool:
+    def has_metric_values(self) -> bool:
         """Return whether the case has metric values."""
         return bool(self.result["outcome"] == ENDED)
 
@@ -69,7 +69,7 @@ class StoredCaseResult:
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
 
 
-class FoundCaseResults(NamedTuple):
+class EarlierCaseResults(NamedTuple):
     """The results found in a study's folder."""
 
     done: dict[str, StoredCaseResult]
@@ -109,13 +109,13 @@ class StudyResultStore:
         content = encode_json({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS_FOLDER / f"{case.digest}.npz", outcome.jobs)
-        self._write_files(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
+        self._write_result_files(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
-    def store_line(self, case: StudyCase, line: StoredCaseResult) -> None:
+    def store_imported_result(self, case: StudyCase, line: StoredCaseResult) -> None:
         """Store a result from a line of another study's results without changes. Raise `InputError`."""
-        self._write_files(case, line.made, encode_json({"inputs": line.inputs, "result": line.result}))
+        self._write_result_files(case, line.made, encode_json({"inputs": line.inputs, "result": line.result}))
 
-    def _write_files(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
+    def _write_result_files(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
         write_atomically(
             self.folder / RUN_DATA_FOLDER / f"{case.digest}.json", encode_json({**made, "labels": dict(case.labels)})
         )
@@ -134,30 +134,30 @@ class StudyResultStore:
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
-    def load_earlier_results(self, campaign: StudyCases, again: bool = False) -> FoundCaseResults:
+    def load_earlier_results(self, campaign: StudyCases, again: bool = False) -> EarlierCaseResults:
         """Return the results whose cases do not need to run again.
 
         A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
         or if its result has been altered. With `again`, cases that failed or did not finish also run again.
         """
         done, altered = dict[str, StoredCaseResult](), []
-        for digest in campaign.distinct:
+        for digest in campaign.distinct_cases:
             kept = self.find(digest)
             if kept is None:
                 continue
             if not kept.is_intact:
                 altered.append(digest)
-            elif (kept.has_figures or (not again and not _is_limit_raised(kept, campaign))) and (
+            elif (kept.has_metric_values or (not again and not _is_limit_raised(kept, campaign))) and (
                 not campaign.words.jobs
-                or not kept.has_figures
+                or not kept.has_metric_values
                 or (self.folder / JOBS_FOLDER / f"{digest}.npz").exists()
             ):
                 done[digest] = kept
-        return FoundCaseResults(done, altered)
+        return EarlierCaseResults(done, altered)
 
     def count_foreign_results(self, campaign: StudyCases) -> int:
         """Count the results whose code, data or settings differ from the study's."""
-        known = campaign.distinct
+        known = campaign.distinct_cases
         return sum(path.stem not in known for path in (self.folder / CASES_FOLDER).glob("*.json"))
 
     def earlier_wall_times_s(self) -> list[float]:
@@ -168,7 +168,7 @@ class StudyResultStore:
                 found.append(float(json.loads(path.read_bytes())["wall_s"]))
         return found
 
-    def write_study(self, campaign: StudyCases) -> None:
+    def write_case_list(self, campaign: StudyCases) -> None:
         """Write the list of the study's cases. Raise `InputError`."""
         cases = [{"labels": dict(case.labels), "digest": case.digest} for case in campaign.cases]
         content = {

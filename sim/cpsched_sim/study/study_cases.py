@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpsched.errors import CpschedError, InvalidValue
-from cpsched.metrics import metric
+from cpsched.metrics import find_metric
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests, plugin_identity
-from cpsched_sim.file_io import file_sha256, read_json
-from cpsched_sim.input.yaml_tree import YamlTree, read_tree
-from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.experiments.result_keys import code_digest, compute_result_key, plugin_digests, plugin_file_digests
+from cpsched_sim.file_io import file_sha256, read_setting_file
+from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree
+from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.study.study_schema import (
     AXES,
     NO_SITE_POLICY,
@@ -31,8 +31,8 @@ from cpsched_sim.study.study_schema import (
     StudyTraceSchema,
     TraceWindowSchema,
 )
-from cpsched_sim.systems.system_file import known_systems, load_system
-from cpsched_sim.workloads.load import open_trace
+from cpsched_sim.systems.system_file import bundled_system_names, load_system
+from cpsched_sim.workloads.workload_loader import open_trace
 
 TRACES_VARIABLE = "CPSCHED_TRACES"
 """The environment variable that contains the path of the trace folder."""
@@ -61,7 +61,7 @@ class StudyCase:
     @property
     def digest(self) -> str:
         """Return the digest of the inputs, which names the case's result."""
-        return hash_inputs(self.inputs)
+        return compute_result_key(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class StudyCases:
     notes: tuple[str, ...] = ()
 
     @property
-    def distinct(self) -> dict[str, StudyCase]:
+    def distinct_cases(self) -> dict[str, StudyCase]:
         """Return the first case with each digest. Cases share a digest if, for example, the policy ignores the seed."""
         found: dict[str, StudyCase] = {}
         for case in self.cases:
@@ -90,19 +90,19 @@ def read_study(path: str | PathLike[str]) -> StudyCases:
 
     Raise `InvalidFile` with file, line and field, or the exception for an unusable trace.
     """
-    tree = read_tree(Path(path))
+    tree = read_yaml_tree(Path(path))
     if tree.content is None:
         raise tree.make_error((), "empty", "must describe a study: cpsched study example prints one")
-    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), Path(path).absolute().parent).campaign()
+    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), Path(path).absolute().parent).build_all_cases()
 
 
 def build_study_cases(schema: Mapping[str, Any], folder: str | PathLike[str] = ".") -> StudyCases:
     """Build a study from a mapping with a study file's keys. `folder` is the base of relative paths."""
     tree = YamlTree(Path("study"), schema)
-    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), Path(folder).absolute()).campaign()
+    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), Path(folder).absolute()).build_all_cases()
 
 
-def find_file(name: str, folder: Path) -> Path | None:
+def find_input_file(name: str, folder: Path) -> Path | None:
     """Return the path of a file next to the study or in the trace folder, or None if it is missing."""
     places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES_VARIABLE)) else [])]
     return next((place for place in places if place.is_file()), None)
@@ -134,12 +134,12 @@ class _StudyCaseBuilder:
     _specs: dict[tuple[str, str], _CasePolicy] = field(default_factory=dict)
     _policies: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def campaign(self) -> StudyCases:
+    def build_all_cases(self) -> StudyCases:
         self._check_report_names()
         cases, excluded = list[StudyCase](), {each.because: 0 for each in self.words.exclude}
         hits, policies = [0] * len(self.words.exclude), dict[str, tuple[str, str]]()
         for where, labels, window in self._iterate_combinations():
-            reasons = [at for at, each in enumerate(self.words.exclude) if _is_excluded_by(each.said(), labels)]
+            reasons = [at for at, each in enumerate(self.words.exclude) if _is_excluded_by(each.matched_axes(), labels)]
             for at in reasons:
                 hits[at] += 1
             if reasons:
@@ -178,7 +178,7 @@ class _StudyCaseBuilder:
         named += [(("report", "plots", at, "metric"), plot.metric) for at, plot in enumerate(report.plots)]
         for where, name in named:
             if name not in (LONGEST_WAIT_METRIC, "jobs"):
-                self._with_setting_line(where, name, partial(metric, name))
+                self._add_setting_line_to_errors(where, name, partial(find_metric, name))
 
     def _iterate_combinations(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], Part]]:
         """Yield the location, labels and window of every combination in every grid, then of every named case."""
@@ -211,7 +211,7 @@ class _StudyCaseBuilder:
         policy, of_policy = self._find_site_policy(where, labels["site_policy"])
         found = self._find_policy(where, labels["dispatcher"], labels["predictor"])
         spec = _add_seed(found.spec, seed)
-        read = {**found.read, path: digest} if path not in ("", *known_systems()) else found.read
+        read = {**found.read, path: digest} if path not in ("", *bundled_system_names()) else found.read
         words = {
             "dispatcher": spec.dispatcher, "predictor": spec.predictor,
             "dispatcher_settings": dict(spec.dispatcher_settings), "predictor_settings": dict(spec.predictor_settings),
@@ -219,7 +219,7 @@ class _StudyCaseBuilder:
         }  # fmt: skip
         inputs = {
             "trace": of_trace, "system": digest, "policy": of_policy, "load": labels["load"], "window": part, **words,
-            "files": found.files, "plugins": found.plugins, "code": code_identity(),
+            "files": found.files, "plugins": found.plugins, "code": code_digest(),
         }  # fmt: skip
         task = {
             "trace": trace, "sha256": of_trace.get("sha256"), "system": path or None, "policy": policy or None,
@@ -254,7 +254,7 @@ class _StudyCaseBuilder:
             made |= {"processors": schema.processors} if schema.days is None else {"days": schema.days}
             return {**made, "system": schema.system}, made
         assert schema.file is not None
-        path = find_file(schema.file, self.folder)
+        path = find_input_file(schema.file, self.folder)
         recipe = f"; to obtain it: {schema.recipe}" if schema.recipe is not None else ""
         if path is None:
             if schema.optional:
@@ -271,27 +271,29 @@ class _StudyCaseBuilder:
                 ("traces", name, "sha256"), schema.sha256, f"is not the digest of {path}: {digest}"
             )
         how = {"max_jobs": schema.max_jobs, "lenient": schema.lenient, "format": schema.format}
-        reader = self._with_setting_line(
+        reader = self._add_setting_line_to_errors(
             ("traces", name), schema.file, lambda: open_trace(path, schema.lenient, schema.format)
         )
-        inputs = {"sha256": digest, **how, "reader": sorted(plugin_identity(type(reader).__module__).values())}
+        inputs = {"sha256": digest, **how, "reader": sorted(plugin_file_digests(type(reader).__module__).values())}
         return {"file": str(path), "system": schema.system, **how}, inputs
 
     def _find_system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
         """Return a system's name or path for the task, and its name or file digest for the inputs."""
         if name not in self._systems:
-            path = name if name in known_systems() else str(find_file(name, self.folder) or name)
-            self._with_setting_line((*where, *_axis_key_path(where, "system")), name, lambda: load_system(path))
-            self._systems[name] = path, name if path in known_systems() else file_sha256(Path(path))
+            path = name if name in bundled_system_names() else str(find_input_file(name, self.folder) or name)
+            self._add_setting_line_to_errors(
+                (*where, *_axis_key_path(where, "system")), name, lambda: load_system(path)
+            )
+            self._systems[name] = path, name if path in bundled_system_names() else file_sha256(Path(path))
         return self._systems[name]
 
     def _find_site_policy(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
         if name == NO_SITE_POLICY:
             return "", ""
         if name not in self._policies:
-            path = find_file(name, self.folder) or Path(name)
+            path = find_input_file(name, self.folder) or Path(name)
             field = "policies" if where[0] == "grids" else "site_policy"
-            policy = self._with_setting_line((*where, field), name, lambda: load_policy(path))
+            policy = self._add_setting_line_to_errors((*where, field), name, lambda: load_site_policy_file(path))
             self._policies[name] = str(path), policy.sha256
         return self._policies[name]
 
@@ -299,12 +301,12 @@ class _StudyCaseBuilder:
         key = dispatcher, predictor
         if key not in self._specs:
             line = (*where, *_axis_key_path(where, "dispatcher"))
-            self._specs[key] = self._with_setting_line(
-                line, f"{dispatcher} / {predictor}", lambda: self._read_policy(*key)
+            self._specs[key] = self._add_setting_line_to_errors(
+                line, f"{dispatcher} / {predictor}", lambda: self._build_case_policy(*key)
             )
         return self._specs[key]
 
-    def _read_policy(self, dispatcher: str, predictor: str) -> _CasePolicy:
+    def _build_case_policy(self, dispatcher: str, predictor: str) -> _CasePolicy:
         name, settings = _split_settings(self.words.dispatchers.get(dispatcher, dispatcher), "dispatcher")
         other, more = _split_settings(self.words.predictors.get(predictor, predictor), "predictor")
         spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATION_REGISTRIES)
@@ -314,19 +316,19 @@ class _StudyCaseBuilder:
         owners = zip(listings, (spec.dispatcher_settings, spec.predictor_settings), strict=True)
         named = {(p.name, given.get(p.name, "")) for each, given in owners for p in each.parameters() if p.is_file}
         for setting, text in sorted(named - {(name, "") for name, _ in named}):
-            path = find_file(text, self.folder)
+            path = find_input_file(text, self.folder)
             if path is None or not Path(text).is_absolute():
                 raise InvalidValue(setting, text, "must be the absolute path of a file")
             files[setting] = file_sha256(path)
             read[str(path)] = files[setting]
-        spec.build(read_json, SIMULATION_REGISTRIES)
+        spec.build(read_setting_file, SIMULATION_REGISTRIES)
         known = {p.name: p.default for p in listings[0].parameters()}
         given = {**known, **spec.dispatcher_settings}
         words = ("", "None", "none")
         by_clock = str(given.get("limit_s", "")) not in words and str(given.get("effort", "")) in words
         return _CasePolicy(spec, files, read, plugins, by_clock)
 
-    def _with_setting_line(self, where: Sequence[str | int], value: object, read: Any) -> Any:
+    def _add_setting_line_to_errors(self, where: Sequence[str | int], value: object, read: Any) -> Any:
         """Return the result of `read`. If it raises, add the setting's line to the error message."""
         try:
             return read()
@@ -393,7 +395,7 @@ def load_stored_study_cases(path: Path, results: Path) -> StudyCases:
     home = path.absolute().parent
     with suppress(OSError, ValueError, LookupError, TypeError):  # results may be in the study file's folder
         home = Path(json.loads((results / "study.json").read_bytes())["folder"])
-    tree = read_tree(path)
+    tree = read_yaml_tree(path)
     if tree.content is None:
         raise tree.make_error((), "empty", "must describe a study")
-    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), home).campaign()
+    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), home).build_all_cases()

@@ -21,14 +21,14 @@ from cpsched_sim.study.study_results import StudyResults
 RESULTS_TABLE, JOBS_TABLE, MARKDOWN_REPORT, HTML_REPORT = "results.parquet", "jobs.parquet", "report.md", "report.html"
 
 
-def write_all(results: StudyResults) -> list[str]:
+def write_study_outputs(results: StudyResults) -> list[str]:
     """Write all outputs. Return a sentence for each optional output that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
     write_atomically(folder / RESULTS_FILE, study_json_lines(results).encode())
     if find_spec("pyarrow"):
         write_atomically(folder / RESULTS_TABLE, parquet_writer.rows_to_parquet(results.rows()))
         if results.campaign.words.jobs:
-            write_atomically(folder / JOBS_TABLE, _collect_schedules(results))
+            write_atomically(folder / JOBS_TABLE, _schedules_to_parquet(results))
     else:
         notes.append(f"no {RESULTS_TABLE}: Parquet requires pyarrow: pip install 'cpsched[study]'")
     title, blocks = results.campaign.words.title, list(study_report.study_report_blocks(results))
@@ -52,11 +52,11 @@ def _result_lines(results: StudyResults) -> Iterator[dict[str, object]]:
             }  # fmt: skip
 
 
-def _collect_schedules(results: StudyResults) -> bytes:
+def _schedules_to_parquet(results: StudyResults) -> bytes:
     """Return all schedules as one Parquet table, with one row per job and distinct case."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
-        if kept.has_figures:
+        if kept.has_metric_values:
             path: Path = results.folder / JOBS_FOLDER / f"{digest}.npz"
             try:
                 with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.errors import CpschedError, abbreviate
+from cpsched.errors import CpschedError, join_abbreviated
 from cpsched.formatting import format_number
-from cpsched.metrics import metric
+from cpsched.metrics import find_metric
 from cpsched_sim.errors import quote_value
-from cpsched_sim.experiments.statistics import CONFIDENCE_LEVEL
-from cpsched_sim.report import weekly_charts
+from cpsched_sim.experiments.bootstrap_statistics import CONFIDENCE_LEVEL
+from cpsched_sim.report import svg_charts
 from cpsched_sim.report_document import ReportBlock, ReportFigure, ReportHeading, ReportParagraph, ReportTable
 from cpsched_sim.study.policy_ranking import (
     RankedPolicy,
     compare_policies,
-    complete_rows,
     excluded_workloads,
     rank_policies,
+    rows_shared_by_all_policies,
 )
 from cpsched_sim.study.study_results import StudyResults
 from cpsched_sim.study.study_schema import ReportPlotSchema, ReportTableSchema
@@ -32,7 +32,7 @@ def study_report_blocks(results: StudyResults) -> Iterator[ReportBlock]:
     """Yield all blocks of the report."""
     rows = results.rows()
     report = results.campaign.words.report
-    yield from _case_counts(results, rows)
+    yield from _case_count_blocks(results, rows)
     for name in report.metrics:
         yield from _ranking_blocks(rows, name, report.baseline)
     for each in report.tables:
@@ -42,12 +42,12 @@ def study_report_blocks(results: StudyResults) -> Iterator[ReportBlock]:
     yield from _omission_blocks(results, rows)
 
 
-def _case_counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
+def _case_count_blocks(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
     campaign = results.campaign
     outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
     open_ = len(campaign.cases) - len(rows)
     sentences = [
-        f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays.",
+        f"{len(campaign.cases)} cases, {len(campaign.distinct_cases)} distinct replays.",
         "; ".join(f"{count} {name}" for name, count in {**outcomes, "not run yet": open_}.items() if count) + ".",
     ]
     yield from (ReportHeading("Cases"), *map(ReportParagraph, (*sentences, *campaign.notes)))
@@ -61,7 +61,7 @@ def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str 
         why = "no workload has a value above zero for every policy" if rows else "no results yet"
         yield ReportParagraph(f"None: {why}, or fewer than two policies.")
         return
-    shared = complete_rows(rows, name)
+    shared = rows_shared_by_all_policies(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
     head = ["", "policy", "mean", "to the first", f"{CONFIDENCE_LEVEL:.0%} interval"]
     head += [f"to {base}", f"{CONFIDENCE_LEVEL:.0%} interval"] if base is not None else []
@@ -92,7 +92,7 @@ def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str 
     if units.units < 2:
         sentences = ["With one workload and no seeds, ratios have no intervals, so no difference is significant."]
     if dropped := excluded_workloads(rows, name):
-        some = abbreviate(dropped, _MAX_NAMES, text=quote_value)
+        some = join_abbreviated(dropped, _MAX_NAMES, text=quote_value)
         sentences.append(f"Omitted, because a policy has no value above zero: {len(dropped)} ({some}).")
     yield from (*map(ReportParagraph, sentences), ReportTable("", [*head, "not significantly different from"], lines))
 
@@ -136,7 +136,7 @@ def _plot_blocks(rows: Sequence[Mapping[str, Any]], schema: ReportPlotSchema, na
     if series:
         numbers = ReportTable("", [schema.lines, *map(str, order)], lines)
         yield ReportFigure(
-            lambda: weekly_charts.draw_line_plot(series, schema.across, metric_heading(schema.metric), name),
+            lambda: svg_charts.draw_line_plot(series, schema.across, metric_heading(schema.metric), name),
             numbers,
             is_open=True,
         )
@@ -175,7 +175,7 @@ def _case_label(row: Mapping[str, Any]) -> str:
 def metric_heading(name: str) -> str:
     """Return the heading of a metric, with its unit."""
     try:
-        found = metric(name)
+        found = find_metric(name)
     except CpschedError:
         return {"longest_wait_s": "longest wait, s"}.get(name, name)
     return f"{found.heading}{f', {found.unit}' if found.unit else ''}"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import hash_inputs
+from cpsched_sim.experiments.result_keys import compute_result_key
 from cpsched_sim.experiments.task_runner import TaskExecutor, TaskFailure, run_tasks
 from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
 from cpsched_sim.study.result_store import CASES_FOLDER, RESULTS_FILE, StoredCaseResult, StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import StudyCases
-from cpsched_sim.study.study_runner import run_case
+from cpsched_sim.study.study_runner import run_case_within_limits
 
 
 @dataclass(slots=True)
@@ -46,13 +46,13 @@ def verify_study_results(
     """
     found, kept = ReproductionResult(), dict[str, StoredCaseResult]()
     for where, digest, each in read_study_results(source):
-        if each is None or hash_inputs(each.inputs) != digest or not each.is_intact:
+        if each is None or compute_result_key(each.inputs) != digest or not each.is_intact:
             found.differs.append(f"{where}: is damaged, or has changed since it was stored")
         else:
             kept[digest] = each
     if not kept and not found.differs:
         raise InputError(f"{source}: contains no results")
-    found.read, distinct = len(kept), campaign.distinct
+    found.read, distinct = len(kept), campaign.distinct_cases
     ended = sorted(digest for digest, each in kept.items() if each.result["outcome"] == ENDED)
     found.other = [_case_label(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
     known = [digest for digest in ended if digest in distinct]
@@ -70,7 +70,12 @@ def verify_study_results(
         found.differs.append(f"{_case_label(cases[at].labels)}: run again: {why}")
 
     memory_mib = campaign.words.limits.memory_mib
-    run_tasks(run_case, {at: {**case.task, "memory_mib": memory_mib} for at, case in enumerate(cases)}, engine, compare)
+    run_tasks(
+        run_case_within_limits,
+        {at: {**case.task, "memory_mib": memory_mib} for at, case in enumerate(cases)},
+        engine,
+        compare,
+    )
     return found
 
 

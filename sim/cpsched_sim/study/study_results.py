@@ -48,6 +48,6 @@ def flat_case_row(case: StudyCase, kept: StoredCaseResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def decision_ms(cpu_s: float | None, rounds: int | None) -> float | None:
+def cpu_ms_per_round(cpu_s: float | None, rounds: int | None) -> float | None:
     """Return the CPU time per round in ms, or None if either is unknown or 0."""
     return 1000 * cpu_s / rounds if cpu_s and rounds else None

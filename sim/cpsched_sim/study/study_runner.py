@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError, SimulationError
-from cpsched_sim.experiments.task_executors import make_executor
+from cpsched_sim.experiments.executor_selection import make_task_executor
 from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study.case_execution import (
@@ -20,14 +20,14 @@ from cpsched_sim.study.case_execution import (
     failed_result,
     limit_exceeded_result,
 )
-from cpsched_sim.study.result_store import FoundCaseResults, StudyResultStore
+from cpsched_sim.study.result_store import EarlierCaseResults, StudyResultStore
 from cpsched_sim.study.study_cases import StudyCases, build_study_cases, read_study
-from cpsched_sim.study.study_output import write_all
+from cpsched_sim.study.study_output import write_study_outputs
 from cpsched_sim.study.study_results import StudyResults
 from cpsched_sim.study.study_schema import CaseLimitSchema
 
 
-def run_case(task: Mapping[str, Any], tell: Tell) -> StudyCaseOutcome:
+def run_case_within_limits(task: Mapping[str, Any], tell: Tell) -> StudyCaseOutcome:
     """Run a case within its memory limit. Check that its input files are unchanged."""
     bound_memory(task["memory_mib"])
     outcome = execute_case(task, tell)
@@ -42,13 +42,13 @@ def _file_digest(path: str) -> str:
         return "gone"
 
 
-def run_cases(
+def run_missing_cases(
     campaign: StudyCases,
     store: StudyResultStore,
     engine: TaskExecutor,
     again: bool = False,
     progress: Fractions | None = None,
-    before: FoundCaseResults | None = None,
+    before: EarlierCaseResults | None = None,
 ) -> StudyResults:
     """Run each case that has no result, and store its result immediately.
 
@@ -58,11 +58,11 @@ def run_cases(
     Raise `InputError` if a result cannot be written. Earlier results remain for the next call.
     """
     done = dict((before if before is not None else store.load_earlier_results(campaign, again)).done)
-    distinct, limits = list(campaign.distinct.values()), campaign.words.limits
+    distinct, limits = list(campaign.distinct_cases.values()), campaign.words.limits
     open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
     tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
 
-    def keep(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
+    def store_outcome(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
         if isinstance(outcome, TaskFailure):
             outcome = StudyCaseOutcome(_result_of_failure(outcome, limits), {
                 "wall_s": outcome.wall_s or 0.0, "cpu_s": outcome.cpu_s, "share": outcome.share,
@@ -74,7 +74,7 @@ def run_cases(
         done[open_[at].digest] = found
 
     limit_s = 60 * limits.minutes if limits.minutes is not None else math.inf
-    run_tasks(run_case, tasks, engine, keep, progress, len(distinct) - len(open_), limit_s)
+    run_tasks(run_case_within_limits, tasks, engine, store_outcome, progress, len(distinct) - len(open_), limit_s)
     return StudyResults(campaign, done, store.folder)
 
 
@@ -102,7 +102,7 @@ def run_study(
     campaign = build_study_cases(study) if isinstance(study, Mapping) else read_study(study)
     store = StudyResultStore(Path(out))
     with store.lock_exclusively():
-        store.write_study(campaign)
-        results = run_cases(campaign, store, make_executor(on, processes), again)
-        write_all(results)
+        store.write_case_list(campaign)
+        results = run_missing_cases(campaign, store, make_task_executor(on, processes), again)
+        write_study_outputs(results)
     return results

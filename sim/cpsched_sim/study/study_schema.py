@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from cpsched_sim.input.yaml_tree import StrictFileSection
-from cpsched_sim.workloads.lublin import MAX_PROCESSORS, MIN_PROCESSORS
+from cpsched_sim.workloads.lublin_generator import MAX_PROCESSORS, MIN_PROCESSORS
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Load = Annotated[float, Field(gt=0, le=100)]
@@ -186,13 +186,13 @@ class CaseExclusionSchema(StrictFileSection):
     site_policy: Text | None = None
     seed: Seed | None = None
 
-    def said(self) -> dict[str, Any]:
+    def matched_axes(self) -> dict[str, Any]:
         """Return the axes that are set, with their values."""
         return {axis: value for axis in AXES if (value := getattr(self, axis)) is not None}
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> CaseExclusionSchema:
-        if not self.said():
+        if not self.matched_axes():
             raise ValueError("must set at least one axis")
         return self
 

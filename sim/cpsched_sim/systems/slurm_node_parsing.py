@@ -60,12 +60,12 @@ class SlurmNode:
     """Slurm's node weight. Slurm fills nodes with low weights first."""
 
     @property
-    def is_unavailable(self) -> bool:
+    def is_unavailable_state(self) -> bool:
         """Return whether the node was unavailable when it was printed: down, drained or reserved, for example."""
-        return is_unavailable(self.state)
+        return is_unavailable_state(self.state)
 
 
-def is_unavailable(state: str) -> bool:
+def is_unavailable_state(state: str) -> bool:
     """Return whether a state in any of Slurm's spellings, such as `drng` or `idle~`, means an unavailable node."""
     if not _UNAVAILABLE_SUFFIXES.isdisjoint(state):
         return True
@@ -83,10 +83,10 @@ class ParsedSlurmNodes:
 
 def looks_like_node_output(line: str) -> bool:
     """Return whether a line looks like scontrol's output for a node, or like sinfo's header line."""
-    return line.startswith("NodeName=") or _is_header(line)
+    return line.startswith("NodeName=") or _is_sinfo_header(line)
 
 
-def _is_header(line: str) -> bool:
+def _is_sinfo_header(line: str) -> bool:
     """Return whether all words are in capitals, as in sinfo's header but not in user-chosen values."""
     words = line.replace("|", " ").split()
     return not _NODE_NAME_HEADINGS.isdisjoint(words) and all(
@@ -94,7 +94,7 @@ def _is_header(line: str) -> bool:
     )
 
 
-def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
+def parse_slurm_nodes(text: str, where: str) -> ParsedSlurmNodes:
     """Parse Slurm's node output. `where` appears in error messages. Raise `InputError`."""
     found = (
         ParsedSlurmNodes(tuple(_parse_scontrol_nodes(text, where)))
@@ -154,8 +154,8 @@ def _parse_scontrol_node(record: Mapping[str, str], where: str) -> SlurmNode:
         cores,
         max(0, _parse_whole_number(record, "RealMemory", where) - aside_mib),
         *_parse_node_gres(record.get("Gres", ""), where),
-        _split_words(record.get("AvailableFeatures", "")),
-        _split_words(record.get("Partitions", "")),
+        _split_comma_list(record.get("AvailableFeatures", "")),
+        _split_comma_list(record.get("Partitions", "")),
         record.get("State", ""),
         _parse_whole_number(record, "Weight", where) if "Weight" in record else 1,
     )
@@ -180,7 +180,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
     cluster = ""
     for number, line in enumerate(_split_lines(text), start=1):
         at = f"{where}:{number}"
-        if _is_header(line):
+        if _is_sinfo_header(line):
             columns = _SinfoColumns.of(line, at)
             continue
         printed = line.removeprefix(_CLUSTER_PREFIX) if line.startswith(_CLUSTER_PREFIX) else ""
@@ -247,23 +247,23 @@ def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[Slur
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
     gpus, others, shared = _parse_node_gres(row.get("gres", ""), where)
-    features = _split_words(row.get("features", ""))
+    features = _split_comma_list(row.get("features", ""))
     for name in names:
         yield SlurmNode(
             name,
-            _parse_minimum(row, "cores", where),
-            _parse_minimum(row, "memory", where),
+            _parse_minimum_amount(row, "cores", where),
+            _parse_minimum_amount(row, "memory", where),
             gpus,
             others,
             shared,
             features,
-            tuple(word.rstrip("*") for word in _split_words(row.get("partitions", ""))),
+            tuple(word.rstrip("*") for word in _split_comma_list(row.get("partitions", ""))),
             row.get("state", ""),
-            _parse_minimum(row, "weight", where) if "weight" in row else 1,
+            _parse_minimum_amount(row, "weight", where) if "weight" in row else 1,
         )
 
 
-def _parse_minimum(row: Mapping[str, str], name: str, where: str) -> int:
+def _parse_minimum_amount(row: Mapping[str, str], name: str, where: str) -> int:
     """Return a number. "16+" means that the nodes in the line differ and have at least 16."""
     return _parse_whole_number({name: row.get(name, "").rstrip("+")}, name, where)
 
@@ -271,7 +271,7 @@ def _parse_minimum(row: Mapping[str, str], name: str, where: str) -> int:
 # ------------------------------------------------------------------------------------------ words
 
 
-def _split_words(text: str) -> tuple[str, ...]:
+def _split_comma_list(text: str) -> tuple[str, ...]:
     return () if text in _EMPTY_VALUES else tuple(word for word in text.split(",") if word)
 
 

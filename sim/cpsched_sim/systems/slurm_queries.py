@@ -13,7 +13,7 @@ COMMAND_TIMEOUT_S = 120
 USE_FILE_HINT = "run `{command} > nodes.txt` on a host with Slurm, and pass that file"
 
 
-def command_output(
+def run_slurm_command(
     command: str = SCONTROL_COMMAND,
     environment: Mapping[str, str] | None = None,
     limit_s: float = COMMAND_TIMEOUT_S,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_sim.errors import quote_value
 from cpsched_sim.systems.slurm_node_parsing import SINFO_COMMAND, ParsedSlurmNodes, SlurmNode
@@ -58,14 +58,14 @@ class SystemDraft:
     units: str = "{ rule: cores }"
 
 
-def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> SystemDraft:
+def draft_system_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> SystemDraft:
     """Draft a system from Slurm's configuration, with nodes in the order in which Slurm fills them."""
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
     for node in sorted(nodes, key=lambda node: node.weight):
         alike.setdefault(_node_type_key(node), []).append(node)
     kinds = [_draft_node_type(each) for each in alike.values()]
-    away = [node.name for node in nodes if node.is_unavailable]
+    away = [node.name for node in nodes if node.is_unavailable_state]
     others = sorted({gres for node in nodes for gres in node.other_gres})
     notes = [
         "Cores are CPUs as Slurm counts them (threads, if Slurm allocates threads), except those of the system "
@@ -74,22 +74,22 @@ def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> Syste
     ]
     if printed.lacks:
         notes.append(
-            f"Missing and therefore omitted: {abbreviated_names(printed.lacks)}. For all, use: {SINFO_COMMAND}."
+            f"Missing and therefore omitted: {abbreviate_name_list(printed.lacks)}. For all, use: {SINFO_COMMAND}."
         )
     if away:
         notes.append(
-            f"{len(away)} were down, drained or reserved when printed, but are included: {abbreviated_names(away)}."
+            f"{len(away)} were down, drained or reserved when printed, but are included: {abbreviate_name_list(away)}."
         )
     if others:
-        notes.append(f"Omitted, because no trace requests them: {abbreviated_names(others)}.")
+        notes.append(f"Omitted, because no trace requests them: {abbreviate_name_list(others)}.")
     if shared := sorted({gres for node in nodes for gres in node.shared_gres}):
-        notes.append(f"Omitted, because any number of jobs share them (no_consume): {abbreviated_names(shared)}.")
+        notes.append(f"Omitted, because any number of jobs share them (no_consume): {abbreviate_name_list(shared)}.")
     if bare := [node.name for node in nodes if node.memory_mib <= 1]:
         notes.append(
-            f"{len(bare)} have no memory configured, so no job that requests memory fits: {abbreviated_names(bare)}."
+            f"{len(bare)} have no memory configured, so no job that requests memory fits: {abbreviate_name_list(bare)}."
         )
     if lone := [node.name for node in nodes if not node.partitions]:
-        notes.append(f"{len(lone)} are in none of the printed partitions: {abbreviated_names(lone)}.")
+        notes.append(f"{len(lone)} are in none of the printed partitions: {abbreviate_name_list(lone)}.")
     partitions = sorted({part for node in nodes for part in node.partitions})
     return SystemDraft(name, f"{format_count(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
 
@@ -102,8 +102,8 @@ def _draft_node_type(nodes: Sequence[SlurmNode]) -> DraftNodeType:
     first = nodes[0]
     each = {"cores": first.cores, "memory_mib": first.memory_mib, "gpus": first.gpus}
     known = sorted({feature for node in nodes for feature in node.features})
-    features = f"; features: {abbreviated_names(known)}" if known else ""
-    names = abbreviated_names([node.name for node in nodes], 4)
+    features = f"; features: {abbreviate_name_list(known)}" if known else ""
+    names = abbreviate_name_list([node.name for node in nodes], 4)
     return DraftNodeType(
         len(nodes), each, frozenset(first.partitions), node_name_prefix([n.name for n in nodes]), f"{names}{features}"
     )
@@ -116,14 +116,14 @@ def node_name_prefix(names: Sequence[str]) -> str:
     return _UNSAFE_NAME_CHARS.sub("", text.rstrip("0123456789"))[:MAX_NAME_CHARS] or "n"
 
 
-def abbreviated_names(words: Iterable[str], most: int = _MAX_NAMES) -> str:
+def abbreviate_name_list(words: Iterable[str], most: int = _MAX_NAMES) -> str:
     """Return the first names and the number of omitted names as text for a comment."""
-    return abbreviate(list(words), most, text=lambda word: quote_value(word, MAX_NAME_CHARS))
+    return join_abbreviated(list(words), most, text=lambda word: quote_value(word, MAX_NAME_CHARS))
 
 
 def draft_as_yaml(draft: SystemDraft) -> str:
     """Return the draft as a valid system file. Raise `InvalidSystem` if it is too large."""
-    labels = _make_unique_labels(draft)
+    labels = _make_node_type_labels(draft)
     lines = [f"# {note}" for note in draft.notes]
     lines += [
         f"name: {_quote_yaml_text(draft.name)}",
@@ -137,11 +137,11 @@ def draft_as_yaml(draft: SystemDraft) -> str:
         comment = f"  # {kind.comment}" if kind.comment else ""
         lines.append(f"  {label}: {{ count: {kind.count}, {prefix}each: {{ {each} }} }}{comment}")
     lines += ["partitions:"] if draft.partitions else []
-    lines += [f"  {name}: [{', '.join(types)}]" for name, types in _types_by_partition(draft, labels).items()]
+    lines += [f"  {name}: [{', '.join(types)}]" for name, types in _node_types_by_partition(draft, labels).items()]
     return "\n".join([*lines, f"units: {draft.units}", ""])
 
 
-def _types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
+def _node_types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
     """Return the node types of each partition. Partitions with the same printable name are merged."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
@@ -151,13 +151,13 @@ def _types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[str, 
     return found
 
 
-def render_valid_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
+def render_and_parse_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
     """Return the text and the parsed content of the system file. Raise `InvalidSystem`."""
     text = draft_as_yaml(draft)
     return text, parse_system(Path("draft"), text)
 
 
-def _make_unique_labels(draft: SystemDraft) -> list[str]:
+def _make_node_type_labels(draft: SystemDraft) -> list[str]:
     """Return a unique label for each node type. No label equals a partition's name."""
     taken, found = set(draft.partitions), []
     for kind in draft.kinds:

@@ -39,7 +39,7 @@ from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, PowerCap, Request
 from cpsched_sim.errors import InputError, InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
-from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_yaml_tree, read_yaml_tree
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, ResourceRequest, UnitsRequest
 
 Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
@@ -150,7 +150,7 @@ class System:
             return known
         request = self._convert_processors(ask) if isinstance(ask, ProcessorCountRequest) else self._convert_units(ask)
         request = self._interned.setdefault(request, request)
-        room = self._units_when_empty(request)
+        room = self._units_on_empty_system(request)
         if request.units > room:
             raise InvalidValue(
                 "units",
@@ -211,9 +211,9 @@ class System:
     def _node_set_by_name(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.cluster.node_set_names) if row > 0}
 
-    def _units_when_empty(self, request: Request) -> int:
+    def _units_on_empty_system(self, request: Request) -> int:
         """Return the number of the request's units that fit on the empty system."""
-        return feasibility.units_on_empty_cluster(request, self.cluster)
+        return feasibility.units_fitting_on_empty_cluster(request, self.cluster)
 
 
 class InfiniteCapacitySystem(System):
@@ -230,7 +230,7 @@ class InfiniteCapacitySystem(System):
 
 def _build_cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
     if not file.node_types:
-        return Cluster.of([[_read_processors(file, header)]], file.resources, ["pool"])
+        return Cluster.of([[_processors_from_header(file, header)]], file.resources, ["pool"])
     rows: list[list[int]] = []
     names: list[str] = []
     of_type: dict[str, list[int]] = {}
@@ -255,7 +255,7 @@ def _node_counts_by_prefix(file: SystemFile) -> dict[str, int]:
     return totals
 
 
-def _read_processors(file: SystemFile, header: Mapping[str, str]) -> int:
+def _processors_from_header(file: SystemFile, header: Mapping[str, str]) -> int:
     for key in ("MaxProcs", "MaxNodes"):
         words = header.get(key, "").split()
         if words and words[0].isascii() and words[0].isdigit() and words[0].strip("0"):
@@ -266,33 +266,33 @@ def _read_processors(file: SystemFile, header: Mapping[str, str]) -> int:
     raise InputError(f"system {file.name}: the header of the trace has no MaxProcs; choose a system with nodes")
 
 
-def known_systems() -> list[str]:
+def bundled_system_names() -> list[str]:
     """Return the names of the bundled systems."""
     folder = package_files.files("cpsched_sim") / "systems"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def named_system(name: str) -> SystemFile:
+def load_bundled_system(name: str) -> SystemFile:
     """Return a bundled system. Do not open any other file. Raise `UnknownName`."""
-    if name not in known_systems():
-        raise UnknownName("system", quote_value(name), known_systems())
+    if name not in bundled_system_names():
+        raise UnknownName("system", quote_value(name), bundled_system_names())
     return load_system(name)
 
 
 def load_system(name_or_path: str) -> SystemFile:
     """Load a system by name or from a file. Raise `UnknownName`, `InvalidSystem`, `InputError`."""
-    if name_or_path in known_systems():
+    if name_or_path in bundled_system_names():
         path = Path(str(package_files.files("cpsched_sim") / "systems" / f"{name_or_path}.yaml"))
     else:
         path = Path(name_or_path)
         if not path.suffix and not path.exists():
-            raise UnknownName("system", quote_value(name_or_path), known_systems())
-    return _to_system_file(read_tree(path, InvalidSystem))
+            raise UnknownName("system", quote_value(name_or_path), bundled_system_names())
+    return _to_system_file(read_yaml_tree(path, InvalidSystem))
 
 
 def parse_system(path: Path, text: str) -> SystemFile:
     """Parse a system file. `path` appears in error messages."""
-    return _to_system_file(parse_tree(path, text, InvalidSystem))
+    return _to_system_file(parse_yaml_tree(path, text, InvalidSystem))
 
 
 def _to_system_file(tree: YamlTree) -> SystemFile:

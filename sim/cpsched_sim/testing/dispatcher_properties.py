@@ -20,26 +20,26 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_sim.cluster.replay import Schedule, replay
-from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import can_run, full_clusters, snapshots, traces
 from cpsched_sim.traces.trace_job import TraceJob
 
 TEST_EFFORT = "100"
 """The deterministic limit for search-based dispatchers. No property may depend on a clock."""
 
 
-def build_bounded_dispatcher(name_or_path: str) -> Dispatcher:
+def build_effort_limited_dispatcher(name_or_path: str) -> Dispatcher:
     """Build a dispatcher. If it searches, limit its effort instead of its time."""
     limited = "effort" in setting_names(DISPATCHERS.find(name_or_path))
     return DISPATCHERS.build(name_or_path, {"effort": TEST_EFFORT} if limited else None)
 
 
-def build_policy_with(name_or_path: str, predictor: str = "walltime") -> Policy:
+def build_policy_for_dispatcher(name_or_path: str, predictor: str = "walltime") -> Policy:
     """Build a policy with this dispatcher."""
-    return Policy(PREDICTORS.build(predictor), build_bounded_dispatcher(name_or_path))
+    return Policy(PREDICTORS.build(predictor), build_effort_limited_dispatcher(name_or_path))
 
 
-def max_examples(name_or_path: str, many: int) -> settings:
+def dispatcher_example_settings(name_or_path: str, many: int) -> settings:
     """Return settings with the number of examples, which is reduced for a dispatcher that searches. See
     `scaled_example_settings`."""
     searches = "effort" in setting_names(DISPATCHERS.find(name_or_path))
@@ -48,9 +48,9 @@ def max_examples(name_or_path: str, many: int) -> settings:
 
 def decisions_are_feasible_and_explained(name_or_path: str) -> None:
     """Check that decisions break no rule, every queued job starts or has a wait, and plans are consistent."""
-    dispatcher = build_bounded_dispatcher(name_or_path)
+    dispatcher = build_effort_limited_dispatcher(name_or_path)
 
-    @max_examples(name_or_path, 60)
+    @dispatcher_example_settings(name_or_path, 60)
     @given(st.one_of(snapshots(), full_clusters()))
     def check(snapshot: Snapshot) -> None:
         decision = dispatcher.decide(snapshot, "plan")
@@ -69,11 +69,11 @@ def decisions_are_feasible_and_explained(name_or_path: str) -> None:
 def decisions_are_deterministic(name_or_path: str) -> None:
     """Check that two new dispatchers choose the same starts and nodes for the same snapshot."""
 
-    @max_examples(name_or_path, 20)
+    @dispatcher_example_settings(name_or_path, 20)
     @given(st.one_of(snapshots(), full_clusters()))
     def check(snapshot: Snapshot) -> None:
-        first = build_bounded_dispatcher(name_or_path).decide(snapshot, "starts")
-        second = build_bounded_dispatcher(name_or_path).decide(snapshot, "starts")
+        first = build_effort_limited_dispatcher(name_or_path).decide(snapshot, "starts")
+        second = build_effort_limited_dispatcher(name_or_path).decide(snapshot, "starts")
         assert first.starts_by_job(snapshot) == second.starts_by_job(snapshot)
 
     check()
@@ -82,12 +82,12 @@ def decisions_are_deterministic(name_or_path: str) -> None:
 def memory_round_trips(name_or_path: str) -> None:
     """Check on several snapshots that a new dispatcher with restored memory makes the same decisions."""
 
-    @max_examples(name_or_path, 20)
+    @dispatcher_example_settings(name_or_path, 20)
     @given(st.lists(snapshots(), min_size=2, max_size=4))
     def check(rounds: list[Snapshot]) -> None:
-        first = build_bounded_dispatcher(name_or_path)
+        first = build_effort_limited_dispatcher(name_or_path)
         for snapshot in rounds:
-            second, memory = build_bounded_dispatcher(name_or_path), first.memory()
+            second, memory = build_effort_limited_dispatcher(name_or_path), first.memory()
             if memory is None and first.learns:
                 return
             if memory is not None:
@@ -102,18 +102,18 @@ def memory_round_trips(name_or_path: str) -> None:
 def jobs_run_within_capacity(name_or_path: str) -> None:
     """Check on whole traces that all jobs start or are rejected with a reason, and that replays are deterministic."""
 
-    @max_examples(name_or_path, 40)
+    @dispatcher_example_settings(name_or_path, 40)
     @given(traces(), st.sampled_from(["walltime", "last-two"]))
     def check(world: tuple[Cluster, list[TraceJob]], predictor: str) -> None:
         cluster, trace = world
-        schedule = replay(trace, cluster, build_policy_with(name_or_path, predictor))
+        schedule = replay(trace, cluster, build_policy_for_dispatcher(name_or_path, predictor))
         assert schedule.violations == ()
         able = [can_run(cluster, item.job) for item in trace]
         assert (schedule.start_s != NEVER).tolist() == able, "every job that can run starts eventually"
         assert [i not in schedule.refused for i in range(len(trace))] == able
         assert find_misplaced_jobs(cluster, trace, schedule) == []
-        assert find_overcommitted(cluster, trace, schedule) == []
-        again = replay(trace, cluster, build_policy_with(name_or_path, predictor))
+        assert find_overcommitted_nodes(cluster, trace, schedule) == []
+        again = replay(trace, cluster, build_policy_for_dispatcher(name_or_path, predictor))
         assert np.array_equal(again.start_s, schedule.start_s)
         for index in range(len(trace)):
             assert again.placement_of(index) == schedule.placement_of(index)
@@ -129,7 +129,7 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 )
 
 
-def find_overcommitted(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
+def find_overcommitted_nodes(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
     """Return overcommitted (second, node) pairs, where a whole-node job must be alone on its nodes."""
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]

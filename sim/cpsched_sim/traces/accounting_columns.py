@@ -61,7 +61,7 @@ def sacct_column_separator(line: str) -> str:
     return ""
 
 
-def is_aligned(line: str) -> bool:
+def has_blank_aligned_columns(line: str) -> bool:
     """Return whether blanks align a line's columns, which sacct truncates without `--parsable2`."""
     names = line.lower().split()
     return (
@@ -86,7 +86,7 @@ class AccountingColumns:
         """Determine the columns from a file's first line and the user's `--columns`. Raise `InvalidValue`."""
         first = first.strip("\r\n")
         if text:
-            return _parse_user_columns(first, text)
+            return _parse_columns_option(first, text)
         if separator := sacct_column_separator(first):
             return cls(separator, _split_cells(first, separator), first)
         return cls("|", XDMOD_COLUMNS.split("|"))
@@ -96,7 +96,7 @@ class AccountingColumns:
         low = name.lower()
         return next((at for each in (low, *COLUMN_ALIASES.get(low, ())) if (at := self.at.get(each)) is not None), None)
 
-    def missing(self) -> list[str]:
+    def missing_required_columns(self) -> list[str]:
         """Return the required columns that are missing."""
         has_amounts = bool({"alloctres", "reqtres"} & self.at.keys())
         instead = {"Start": "Wait", "End": "Elapsed"}
@@ -128,7 +128,7 @@ class AccountingColumns:
         there = before.count(self.separator)
         return there >= self.count - 1 if self.name_comes_last else there < self.count - 1 and there + between > 0
 
-    def is_other(self, header: str) -> bool:
+    def is_reordered_by(self, header: str) -> bool:
         """Return whether a later header line reorders these columns although they are defined by position."""
         theirs = AccountingColumns.of(header).at
         return any(theirs.get(name) != at for name, at in self.at.items() if name != NO_VALUE)
@@ -163,7 +163,7 @@ def _has_time_columns(line: str) -> bool:
     return {"submit", "start", "end"} <= {name.lower() for name in _split_cells(line, sacct_column_separator(line))}
 
 
-def _parse_user_columns(first: str, text: str) -> AccountingColumns:
+def _parse_columns_option(first: str, text: str) -> AccountingColumns:
     """Return the columns set by the user."""
     parts = [part.strip() for part in text.split(",")]
     if not any("=" in part for part in parts):
@@ -198,7 +198,7 @@ def _columns_from_list(first: str, names: Sequence[str]) -> AccountingColumns:
         best = max(_COLUMN_SEPARATORS, key=first.count)
         rule = f"must list every column: the first line has {len(first.split(best))} fields between {best!r}"
         raise InvalidValue("--columns", f"{len(names)} names", rule)
-    return AccountingColumns(separator, names, _header_text(first), by_place=True)
+    return AccountingColumns(separator, names, _header_line_or_empty(first), by_place=True)
 
 
 def _columns_from_numbers(first: str, numbers: Mapping[str, int]) -> AccountingColumns:
@@ -207,7 +207,7 @@ def _columns_from_numbers(first: str, numbers: Mapping[str, int]) -> AccountingC
     for name, number in numbers.items():
         require(0 < number <= len(names), "--columns", f"{name}={number}", f"the first line has {len(names)} fields")
         names[number - 1] = name
-    return AccountingColumns(separator, names, _header_text(first), by_place=True)
+    return AccountingColumns(separator, names, _header_line_or_empty(first), by_place=True)
 
 
 def _columns_from_renaming(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
@@ -239,5 +239,5 @@ def _split_cells(line: str, separator: str) -> list[str]:
     return [name.strip(' "') for name in line.rstrip(separator).split(separator)]
 
 
-def _header_text(first: str) -> str:
+def _header_line_or_empty(first: str) -> str:
     return "" if any(map(str.isdigit, first)) else first

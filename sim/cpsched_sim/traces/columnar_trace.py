@@ -81,7 +81,7 @@ class ColumnarTrace(Sequence[TraceJob]):
             objects = [self.objects[index] for index in chosen.tolist()] if self.objects else []
         return type(self)(**taken, requests=self.requests, words=self.words, objects=objects)
 
-    def per_job(self, values: Iterable[int]) -> IntArray:
+    def expand_per_job(self, values: Iterable[int]) -> IntArray:
         """Expand one value per entry of `requests` to one value per job."""
         of_request: IntArray = np.fromiter(values, np.int64, len(self.requests))[self.request]
         return of_request

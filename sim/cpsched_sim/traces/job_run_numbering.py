@@ -46,7 +46,7 @@ class JobRunNumbering:
         self._first: dict[int, tuple[int, int, str]] = {}
         self._several: dict[int, _RunsOfOneJob] = {}
 
-    def number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
+    def assign_run_number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
         """Return the run's number, and whether several runs of the job started at the same time. Raise `InvalidValue`.
 
         The first run has the job's own number. The number of a run that was already read is None.
@@ -71,7 +71,7 @@ class JobRunNumbering:
             raise InvalidValue("job", id, f"must not have more than {MAX_ID // RUN_OFFSET + 1} runs")
         return (id + further if id >= 0 else id - further), False
 
-    def has_begun(self, id: int, since_s: int, nodes: str = "") -> bool:
+    def has_run_since(self, id: int, since_s: int, nodes: str = "") -> bool:
         """Return whether a run of the job started at or after `since_s`, on `nodes` if they are given."""
         if id not in self._first:
             return False

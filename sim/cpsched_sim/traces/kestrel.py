@@ -30,7 +30,7 @@ from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
 from cpsched_sim.input.input_limits import MAX_TIME_S
 from cpsched_sim.traces.parquet_trace_reader import ParquetTraceReader
-from cpsched_sim.traces.sacct_reader import parse_job_number
+from cpsched_sim.traces.sacct_reader import parse_slurm_job_number
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _INTERVAL = re.compile(r"(?:(\d{1,9}) days?)?(?:,? ?\b(\d{1,9}):(\d\d):(\d\d)(?:\.\d+)?)?$", re.ASCII)
@@ -72,7 +72,7 @@ class KestrelTraceReader(ParquetTraceReader):
     def _parse_job_number(self) -> int:
         text = self._read_text("id")
         try:
-            return parse_job_number(text)
+            return parse_slurm_job_number(text)
         except InvalidValue as error:
             raise self._make_error("id", text, error.rule) from error
 

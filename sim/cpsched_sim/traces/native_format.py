@@ -29,7 +29,7 @@ from cpsched.registration import Registration
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_RESOURCES
-from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 FIRST_LINE = "# cpsched-trace 1"
@@ -151,11 +151,11 @@ def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], 
     rows = list(records)
     starts = any(record.start_s is not None for record in rows)
     table.writerow([*FIXED_COLUMNS, *([START_COLUMN] if starts else []), *resources])
-    table.writerows(_format_row(record, resources, starts) for record in rows)
+    table.writerows(_format_trace_row(record, resources, starts) for record in rows)
     write_atomically(path, text.getvalue().encode())
 
 
-def _format_row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[object]:
+def _format_trace_row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[object]:
     ask = record.ask
     assert isinstance(ask, UnitsRequest), "only units with named amounts can be written"
     amounts = dict(ask.each)

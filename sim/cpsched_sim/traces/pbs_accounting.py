@@ -36,19 +36,19 @@ from cpsched.registration import Registration
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_TIME_S
-from cpsched_sim.input.text_lines import read_text_lines
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON, FURTHER_RUN_NOTE, TASK_FACTOR, JobRunNumbering
 from cpsched_sim.traces.pbs_lines import (
     PbsAccountingLine,
     PbsRecordFields,
-    is_unfinished,
-    looks_like_one,
+    ends_within_account,
+    looks_like_pbs_log_line,
     parse_pbs_job_id,
     parse_pbs_line,
 )
-from cpsched_sim.traces.pbs_requests import exec_hosts, parse_pbs_request
-from cpsched_sim.traces.timestamps import parse_time_zone, possible_times
+from cpsched_sim.traces.pbs_requests import parse_exec_hosts, parse_pbs_request
+from cpsched_sim.traces.slurm_timestamps import parse_time_zone, possible_unix_times_s
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _QUARTER_HOUR_S = 900
@@ -89,7 +89,7 @@ class PbsAccountingReader(TraceReader):
     @override
     def recognises(cls, first: str) -> bool:
         """Return whether the line has a date, a time, a record type and a job id."""
-        return looks_like_one(first)
+        return looks_like_pbs_log_line(first)
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient)
@@ -182,8 +182,8 @@ class PbsAccountingReader(TraceReader):
             self.tally.dropped["never started" if start_s is None else "run time below 1 s"] += 1
             return None
         self._update_utc_offset(line, fields, "end")
-        hosts = ",".join(exec_hosts(fields.get("exec_host", "")))
-        id, _ = self._runs.number(number, start_s, end_s, hosts)
+        hosts = ",".join(parse_exec_hosts(fields.get("exec_host", "")))
+        id, _ = self._runs.assign_run_number(number, start_s, end_s, hosts)
         if id is None:
             self.tally.dropped[ALREADY_READ_REASON] += 1
             return None
@@ -199,7 +199,7 @@ class PbsAccountingReader(TraceReader):
             end_s - start_s,
             self._walltime_s(fields) or self._walltime_without_limit_s(end_s - start_s),
             self._parse_request(fields),
-            *self._read_names(fields),
+            *self._read_user_name_queue_account(fields),
             start_s,
             hosts,
             "",
@@ -220,7 +220,7 @@ class PbsAccountingReader(TraceReader):
         self.tally.dropped[FORGED_FIELD_REASON] += 1
         return False
 
-    def _read_names(self, fields: PbsRecordFields) -> tuple[str, str, str, str]:
+    def _read_user_name_queue_account(self, fields: PbsRecordFields) -> tuple[str, str, str, str]:
         """Return user, name, queue and account."""
         project = fields.get("project", "")
         account = fields.get("account") or ("" if project == _NO_PROJECT else project)
@@ -265,13 +265,15 @@ class PbsAccountingReader(TraceReader):
         """Derive the clock's offset from UTC from a line whose field `name` is the time at which it was written."""
         at_s = self._field_time_s(fields, name)
         if at_s is not None:
-            self._utc_offset_s = round((possible_times(line.at, UTC)[0] - at_s) / _QUARTER_HOUR_S) * _QUARTER_HOUR_S
+            self._utc_offset_s = (
+                round((possible_unix_times_s(line.at, UTC)[0] - at_s) / _QUARTER_HOUR_S) * _QUARTER_HOUR_S
+            )
 
     def _log_time_s(self, line: PbsAccountingLine) -> int:
         """Return the time at which a line was written."""
         if self._dialect.zone:
-            return possible_times(line.at, parse_time_zone(self._dialect.zone))[0]
-        return possible_times(line.at, UTC)[0] - self._utc_offset_s
+            return possible_unix_times_s(line.at, parse_time_zone(self._dialect.zone))[0]
+        return possible_unix_times_s(line.at, UTC)[0] - self._utc_offset_s
 
 
 def _join_split_lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -280,7 +282,7 @@ def _join_split_lines(file: Path) -> Iterator[tuple[int, str]]:
     for number, text in read_text_lines(file):
         if begun is not None:
             number, text = begun[0], begun[1] + text
-        begun = (number, text) if is_unfinished(text) and len(text) <= MAX_LINE_CHARS else None
+        begun = (number, text) if ends_within_account(text) and len(text) <= MAX_LINE_CHARS else None
         if begun is None:
             yield number, text
     if begun is not None:

@@ -38,12 +38,12 @@ class PbsJobId(NamedTuple):
     server: str
 
 
-def looks_like_one(text: str) -> bool:
+def looks_like_pbs_log_line(text: str) -> bool:
     """Return whether the text begins like a line of the log."""
     return _LINE.match(text.lstrip()) is not None
 
 
-def is_unfinished(text: str) -> bool:
+def ends_within_account(text: str) -> bool:
     """Return whether a line ends within the account, where PBS does not escape a user's line breaks."""
     _, opened, rest = text.partition('account="')
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)

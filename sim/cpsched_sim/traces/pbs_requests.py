@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.pbs_select import PbsSelectChunk, parse_place, parse_select, parse_size_bytes
+from cpsched.parsing.pbs_select import PbsSelectChunk, parse_pbs_place, parse_pbs_select, parse_size_bytes
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_UNITS
 from cpsched_sim.traces.trace_record import UnitsRequest
 
@@ -54,7 +54,7 @@ def parse_pbs_size_mib(text: str) -> int:
     return mib
 
 
-def exec_hosts(exec_host: str) -> list[str]:
+def parse_exec_hosts(exec_host: str) -> list[str]:
     """Return the distinct hosts in `a/0*2+b/1`, in order."""
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
@@ -62,11 +62,11 @@ def exec_hosts(exec_host: str) -> list[str]:
 def parse_pbs_request(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
     """Parse the request in the fields of an accounting line. Raise `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
-    hosts = exec_hosts(fields.get("exec_host", ""))
-    place = parse_place(fields.get("Resource_List.place", ""))
+    hosts = parse_exec_hosts(fields.get("exec_host", ""))
+    place = parse_pbs_place(fields.get("Resource_List.place", ""))
     apart = place.arrangement in ("scatter", "vscatter")
     if select:
-        chunks = [_parse_chunk(each) for each in parse_select(select, "Resource_List.select")]
+        chunks = [_parse_chunk(each) for each in parse_pbs_select(select, "Resource_List.select")]
     elif nodes:
         chunks = _parse_torque_nodes(nodes, fields)
         apart = len(hosts) in (0, sum(chunk.copies for chunk in chunks))

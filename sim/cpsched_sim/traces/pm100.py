@@ -30,7 +30,7 @@ import numpy as np
 
 from cpsched.registration import Registration
 from cpsched_sim.traces.parquet_trace_reader import ParquetTraceReader
-from cpsched_sim.traces.slurm_durations import NO_LIMIT_VALUES, is_number, number_to_seconds
+from cpsched_sim.traces.slurm_durations import NO_LIMIT_VALUES, is_plain_number, number_to_seconds
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _POWER_NAMES = ("node_power_consumption", "power_consumption")
@@ -83,7 +83,7 @@ class Pm100TraceReader(ParquetTraceReader):
             return ceil(60 * limit)
         if not isinstance(limit, str):
             return 60 * self._read_count("time_limit")
-        if is_number(limit):
+        if is_plain_number(limit):
             return number_to_seconds(limit, 60)
         if limit.strip().lower() not in NO_LIMIT_VALUES:
             raise self._make_error("time_limit", limit, "must be minutes, or INFINITE")

@@ -20,7 +20,7 @@ Job numbers are Slurm's. With several runs, or without JobIDRaw, they are genera
 `cpsched_sim.traces.job_run_numbering`). A missing user, account or name is "".
 
 Times are local times without a zone. They are read as UTC unless the zone is given (see
-`cpsched_sim.traces.timestamps`).
+`cpsched_sim.traces.slurm_timestamps`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ from typing_extensions import override
 from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
 from cpsched_sim.input.input_limits import MAX_AMOUNT
-from cpsched_sim.input.text_lines import read_text_lines
-from cpsched_sim.traces.accounting_columns import COLUMNS_READ, AccountingColumns, is_aligned, sacct_column_separator
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.input.text_line_reader import read_text_lines
+from cpsched_sim.traces.accounting_columns import (
+    COLUMNS_READ,
+    AccountingColumns,
+    has_blank_aligned_columns,
+    sacct_column_separator,
+)
 from cpsched_sim.traces.job_run_numbering import (
     ALREADY_READ_REASON,
     DUPLICATE_NUMBER_REASON,
@@ -46,15 +50,16 @@ from cpsched_sim.traces.job_run_numbering import (
     TASK_FACTOR,
     JobRunNumbering,
 )
-from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_to_seconds
-from cpsched_sim.traces.timestamps import (
+from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_seconds, parse_slurm_duration_s
+from cpsched_sim.traces.slurm_timestamps import (
     HOUR_S,
     UNKNOWN_VALUES,
     PossibleTimes,
     parse_time_zone,
-    possible_times,
-    resolve_times,
+    possible_unix_times_s,
+    resolve_ambiguous_times,
 )
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _MIB_PER_UNIT = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
@@ -87,7 +92,7 @@ _NOT_RUN_REASONS = {
 }
 
 
-def parse_job_number(text: str) -> int:
+def parse_slurm_job_number(text: str) -> int:
     """Return a job's number from JobIDRaw or JobID, negative for tasks and components. Raise `InvalidValue`.
 
     Pending array tasks on one line (`7_[3-9%2]`) have the array's number.
@@ -111,7 +116,7 @@ class SacctReader(TraceReader):
     def recognises(cls, first: str) -> bool:
         """Return whether the line is a header or consists of fields separated by `|`."""
         between_bars = first.count("|") > 2 and not first.lstrip().startswith((";", "#"))
-        return bool(sacct_column_separator(first)) or is_aligned(first) or between_bars
+        return bool(sacct_column_separator(first)) or has_blank_aligned_columns(first) or between_bars
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient)
@@ -122,13 +127,13 @@ class SacctReader(TraceReader):
         self._cached_request = lru_cache(_REQUEST_CACHE_SIZE)(self._parse_request_texts)
         self._cluster = ""
         self.line, first = next(((at, text) for at, text in read_text_lines(path) if text.strip()), (0, ""))
-        if is_aligned(first):
+        if has_blank_aligned_columns(first):
             raise self._make_error("columns", first.strip(), "must be separated: run sacct with --parsable2")
         self._use_columns(AccountingColumns.of(first, dialect.columns))
 
     def _use_columns(self, columns: AccountingColumns) -> None:
         """Use these columns for all following lines."""
-        if missing := columns.missing():
+        if missing := columns.missing_required_columns():
             rule = "is missing; add it to sacct's --format, or set its column with --columns NAME=COLUMN"
             raise self._make_error("columns", ", ".join(missing), rule)
         self.columns = columns
@@ -206,7 +211,7 @@ class SacctReader(TraceReader):
         try:
             if text.strip("\r\n") == self.columns.header:
                 return
-            if self.columns.by_place and self.columns.is_other(text):
+            if self.columns.by_place and self.columns.is_reordered_by(text):
                 raise InvalidValue("columns", text.strip(), "must match the first line, which --columns describes")
             columns = AccountingColumns.of(text, self._dialect.columns)
         except InvalidValue as error:
@@ -234,14 +239,14 @@ class SacctReader(TraceReader):
                 found[at] = () if after_s is None else tuple(moment + after_s for moment in found[before])
         if all(len(at) < 2 for at in found):
             return [at[0] if at else None for at in found]
-        times, certain = resolve_times(found, self._elapsed_s(fields))
+        times, certain = resolve_ambiguous_times(found, self._elapsed_s(fields))
         how = "resolved by Elapsed and the order of times" if certain else "read as the first of the two"
         self.tally.taken[f"a time is in the hour that is repeated at a clock change, {how}"] += 1
         return times
 
     def _parse_possible_times(self, fields: list[str], name: str) -> PossibleTimes:
         try:
-            return possible_times(self._get_field(fields, name), self._zone)
+            return possible_unix_times_s(self._get_field(fields, name), self._zone)
         except InvalidValue as error:
             raise self._make_error(name, error.value, error.rule) from error
 
@@ -251,7 +256,9 @@ class SacctReader(TraceReader):
     def _parse_seconds(self, fields: list[str], name: str) -> int | None:
         text = self._get_field(fields, name)
         return (
-            number_to_seconds(text, 1) if is_number(text) else self._parse_duration_s(name, text, "seconds, or a time")
+            number_to_seconds(text, 1)
+            if is_plain_number(text)
+            else self._parse_duration_s(name, text, "seconds, or a time")
         )
 
     def _run_s(self, fields: list[str], start_s: int | None, end_s: int | None) -> int | None:
@@ -296,14 +303,14 @@ class SacctReader(TraceReader):
             return self._parse_duration_s("Timelimit", text, _DURATION_FORM)
         return (
             number_to_seconds(text, 60)
-            if is_number(text)
+            if is_plain_number(text)
             else self._parse_duration_s("TimelimitRaw", text, "minutes, or a time")
         )
 
     def _parse_duration_s(self, field: str, text: str, form: str) -> int | None:
         """Return a duration in seconds, or None if the job has no limit."""
         try:
-            return duration_s(text)
+            return parse_slurm_duration_s(text)
         except ValueError:
             raise self._make_error(field, text, f"must be {form}") from None
 
@@ -313,7 +320,7 @@ class SacctReader(TraceReader):
         """Return the job's number, a generated number for a further run, or None for a duplicate run."""
         id = self._parse_job_number(text)
         try:
-            run, is_task = self._runs.number(id, start_s, end_s, nodes)
+            run, is_task = self._runs.assign_run_number(id, start_s, end_s, nodes)
         except InvalidValue as error:
             raise self._make_error(error.field, text, error.rule) from error
         if run is not None and run != id:
@@ -322,7 +329,7 @@ class SacctReader(TraceReader):
 
     def _parse_job_number(self, text: str) -> int:
         try:
-            return parse_job_number(text)
+            return parse_slurm_job_number(text)
         except InvalidValue as error:
             raise self._make_error(
                 "JobIDRaw" if "jobidraw" in self.columns.at else "JobID", text, error.rule

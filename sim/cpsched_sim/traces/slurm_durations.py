@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from cpsched_sim.traces.timestamps import UNKNOWN_VALUES
+from cpsched_sim.traces.slurm_timestamps import UNKNOWN_VALUES
 
 NO_LIMIT_VALUES = UNKNOWN_VALUES | {"unlimited", "infinite", "partition_limit", "not_set", "invalid"}
 """Values that mean no limit, in lower case; Slurm prints `INVALID` for a negative time."""
@@ -18,7 +18,7 @@ _DAYS = re.compile(
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 
-def is_number(text: str) -> bool:
+def is_plain_number(text: str) -> bool:
     """Return whether the text is a plain number, either whole or, as in some tables, decimal (`240.0`)."""
     return _NUMBER.fullmatch(text.strip()) is not None
 
@@ -30,7 +30,7 @@ def number_to_seconds(text: str, unit_s: int) -> int:
     return int(whole) * unit_s + -(-int(fraction or "0") * unit_s // parts)
 
 
-def duration_s(text: str) -> int | None:
+def parse_slurm_duration_s(text: str) -> int | None:
     """Return a duration in whole seconds, or None for no limit. Raise `ValueError` for any other text.
 
     >>> duration_s("1-02:00:00"), duration_s("30:00"), duration_s("1-12"), duration_s("UNLIMITED")

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from cpsched.registration import Registration
 from cpsched_sim.file_io import write_atomically
-from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces import swf_extension
 from cpsched_sim.traces.trace_record import (
     ProcessorCountRequest,
@@ -62,10 +62,10 @@ class SwfReader(TraceReader):
     def recognises(cls, first: str) -> bool:
         """Return whether the line looks like this format, or contains only numbers."""
         words = first.split()
-        return cls.looks_like_one(first) or (len(words) > 1 and all(map(_is_number, words)))
+        return cls.looks_like_swf_line(first) or (len(words) > 1 and all(map(_is_number, words)))
 
     @classmethod
-    def looks_like_one(cls, line: str) -> bool:
+    def looks_like_swf_line(cls, line: str) -> bool:
         """Return whether a line is a comment, or begins with a number and has enough fields for a job."""
         words = line.split()
         return words[0].startswith(";") or (len(words) >= SWF_FIELDS and _is_number(words[0]))
@@ -78,7 +78,7 @@ class SwfReader(TraceReader):
         self._rest = read_text_lines(path)
         self.first_lines = self._read_header()
         self.header = {key: "\n".join(values) for key, values in self._values.items()}
-        self.extended = bool(self.first_lines) and swf_extension.is_extended(self.first_lines[-1][1].split())
+        self.extended = bool(self.first_lines) and swf_extension.has_frontier_fields(self.first_lines[-1][1].split())
         if self.extended:
             self.resources = ("cores", "gpus")
 
@@ -87,7 +87,7 @@ class SwfReader(TraceReader):
         first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
-            if text.strip() and not self._is_comment(text):
+            if text.strip() and not self._store_if_comment(text):
                 first.append((number, text))
                 if len(text.split()) >= SWF_FIELDS or len(first) == _SEARCHED_LINES:
                     break
@@ -95,7 +95,7 @@ class SwfReader(TraceReader):
                 self._count_line_without_job()
         return first
 
-    def _is_comment(self, text: str) -> bool:
+    def _store_if_comment(self, text: str) -> bool:
         stripped = text.lstrip()
         if not stripped.startswith(";"):
             return False
@@ -113,7 +113,7 @@ class SwfReader(TraceReader):
 
     def _record(self, text: str) -> TraceRecord | None:
         fields = text.split()
-        if not fields or (fields[0][0] == ";" and self._is_comment(text)):
+        if not fields or (fields[0][0] == ";" and self._store_if_comment(text)):
             return None
         expected = swf_extension.EXTENDED_FIELDS if self.extended else SWF_FIELDS
         if len(fields) != expected:
@@ -145,9 +145,9 @@ class SwfReader(TraceReader):
             run_s,
             walltime_s,
             ask,
-            parse_name(fields[11]),
-            parse_name(fields[13]),
-            parse_name(fields[14]),
+            parse_swf_name(fields[11]),
+            parse_swf_name(fields[13]),
+            parse_swf_name(fields[14]),
             start_s=submit_s + wait_s if wait_s >= 0 else None,
             soft_walltime_s=self._soft_walltime_s(fields),
         )
@@ -165,7 +165,7 @@ class SwfReader(TraceReader):
                 raise self._make_error("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
             gpus = -(-max(0, self._parse_whole_number(fields, 18)) // nodes.nodes)
             each = (("cores", nodes.each_cores), *((("gpus", gpus),) if gpus else ()))
-            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, parse_name(fields[15]))
+            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, parse_swf_name(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -176,7 +176,10 @@ class SwfReader(TraceReader):
             requested = self._parse_whole_number(fields, 7)
             processors = requested if requested > 0 else self._parse_whole_number(fields, 4)
             ask = ProcessorCountRequest(
-                processors, self._read_memory_mib(fields, 9), self._read_memory_mib(fields, 6), parse_name(fields[15])
+                processors,
+                self._read_memory_mib(fields, 9),
+                self._read_memory_mib(fields, 6),
+                parse_swf_name(fields[15]),
             )
             self._asks[key] = ask
         return ask
@@ -219,7 +222,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def parse_name(number: str) -> str:
+def parse_swf_name(number: str) -> str:
     """Return the name for an executable, user or queue number."""
     return "" if number == "-1" else intern(number)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cpsched.errors import CpschedError
 from cpsched.model import NEVER, BoolArray, IntArray, Request
 from cpsched_sim.input.input_limits import MAX_JOBS, MAX_LINE_CHARS, MAX_LINES, MAX_TIME_S
-from cpsched_sim.input.text_lines import read_line_blocks
+from cpsched_sim.input.text_line_reader import read_line_blocks
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, zeros
 from cpsched_sim.traces.swf import (
     MORE_FIELDS,
@@ -28,7 +28,7 @@ from cpsched_sim.traces.swf import (
     RUN_TIME_CUT,
     SWF_FIELDS,
     SwfReader,
-    parse_name,
+    parse_swf_name,
 )
 from cpsched_sim.traces.trace_record import MISSING_LIMIT_NOTE, ProcessorCountRequest, ResourceRequest
 
@@ -47,7 +47,7 @@ _ENCODED_COLUMNS = ("request", "user", "name", "queue")
 Bytes = npt.NDArray[np.uint8]
 
 
-def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumnBuilder | None:
+def read_swf_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumnBuilder | None:
     """Return the jobs in the file whose header `reader` has read. Update the reader's counts.
 
     Return None if a line is invalid, if there are no jobs, or if jobs in the trace request nodes.
@@ -87,12 +87,12 @@ class SwfColumnBuilder:
         self._code_by_numbers: dict[tuple[int, ...], int] = {}
         """Request codes by the numbers in a plain line."""
 
-    def with_requests(self, requests: Sequence[Request]) -> ColumnarTrace:
+    def to_columnar_trace(self, requests: Sequence[Request]) -> ColumnarTrace:
         """Return the jobs with `requests`: the `asks` converted for a system."""
         none, words = zeros(self.count), tuple(self.words)
         return ColumnarTrace(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
 
-    def partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
+    def count_missing_partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
         """Count the jobs in each partition that does not exist on a system, in order of appearance."""
         asks, request = list(self.asks), self.columns["request"]
         lacking = np.array([lacks(ask.partition) for ask in asks])
@@ -111,7 +111,7 @@ class SwfColumnBuilder:
         text, before = np.frombuffer(block, np.uint8), self._reader.line
         ends = np.flatnonzero(text == _NEWLINE)
         plain, fields, longer = _find_plain_lines(text, ends)
-        _count_lines(self._reader.tally.ignored, MORE_FIELDS, longer)
+        _count_lines_by_reason(self._reader.tally.ignored, MORE_FIELDS, longer)
         self._reader.tally.read += len(plain)
         kept, columns = self._columns_from_plain_lines(fields)
         if len(plain) == len(ends):
@@ -142,7 +142,7 @@ class SwfColumnBuilder:
         for number, text in lines:
             self._reader.line = number
             if (record := self._reader.read_line(text)) is None:
-                self._reader.count_without_job(text)
+                self._reader.count_jobless_line(text)
                 continue
             self._reader.tally.read += 1
             start_s = NEVER if record.start_s is None else record.start_s
@@ -163,8 +163,8 @@ class SwfColumnBuilder:
         tally, (submit_s, run_s, allocated, requested) = self._reader.tally, (fields[at] for at in (1, 3, 4, 6))
         ran, processors = run_s >= 1, np.where(requested > 0, requested, allocated)
         kept = ran & (processors >= 1)
-        _count_lines(tally.dropped, NOT_RUN_REASON, ~ran)
-        _count_lines(tally.dropped, NO_PROCESSORS_REASON, ran & ~kept)
+        _count_lines_by_reason(tally.dropped, NOT_RUN_REASON, ~ran)
+        _count_lines_by_reason(tally.dropped, NO_PROCESSORS_REASON, ran & ~kept)
         if (submit_s < 0).any():
             raise _InvalidSwfLine
         processors = processors[kept]
@@ -172,8 +172,8 @@ class SwfColumnBuilder:
             column[kept] for column in fields
         )
         unlimited, long = walltime_s < 1, run_s > walltime_s
-        _count_lines(tally.taken, MISSING_LIMIT_NOTE, unlimited)
-        _count_lines(tally.cut, RUN_TIME_CUT, long & ~unlimited)
+        _count_lines_by_reason(tally.taken, MISSING_LIMIT_NOTE, unlimited)
+        _count_lines_by_reason(tally.cut, RUN_TIME_CUT, long & ~unlimited)
         walltime_s, run_s = (
             np.where(unlimited, run_s, walltime_s),
             np.where(unlimited, run_s, np.minimum(run_s, walltime_s)),
@@ -200,7 +200,7 @@ class SwfColumnBuilder:
             if key not in self._code_by_numbers:
                 processors, requested_kib, used_kib, partition = key
                 requested_mib, used_mib = (-(-max(0, kib) // 1024) for kib in (requested_kib, used_kib))
-                ask = ProcessorCountRequest(processors, requested_mib, used_mib, parse_name(str(partition)))
+                ask = ProcessorCountRequest(processors, requested_mib, used_mib, parse_swf_name(str(partition)))
                 self._code_by_numbers[key] = self._code_of_request(ask)
         return np.fromiter(map(self._code_by_numbers.__getitem__, keys), np.int64, len(keys))
 
@@ -211,7 +211,7 @@ class SwfColumnBuilder:
         """Return the name code of each line."""
         different, at = np.unique(numbers, return_inverse=True)
         codes: IntArray = np.array(
-            [self._code_of_word(parse_name(str(number))) for number in different.tolist()], np.int64
+            [self._code_of_word(parse_swf_name(str(number))) for number in different.tolist()], np.int64
         )[at]
         return codes
 
@@ -223,7 +223,7 @@ class _InvalidSwfLine(CpschedError):
     """Raised for a plain line that breaks a rule."""
 
 
-def _count_lines(reasons: Counter[str], reason: str, lines: BoolArray) -> None:
+def _count_lines_by_reason(reasons: Counter[str], reason: str, lines: BoolArray) -> None:
     if count := int(np.count_nonzero(lines)):
         reasons[reason] += count
 

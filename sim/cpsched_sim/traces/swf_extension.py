@@ -7,7 +7,8 @@ simulator RAPS (ExaDigiT), which counts from 0: its unreliable field 4 is field 
 |---|---|---|
 | 19 GPUs used | gpus of each unit: its share, rounded up | -1: none |
 | 20 soft walltime | soft_walltime_s | below 1: unknown |
-| 21 nodes, `frontier:excl:2500x112` | 2500 units of 112 cores, each on its own node; `excl`: exclusive | must have this form |
+| 21 nodes, `frontier:excl:2500x112` | 2500 units of 112 cores, each on its own node; `excl`: exclusive | must have this
+form |
 
 Fields 5 and 8 are ignored, because they contain nodes for some jobs and cores for others. Field 5 goes up to 589,824,
 on a machine with 9,408 nodes. The GPUs of field 19 are divided by the nodes of field 21.
@@ -39,6 +40,6 @@ def parse_swf_node_field(text: str) -> SwfNodeField | None:
     return SwfNodeField(int(match[2]), int(match[3]), match[1] == "excl")
 
 
-def is_extended(fields: Sequence[str]) -> bool:
+def has_frontier_fields(fields: Sequence[str]) -> bool:
     """Return whether a line has the additional fields."""
     return len(fields) == EXTENDED_FIELDS and parse_swf_node_field(fields[EXTENDED_FIELDS - 1]) is not None

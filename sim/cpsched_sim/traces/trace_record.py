@@ -23,7 +23,7 @@ from cpsched_sim.input.input_limits import (
     MAX_LINES_WITHOUT_JOB,
     MAX_TIME_S,
 )
-from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces.trace_job import TraceJob
 
 
@@ -73,7 +73,7 @@ class TraceRecord(NamedTuple):
     soft_walltime_s: int | None = None
     power_w: int | None = None
 
-    def with_request(self, request: Request) -> TraceJob:
+    def to_trace_job(self, request: Request) -> TraceJob:
         """Return the job with `request`, which is `ask` converted for a system."""
         job = Job(
             id=self.id,
@@ -120,14 +120,14 @@ class TraceReaderCounts:
         self.examples: list[str] = []
         """The first invalid lines, each with its number and the rule that it breaks."""
 
-    def skip(self, error: InvalidTrace) -> None:
+    def count_unreadable_line(self, error: InvalidTrace) -> None:
         """Count an unreadable line."""
         self.broken += 1
         self.skipped[f"{error.field} {error.rule}"] += 1
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(str(error))
 
-    def lines(self, left_out: bool = True) -> list[str]:
+    def to_sentences(self, left_out: bool = True) -> list[str]:
         """Return a sentence with the count for each reason, then the first invalid lines.
 
         With `left_out`, include dropped jobs and skipped lines.
@@ -135,12 +135,16 @@ class TraceReaderCounts:
         kinds = [("cut", self.cut)]
         if left_out:
             kinds = [("dropped", self.dropped), *kinds, ("skipped", self.skipped)]
-        notes = [line for kind, reasons in kinds for line in _format_reasons(kind, "job", reasons)]
+        notes = [line for kind, reasons in kinds for line in _format_reason_counts(kind, "job", reasons)]
         notes += [f"broken: {example}" for example in self.examples]
-        return [*notes, *_format_reasons("ignored in", "line", self.ignored), *_format_reasons("in", "job", self.taken)]
+        return [
+            *notes,
+            *_format_reason_counts("ignored in", "line", self.ignored),
+            *_format_reason_counts("in", "job", self.taken),
+        ]
 
 
-def _format_reasons(verb: str, one: str, reasons: Counter[str]) -> list[str]:
+def _format_reason_counts(verb: str, one: str, reasons: Counter[str]) -> list[str]:
     """Return a sentence for each of the most frequent reasons, in alphabetical order."""
     shown = sorted(reasons.most_common(MAX_REASONS))
     notes = [f"{verb} {format_count(count, one)}: {why}" for why, count in shown]
@@ -189,11 +193,11 @@ class TraceReader:
             except InvalidTrace as error:
                 if not self.lenient:
                     raise
-                self.tally.skip(error)
+                self.tally.count_unreadable_line(error)
                 self._count_line_without_job()
                 continue
             if record is None:
-                self.count_without_job(text)
+                self.count_jobless_line(text)
                 continue
             seen.add(record.id)
             if len(seen) > MAX_JOBS:
@@ -210,7 +214,7 @@ class TraceReader:
             self._check_bounds(record, text)
         return record
 
-    def count_without_job(self, text: str) -> None:
+    def count_jobless_line(self, text: str) -> None:
         """Count a line without a job. Raise `InvalidTrace` if there are too many."""
         self.tally.read += 1
         if text.lstrip()[:1] in _NO_JOB_PREFIXES:

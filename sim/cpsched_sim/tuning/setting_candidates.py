@@ -26,16 +26,16 @@ _IGNORED_SETTINGS = ("limit_s", "site_weight")
 """Settings that a replay ignores, because it has neither time limits nor site priorities."""
 
 
-def list_candidates(present: PolicySpec) -> list[PolicySpec]:
+def list_candidate_settings(present: PolicySpec) -> list[PolicySpec]:
     """Return the current setting and the other candidates without duplicates; other settings are unchanged."""
     own = present if present.dispatcher == LOOKAHEAD else PolicySpec(LOOKAHEAD)
     found: dict[str, PolicySpec] = {}
-    for spec in (present, *_vary_setting(own)):
+    for spec in (present, *_iterate_candidate_settings(own)):
         found.setdefault(repr(expand_defaults(spec)), spec)
     return list(found.values())
 
 
-def _vary_setting(own: PolicySpec) -> Iterator[PolicySpec]:
+def _iterate_candidate_settings(own: PolicySpec) -> Iterator[PolicySpec]:
     for predictor, options, extra in RUN_TIME_MODELS:
         for objective in PRESETS:
             kept = {name: each for name, each in own.dispatcher_settings.items() if name not in _MODEL_SETTINGS}
@@ -66,7 +66,7 @@ def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
     return found
 
 
-def to_replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
+def to_replayable_policy(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
     """Return the policy without settings that a replay ignores, and with another seed if it is randomized."""
     kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _IGNORED_SETTINGS}
     if seed is not None and is_randomized(spec):

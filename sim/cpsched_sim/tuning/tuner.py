@@ -15,15 +15,20 @@ from typing import Any, Literal
 from cpsched.goal_presets import Goal, ratios_to_baseline
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.tuning.setting_candidates import describe_changes, is_randomized, list_candidates, to_replayable
+from cpsched_sim.tuning.setting_candidates import (
+    describe_changes,
+    is_randomized,
+    list_candidate_settings,
+    to_replayable_policy,
+)
 from cpsched_sim.tuning.tuning_windows import TuningWindow, TuningWindowSplit
 from cpsched_sim.tuning.window_replays import SettingTrial, Trials
 from cpsched_sim.tuning.window_scores import (
     Progress,
     RatioEstimate,
     WindowMetricSums,
+    goal_metric_values,
     mean_metric_sums,
-    metric_values,
     paired_ratios,
     scores_by_window,
 )
@@ -109,7 +114,7 @@ class TuningResult:
         return None if self.chosen is None else self.chosen.against_present["score"]
 
     @property
-    def sentence(self) -> str:
+    def verdict_sentence(self) -> str:
         """Return the verdict as a sentence."""
         if self.verdict == "none":
             return f"No setting stays within the limits of the goal ({self.goal})."
@@ -121,14 +126,14 @@ class TuningResult:
         where = f"on {self.windows[1]} windows not used for the choice"
         beyond = self.goal.exceeded_limits(metric_ratios(self.chosen.against_baseline))
         if beyond:
-            found = format_limits(beyond)
+            found = format_exceeded_limits(beyond)
             return f"No change is recommended: the best setting, {change}, exceeds a limit {where} ({found})."
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
         return f"No setting differs significantly from the current one: the best, {change}, scores {gain} {where}."
 
 
-def format_limits(beyond: Mapping[str, float]) -> str:
+def format_exceeded_limits(beyond: Mapping[str, float]) -> str:
     """Format metrics with their percentages of the baseline: `longest 127 %, awf 104 %`."""
     return ", ".join(f"{name} {percent:.0f} %" for name, percent in beyond.items())
 
@@ -141,7 +146,11 @@ def format_relative_change(estimate: RatioEstimate) -> str:
 
 def max_replay_count(question: TuningRequest, halves: TuningWindowSplit) -> int:
     """Return the maximum number of replays, for progress reports."""
-    tried, choosing, judging = len(list_candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
+    tried, choosing, judging = (
+        len(list_candidate_settings(question.present)) + 1,
+        len(halves.choosing),
+        len(halves.judging),
+    )
     further = (FINALIST_COUNT + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
@@ -150,7 +159,7 @@ def tune(
     question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress | None = None
 ) -> TuningResult:
     """Find the best setting for a goal. Raise `InputError` if the current setting or the baseline fails."""
-    return _SettingSearch(question, halves, replays, progress or (lambda done, total: None)).found()
+    return _SettingSearch(question, halves, replays, progress or (lambda done, total: None)).find_best_setting()
 
 
 class _SettingSearch:
@@ -162,22 +171,22 @@ class _SettingSearch:
         """Why the replay failed, by setting."""
         self._done, self._total = 0.0, max_replay_count(question, halves)
 
-    def found(self) -> TuningResult:
+    def find_best_setting(self) -> TuningResult:
         goal, present, seeds = self._question.goal, self._question.present, self._question.seeds
-        specs, choosing, judging = list_candidates(present), self._halves.choosing, self._halves.judging
-        self._replay_missing([BASELINE_POLICY, *specs], choosing, 1)
+        specs, choosing, judging = list_candidate_settings(present), self._halves.choosing, self._halves.judging
+        self._replay_missing_trials([BASELINE_POLICY, *specs], choosing, 1)
         self._require_replayable(BASELINE_POLICY, present)
-        first = sorted((self._try_candidate(spec, 1) for spec in specs), key=_sort_key)
+        first = sorted((self._try_candidate(spec, 1) for spec in specs), key=_candidate_sort_key)
         finalists = [each.spec for each in first[:FINALIST_COUNT] if not each.error]
         if present not in finalists:
             finalists.append(present)
-        self._replay_missing(finalists, choosing, seeds)
-        second = sorted((self._try_candidate(spec, seeds) for spec in finalists), key=_sort_key)
+        self._replay_missing_trials(finalists, choosing, seeds)
+        second = sorted((self._try_candidate(spec, seeds) for spec in finalists), key=_candidate_sort_key)
         rest = [each for each in first if each.spec not in finalists]
         mine = next(each for each in second if each.spec == present)
         best = next((each for each in second if each.fits and (each.score < mine.score or not mine.fits)), None)
         shown = [BASELINE_POLICY, present, *self._question.beside, *([best.spec] if best else [])]
-        self._replay_missing(shown, judging, seeds)
+        self._replay_missing_trials(shown, judging, seeds)
         self._require_replayable(BASELINE_POLICY, present)
         chosen = None if best is None or self._failure_reason(best.spec) else self._evaluate_setting(best.spec)
         verdict: Verdict = "none" if not mine.fits and best is None else "keep"
@@ -192,7 +201,7 @@ class _SettingSearch:
             chosen,
             tuple(self._evaluate_setting(spec) for spec in self._question.beside if not self._failure_reason(spec)),
             (*second, *rest),
-            metric_values(self._window_sums(BASELINE_POLICY, judging)),
+            goal_metric_values(self._window_sums(BASELINE_POLICY, judging)),
             (len(choosing), len(judging)),
             (sum(window.judged for window in choosing), sum(window.judged for window in judging)),
         )
@@ -202,7 +211,7 @@ class _SettingSearch:
         mine, present = self._window_sums(spec, windows), self._window_sums(self._question.present, windows)
         return tuple(scores_by_window(self._question.goal, mine, present))
 
-    def _replay_missing(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
+    def _replay_missing_trials(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
         """Replay the missing combinations, and randomized settings with each of their seeds."""
         asked: list[tuple[PolicySpec, PolicySpec, tuple[TuningWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
@@ -215,10 +224,10 @@ class _SettingSearch:
                     asked.append((whole, seeded, left))
         before = self._done
 
-        def report(done: float) -> None:
+        def report_replays_done(done: float) -> None:
             self._progress(before + done, self._total)
 
-        outcomes = self._replays([SettingTrial(seeded, left) for _, seeded, left in asked], report)
+        outcomes = self._replays([SettingTrial(seeded, left) for _, seeded, left in asked], report_replays_done)
         for (whole, seeded, left), outcome in zip(asked, outcomes, strict=True):
             self._done += len(left)
             if isinstance(outcome, str):
@@ -240,8 +249,8 @@ class _SettingSearch:
             return TuningCandidateResult(spec, changed, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
         found = ratios_to_baseline(
-            metric_values(self._window_sums(spec, windows, seeds)),
-            metric_values(self._window_sums(BASELINE_POLICY, windows)),
+            goal_metric_values(self._window_sums(spec, windows, seeds)),
+            goal_metric_values(self._window_sums(BASELINE_POLICY, windows)),
         )
         return TuningCandidateResult(
             spec, changed, seeds if is_randomized(spec) else 1, found, goal.score(found), goal.exceeded_limits(found)
@@ -268,10 +277,14 @@ class _SettingSearch:
 
 
 def _with_each_seed(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
-    return [to_replayable(spec, seed) for seed in range(seeds)] if is_randomized(spec) else [to_replayable(spec)]
+    return (
+        [to_replayable_policy(spec, seed) for seed in range(seeds)]
+        if is_randomized(spec)
+        else [to_replayable_policy(spec)]
+    )
 
 
-def _sort_key(tried: TuningCandidateResult) -> tuple[bool, float]:
+def _candidate_sort_key(tried: TuningCandidateResult) -> tuple[bool, float]:
     """Return a sort key: candidates within the limits first, then by score."""
     return not tried.fits, tried.score
 
@@ -297,7 +310,7 @@ def tuning_result_to_json(found: TuningResult, notes: Sequence[str] = ()) -> dic
 
     return {
         "verdict": found.verdict,
-        "sentence": found.sentence,
+        "sentence": found.verdict_sentence,
         "goal": {
             "name": found.goal.name, "weights": dict(found.goal.weights), "limits": dict(found.goal.limits),
         },

@@ -15,7 +15,7 @@ from cpsched.errors import require
 from cpsched.model import EndedJob
 from cpsched_sim.errors import InputError
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.workload_loader import Workload
 
 DAY_S = 86_400
 MIN_WINDOWS = 4
@@ -80,7 +80,7 @@ def split_last_weeks(
     if length_s < window_days * DAY_S:
         notes.append(f"windows are {length_s / DAY_S:.2g} days long, so that there are {MIN_WINDOWS}")
     begins = [last_s - length_s * (at + 1) for at in range((last_s - first_s) // length_s)][::-1]
-    found = [cut_window(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
+    found = [cut_tuning_window(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
     kept = [window for window in found if window.judged >= MIN_WINDOW_JOBS]
     if len(kept) < len(found):
         notes.append(
@@ -100,7 +100,9 @@ def split_last_weeks(
     return TuningWindowSplit(tuple(sides[0]), tuple(sides[1])), notes
 
 
-def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> TuningWindow:
+def cut_tuning_window(
+    workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int
+) -> TuningWindow:
     """Return the window of jobs that arrive in [`from_s`, `to_s`); `submits` are the arrivals of all jobs.
 
     The window and its margins end earlier if they would have more than `most_jobs` jobs.

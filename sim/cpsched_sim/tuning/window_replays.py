@@ -41,7 +41,7 @@ Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[TrialO
 """A function that replays trials, reports the number of finished replays, and returns each trial's outcome."""
 
 
-def replay_window_metrics(
+def replay_window_sums(
     spec: PolicySpec, window: TuningWindow, renew: Callable[..., None] | None = None
 ) -> WindowMetricSums:
     """Replay a window and return its sums.
@@ -96,8 +96,8 @@ class TrialResultCache:
 def trial_result_file_name(spec: PolicySpec, window: TuningWindow) -> str:
     """Return the file name of a result."""
     plugins = sorted(result_keys.plugin_digests(spec.dispatcher, spec.predictor).values())
-    inputs = {"code": result_keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
-    return f"{result_keys.hash_inputs(inputs)}.tally"
+    inputs = {"code": result_keys.code_digest(), "plugins": plugins, "spec": str(spec), "window": window.digest}
+    return f"{result_keys.compute_result_key(inputs)}.tally"
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class SettingTrialRunner:
         tasks = {at: (trials[index].spec, trials[index].windows[window]) for at, (index, window) in enumerate(places)}
         failed = dict[int, str]()
 
-        def note(at: int, outcome: WindowMetricSums | TaskFailure) -> None:
+        def on_trial_result(at: int, outcome: WindowMetricSums | TaskFailure) -> None:
             index, window = places[at]
             if isinstance(outcome, TaskFailure):
                 failed.setdefault(index, str(outcome))
@@ -128,12 +128,19 @@ class SettingTrialRunner:
                 self.kept.store_result(trials[index].spec, trials[index].windows[window], outcome)
 
         engine = LocalProcessExecutor(self.processes, self.limit_s, reuse=True)
-        run_tasks(_replay_task, tasks, engine, note, lambda done, total: report(done), len(known) - len(places))
+        run_tasks(
+            _replay_trial_task,
+            tasks,
+            engine,
+            on_trial_result,
+            lambda done, total: report(done),
+            len(known) - len(places),
+        )
         return [
             failed.get(index) or [tally for (trial, _), tally in known.items() if trial == index and tally is not None]
             for index in range(len(trials))
         ]
 
 
-def _replay_task(task: tuple[PolicySpec, TuningWindow], tell: Tell) -> WindowMetricSums:
-    return replay_window_metrics(*task, lambda *done: tell())
+def _replay_trial_task(task: tuple[PolicySpec, TuningWindow], tell: Tell) -> WindowMetricSums:
+    return replay_window_sums(*task, lambda *done: tell())

@@ -11,7 +11,7 @@ import numpy as np
 
 from cpsched.goal_presets import Goal, ratios_to_baseline
 from cpsched.metrics import FloatArray, ScheduleData
-from cpsched_sim.experiments.statistics import bootstrap_interval, draw_resample_counts
+from cpsched_sim.experiments.bootstrap_statistics import bootstrap_interval, draw_resample_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WindowMetricSums:
         )  # fmt: skip
 
 
-def metric_values(tallies: Sequence[WindowMetricSums]) -> dict[str, float]:
+def goal_metric_values(tallies: Sequence[WindowMetricSums]) -> dict[str, float]:
     """Return the metrics in `cpsched.goal_presets.GOAL_METRICS` over all jobs of these windows."""
     rows = _sums_by_window(tallies)
     found = _metrics_from_sums(rows[:, :-1].sum(axis=0), rows[:, -1].max())
@@ -93,7 +93,7 @@ def paired_ratios(
     The intervals are bootstrap intervals: windows are drawn with replacement, the same for both settings. With fewer
     than two windows, the interval is unbounded.
     """
-    centre = _add_score(goal, ratios_to_baseline(metric_values(these), metric_values(those)))
+    centre = _add_score(goal, ratios_to_baseline(goal_metric_values(these), goal_metric_values(those)))
     if len(these) < 2:
         return {name: RatioEstimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
     resampled = _add_score(goal, ratios_to_baseline(_resample_metrics(these), _resample_metrics(those)))
@@ -111,7 +111,7 @@ def _add_score(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
 def scores_by_window(goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]) -> list[float]:
     """Return each window's score."""
     return [
-        goal.score(ratios_to_baseline(metric_values([a]), metric_values([b])))
+        goal.score(ratios_to_baseline(goal_metric_values([a]), goal_metric_values([b])))
         for a, b in zip(these, those, strict=True)
     ]
 

@@ -15,15 +15,15 @@ from cpsched.formatting import format_count
 from cpsched.site.limit_checks import LICENSE
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON
 from cpsched_sim.traces.pbs_accounting import MOVED_RECORD, PbsAccountingReader, UnfinishedPbsJob
-from cpsched_sim.traces.pbs_requests import exec_hosts
+from cpsched_sim.traces.pbs_requests import parse_exec_hosts
 from cpsched_sim.traces.sacct_reader import SacctReader, Taken
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceReader, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.licence_limits import Amounts
-from cpsched_sim.workloads.date_range import trace_epoch_s
-from cpsched_sim.workloads.load import check_broken, open_trace
+from cpsched_sim.workloads.arrival_date_range import trace_epoch_s
+from cpsched_sim.workloads.workload_loader import open_trace, require_few_invalid_lines
 
 NEVER_ELIGIBLE_NOTE = "cancelled before it was eligible"
 CANCELLED_WAITING_NOTE = "cancelled while waiting: in the queue until it was really cancelled"
@@ -72,12 +72,12 @@ class AccountingHistory:
         return self.reader.header
 
     @property
-    def epoch_s(self) -> int:
+    def time_zero_unix_s(self) -> int:
         """Return the Unix time of the file's time 0, in seconds."""
         return trace_epoch_s(self.header)
 
     @property
-    def last_s(self) -> int:
+    def last_recorded_s(self) -> int:
         """Return the last second that the file covers."""
         ends = [(job.start_s if job.start_s is not None else job.submit_s) + job.run_s for job in self.ran]
         moments = [moment for job in self.open for moment in (job.start_s, job.left_s)]
@@ -160,11 +160,11 @@ class SacctUnfinishedJobReader(SacctReader):
     def _add_unfinished_job(self, job: UnfinishedJobRecord, submit_s: int, taken: str) -> None:
         """Number and store an unfinished job, unless another line records its end or the same state."""
         since_s = submit_s if job.start_s is None else job.start_s
-        if job.left_s is None and self._runs.has_begun(job.id, since_s, job.nodes):
+        if job.left_s is None and self._runs.has_run_since(job.id, since_s, job.nodes):
             self.tally.dropped[REPLACED_LINE_NOTE] += 1
             return
         try:
-            id, _ = self._runs.number(job.id, since_s, job.left_s or 0, job.nodes)
+            id, _ = self._runs.assign_run_number(job.id, since_s, job.left_s or 0, job.nodes)
         except InvalidValue as error:
             raise self._make_error(error.field, error.value, error.rule) from error
         if id is None:
@@ -250,12 +250,12 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
         arrival_s = self._arrival_s(fields, begun.since_s, MAX_TIME_S if ends_s is None else ends_s)
         if number is None or walltime_s < 1 or (left_s is not None and left_s <= arrival_s):
             return None
-        run, _ = self._runs.number(number, arrival_s if begun.start_s is None else begun.start_s)
+        run, _ = self._runs.assign_run_number(number, arrival_s if begun.start_s is None else begun.start_s)
         if run is None:
             return None
-        user, name, queue, account = self._read_names(fields)
+        user, name, queue, account = self._read_user_name_queue_account(fields)
         ask = self._parse_request(fields)
-        nodes = ",".join(exec_hosts(fields.get("exec_host", "")))
+        nodes = ",".join(parse_exec_hosts(fields.get("exec_host", "")))
         return UnfinishedJobRecord(
             run, arrival_s, walltime_s, ask, user, name, queue, account, "", begun.start_s, left_s, nodes
         )
@@ -271,11 +271,11 @@ def read_history(
     elif isinstance(reader, PbsAccountingReader):
         reader = PbsUnfinishedJobReader(path, lenient, dialect)
     ran = list(reader)
-    check_broken(reader)
+    require_few_invalid_lines(reader)
     started = [record for record in ran if record.start_s is not None]
     if not started:
         found = f"{format_count(len(ran), 'job')}, none with a start" if ran else "the file has no jobs"
-        why = "; ".join((found, *reader.tally.lines()))
+        why = "; ".join((found, *reader.tally.to_sentences()))
         raise InputError(f"{path}: records no job start to compare a replay with ({why})")
     if more := len(ran) - len(started):
         reader.tally.dropped["its start is missing"] += more

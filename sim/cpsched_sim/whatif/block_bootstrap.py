@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import IntArray
-from cpsched_sim.experiments.statistics import BOOTSTRAP_DRAWS, FloatArray, draw_resample_counts
+from cpsched_sim.experiments.bootstrap_statistics import BOOTSTRAP_DRAWS, FloatArray, draw_resample_counts
 from cpsched_sim.whatif.whatif_window import DAY_S, HOUR_S
 
 MIN_BLOCKS = 6
@@ -53,7 +53,7 @@ class BlockBootstrap:
         found: IntArray = np.clip((at_s - self.from_s) // self.length_s, 0, self.count - 1)
         return found
 
-    def sums(
+    def sums_by_block(
         self, block: IntArray, values: npt.ArrayLike, group: IntArray | None = None, groups: int = 1
     ) -> FloatArray:
         """Return the sums by group and block, float64[groups, B]."""
@@ -62,14 +62,14 @@ class BlockBootstrap:
         found = np.bincount(key, weights, groups * self.count).astype(np.float64)
         return found.reshape(groups, self.count)
 
-    def ratios(self, above: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def ratios_with_draws(self, above: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ratios of sums, observed and in each draw: float64[G] and float64[G, DRAWS], NaN without data."""
         with np.errstate(invalid="ignore", divide="ignore"):
             point = above.sum(axis=1) / below.sum(axis=1)
             draws = (above @ self.drawn.T) / (below @ self.drawn.T)
         return point, draws if self.has_enough_blocks else np.full_like(draws, np.nan)
 
-    def quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
+    def wait_quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
         """Return a quantile of waits in seconds, observed and in each draw. Draws use bins of 3 %."""
         if not len(wait_s) or not self.has_enough_blocks:
             return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(BOOTSTRAP_DRAWS, np.nan)

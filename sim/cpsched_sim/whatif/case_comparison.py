@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import format_count
-from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite_or_none
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray, bootstrap_interval, finite_or_none
 from cpsched_sim.whatif.block_bootstrap import union_interval
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
@@ -32,7 +32,7 @@ Runs = Mapping[str, Sequence[WindowSchedule]]
 """Schedules by user model, one per seed."""
 
 
-def compare_case(
+def compare_case_with_twin(
     facts: SharedWindowFacts,
     there: SharedWindowFacts,
     real: WindowSchedule,
@@ -65,7 +65,7 @@ def _compare_metrics(
         )
         for mode in case
     }
-    rows, few = [], insufficient_data(facts)
+    rows, few = [], why_window_too_small(facts)
     for at, figure in enumerate(WINDOW_METRICS):
         spans, points = [], dict[str, float]()
         for mode, (base, runs) in by_mode.items():
@@ -76,7 +76,9 @@ def _compare_metrics(
                 spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
             else:
                 spans.append(
-                    bootstrap_interval(_cycle_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count)
+                    bootstrap_interval(
+                        _interleave_seed_draws([value[1] for value in values]) - base[at][1], facts.blocks.count
+                    )
                 )
         base, runs = by_mode[OPEN_MODEL]
         value = float(np.mean([run[at][0] for run in runs]))
@@ -92,26 +94,26 @@ def _compare_metrics(
 def _compare_classes(
     facts: SharedWindowFacts, real: WindowSchedule, twin: Runs, case: Runs, grouping: JobClassification
 ) -> list[dict[str, Any]]:
-    blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
+    blocks, block, groups = facts.blocks, facts.block_of_counted_jobs, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.is_judged]]
-    one = blocks.sums(block, 1.0, of, groups)
+    one = blocks.sums_by_block(block, 1.0, of, groups)
 
-    def mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return blocks.ratios(blocks.sums(block, values, of, groups), one)
+    def mean_with_draws(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return blocks.ratios_with_draws(blocks.sums_by_block(block, values, of, groups), one)
 
     base_s = waits_s(twin[OPEN_MODEL][0], facts.counted)
-    twins, _ = mean(base_s)
-    errors, _ = mean(base_s - waits_s(real, facts.counted))
+    twins, _ = mean_with_draws(base_s)
+    errors, _ = mean_with_draws(base_s - waits_s(real, facts.counted))
     spans: list[list[tuple[float, float] | None]] = [[] for _ in grouping.names]
     points: dict[str, FloatArray] = {}
     for mode, runs in case.items():
         against_s = waits_s(twin[mode][0], facts.counted)
-        each = [mean(waits_s(made, facts.counted) - against_s) for made in runs]
+        each = [mean_with_draws(waits_s(made, facts.counted) - against_s) for made in runs]
         points[mode] = np.mean([point for point, _ in each], axis=0)
-        drawn = _cycle_seeds([draws for _, draws in each])
+        drawn = _interleave_seed_draws([draws for _, draws in each])
         for at in range(groups):
             spans[at].append(bootstrap_interval(drawn[at], blocks.count))
-    half, few = points.get(HALF_CLOSED_MODEL), insufficient_data(facts)
+    half, few = points.get(HALF_CLOSED_MODEL), why_window_too_small(facts)
     return [
         {
             "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "twin_mean_wait_s": float(twins[at]),
@@ -124,7 +126,7 @@ def _compare_classes(
     ]  # fmt: skip
 
 
-def insufficient_data(facts: SharedWindowFacts) -> str:
+def why_window_too_small(facts: SharedWindowFacts) -> str:
     """Return why a window is too small for a verdict, or ""."""
     window = facts.window
     days = (window.to_s - window.from_s) / 86_400
@@ -154,7 +156,7 @@ def users_waiting_longer(
     ]  # fmt: skip
 
 
-def _cycle_seeds(draws: Sequence[FloatArray]) -> FloatArray:
+def _interleave_seed_draws(draws: Sequence[FloatArray]) -> FloatArray:
     """Return draws that cycle through the seeds. Their variation covers both seeds and weeks."""
     stacked = np.stack(draws)
     turn = np.arange(stacked.shape[-1]) % len(stacked)

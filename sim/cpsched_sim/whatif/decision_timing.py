@@ -43,7 +43,7 @@ class DecisionTiming:
         return cls(int(_parse_seconds(texts, INTERVAL, whole=True)), _parse_seconds(texts, LAG, whole=False))
 
     @property
-    def words(self) -> str:
+    def timing_text(self) -> str:
         """Describe the interval and lag for a report."""
         look = f"a round every {self.interval_s} s" if self.interval_s else "a round at every event"
         return f"{look}, starts {self.lag_s:g} s later" if self.lag_s else look

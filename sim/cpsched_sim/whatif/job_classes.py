@@ -49,13 +49,13 @@ def classify_jobs(window: WhatIfWindow, processors: IntArray) -> list[JobClassif
         ("QOS", (item.job.qos for item in items), True),
         ("hour of the week", _hour_classes(window, items), False),
     ]
-    found = [_group_by_name(kind, names, MAX_CLASSES if cut else 10**6) for kind, names, cut in kinds]
+    found = [_classify_by_name(kind, names, MAX_CLASSES if cut else 10**6) for kind, names, cut in kinds]
     return [grouping for grouping in found if len(grouping.names) > 1]
 
 
 def classify_by_user(window: WhatIfWindow) -> JobClassification:
     """Return the classification of the judged jobs by user."""
-    return _group_by_name("user", (item.job.user for item in window.judged_jobs()), 10**6)
+    return _classify_by_name("user", (item.job.user for item in window.judged_jobs()), 10**6)
 
 
 def machine_processors(window: WhatIfWindow) -> int:
@@ -63,7 +63,7 @@ def machine_processors(window: WhatIfWindow) -> int:
     return int(System(window.system, window.header).cluster.capacity[:, 0].sum())
 
 
-def _group_by_name(kind: str, names: Iterable[str], most: int) -> JobClassification:
+def _classify_by_name(kind: str, names: Iterable[str], most: int) -> JobClassification:
     each = [name or UNKNOWN for name in names]
     order = [name for name, _ in Counter(each).most_common()]
     if kind in ("size", "length", "hour of the week"):

@@ -34,7 +34,7 @@ from cpsched.site.limit_checks import (
 from cpsched.site.limit_reasons import LICENSES_REASON
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT
-from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.input.text_line_reader import read_text_lines
 
 LICENSES_OPTION = "--licenses"
 MAX_LISTED_LICENSES = 10
@@ -63,7 +63,7 @@ class RequestedLicences:
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
 
     @property
-    def spelled(self) -> str:
+    def to_licenses_option(self) -> str:
         """Return the totals in the syntax of `--licenses`."""
         return ",".join(f"{name}={total}" for name, total in self.totals.items())
 
@@ -71,7 +71,7 @@ class RequestedLicences:
 # ------------------------------------------------------------------------------------------ totals
 
 
-def read_totals(path: Path) -> dict[str, int]:
+def read_licence_totals(path: Path) -> dict[str, int]:
     """Parse the output of `scontrol show license`. Raise `InvalidSystem` at the invalid line.
 
     A total is unknown if its name occurs twice or with a `Mode`. A `Mode` means a hierarchical resource, with its own
@@ -96,7 +96,7 @@ def read_totals(path: Path) -> dict[str, int]:
     return {name: total for name, total in found.items() if name not in layered}
 
 
-def parse_totals(text: str) -> dict[str, int]:
+def parse_licence_totals(text: str) -> dict[str, int]:
     """Parse `matlab=10,ansys=4`, or the form with colons used by `Licenses` in slurm.conf. Raise `InvalidValue`."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -108,7 +108,7 @@ def parse_totals(text: str) -> dict[str, int]:
     return found
 
 
-def why_never_licensed(licences: Amounts, totals: Totals) -> str:
+def why_licences_insufficient(licences: Amounts, totals: Totals) -> str:
     """Return why a job that requests more than the total can never run, or "" if it can."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
@@ -123,11 +123,11 @@ def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     """Yield notes on the requested licenses, and on those that were held, given as (from, until, amounts)."""
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
-        yield f"licenses limited in the replay: {_abbreviate(f'{n} {t:,}' for n, t in known.items())}"
+        yield f"licenses limited in the replay: {_abbreviate_licence_names(f'{n} {t:,}' for n, t in known.items())}"
     if strange := [f"{name} ({format_count(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
-        yield f"licenses not replayed, because their totals are unknown (set {LICENSES_OPTION}): {_abbreviate(strange)}"
+        yield f"licenses not replayed, because their totals are unknown (set {LICENSES_OPTION}): {_abbreviate_licence_names(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
-        yield f"licenses that no job requests, as far as AccountingStorageTRES tracks them: {_abbreviate(unasked)}"
+        yield f"licenses that no job requests, as far as AccountingStorageTRES tracks them: {_abbreviate_licence_names(unasked)}"
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for begin_s, end_s, licences in held:
         for name, amount in licences:
@@ -140,7 +140,7 @@ def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
             )
 
 
-def _abbreviate(words: Iterable[str]) -> str:
+def _abbreviate_licence_names(words: Iterable[str]) -> str:
     every = [quote_value(word) for word in words]
     return ", ".join(every[:MAX_LISTED_LICENSES]) + (
         f" and {len(every) - MAX_LISTED_LICENSES:,} more" * (len(every) > MAX_LISTED_LICENSES)
@@ -155,7 +155,7 @@ def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
 # ------------------------------------------------------------------------------------------ in a replay
 
 
-def add_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
+def add_licences_to_tres(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
     """Add the job's licenses as trackable resources, which limits of a QOS or association may refer to."""
     return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
 
@@ -195,7 +195,7 @@ class LicenceUsage:
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
-    def has_room(self, slot: int, running: IntArray) -> bool:
+    def has_free_licences(self, slot: int, running: IntArray) -> bool:
         """Return whether enough licenses are free for a job."""
         return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
 

@@ -16,12 +16,12 @@ import numpy as np
 from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests
+from cpsched_sim.experiments.result_keys import code_digest, compute_result_key, plugin_digests
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.file_io import file_sha256, write_atomically
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED_MODEL, OPEN_MODEL
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
@@ -41,30 +41,30 @@ class WhatIfReplayTask:
     spec: PolicySpec
     mode: str
 
-    def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
+    def result_inputs(self, digests: Mapping[str, Any]) -> dict[str, Any]:
         """Return all inputs that determine the schedule. Replays with equal inputs produce equal schedules."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: file_sha256(Path(name)) for name in settings.values() if Path(name).is_file()}
         if policy is not None:  # includes the dumps that the policy file refers to
-            files[policy] = load_policy(Path(policy)).sha256
+            files[policy] = load_site_policy_file(Path(policy)).sha256
         return {
-            "code": code_identity(), **digests, "dispatcher": self.spec.dispatcher,
+            "code": code_digest(), **digests, "dispatcher": self.spec.dispatcher,
             "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
-            "pace": asdict(self.case.pace), "mode": self.mode, "files": files,
+            "pace": asdict(self.case.bridge_timing), "mode": self.mode, "files": files,
             "plugins": sorted(plugin_digests(self.spec.dispatcher, self.spec.predictor).values()),
         }  # fmt: skip
 
     def digest(self, digests: Mapping[str, Any]) -> str:
         """Return the digest that identifies the result."""
-        return hash_inputs(self.words(digests))
+        return compute_result_key(self.result_inputs(digests))
 
 
 def build_replay_tasks(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[WhatIfReplayTask]:
     """Return every case's tasks: an open replay per seed, and a half-closed replay with the first seed."""
     found = []
     for case in cases:
-        specs = case.seeds(seeds)
+        specs = case.policies_by_seed(seeds)
         found += [WhatIfReplayTask(case, spec, OPEN_MODEL) for spec in specs]
         found += [WhatIfReplayTask(case, specs[0], HALF_CLOSED_MODEL)] if sessions else []
     return found
@@ -84,9 +84,9 @@ class WhatIfReplayRunner:
         """Return the path of a task's schedule."""
         return self.out / REPLAYS_FOLDER / f"{task.digest(self.digests)}.npz"
 
-    def finished(self, tasks: Sequence[WhatIfReplayTask]) -> dict[int, WindowReplayResult]:
+    def load_finished_replays(self, tasks: Sequence[WhatIfReplayTask]) -> dict[int, WindowReplayResult]:
         """Return the results that an earlier run stored, by task index."""
-        found = {at: _read_result(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
+        found = {at: _load_stored_replay(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
         return {at: replayed for at, replayed in found.items() if replayed is not None}
 
     def run(
@@ -114,22 +114,27 @@ class WhatIfReplayRunner:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
             todo = {at: (kept, task) for at, task in enumerate(tasks) if at not in done}
             run_tasks(
-                _replay_task, todo, LocalProcessExecutor(self.processes, self.limit_s), finished, progress, len(done)
+                _run_replay_task,
+                todo,
+                LocalProcessExecutor(self.processes, self.limit_s),
+                finished,
+                progress,
+                len(done),
             )
         if failed:
             raise InputError(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
 
 
-def _replay_task(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> WindowReplayResult:
+def _run_replay_task(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> WindowReplayResult:
     """Run one task in a worker process."""
     kept, task = given
     with gc_paused(), kept.open("rb") as file:
         window: WhatIfWindow = pickle.load(file)  # written by this program to its own folder
-        window = task.case.apply_to(window)
+        window = task.case.apply_to_window(window)
     gc.freeze()  # this process runs nothing else
     tell()
     policy = ReplaySpec(task.spec).build(window.jobs)
-    return replay_window(window, policy, task.mode == HALF_CLOSED_MODEL, tell, task.case.pace)
+    return replay_window(window, policy, task.mode == HALF_CLOSED_MODEL, tell, task.case.bridge_timing)
 
 
 def _pack_result(replayed: WindowReplayResult) -> bytes:
@@ -141,7 +146,7 @@ def _pack_result(replayed: WindowReplayResult) -> bytes:
     return file.getvalue()
 
 
-def _read_result(path: Path, jobs: int) -> WindowReplayResult | None:
+def _load_stored_replay(path: Path, jobs: int) -> WindowReplayResult | None:
     """Return a stored schedule, or None if it is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:

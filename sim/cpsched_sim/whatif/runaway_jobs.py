@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from cpsched.parsing.hostlist import expand_if_valid
+from cpsched.parsing.hostlist import expand_hostlist_or_empty
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctUnfinishedJobReader, UnfinishedJobRecord
@@ -27,7 +27,7 @@ def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> 
 
     `system` is None if the nodes are only guessed.
     """
-    last_s = history.last_s
+    last_s = history.last_recorded_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
     most_wait_s = max(MAX_WAIT_S, 2 * max(waits_s, default=0))
     found: dict[int, str] = {}
@@ -43,20 +43,22 @@ def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> 
         name = system.resources[0]
         most = max(kind.each.get(name, 0) for kind in system.node_types.values())
         run = [job for job in history.open if job.start_s is not None and job.id not in found and job.nodes]
-        found |= {job.id: NODE_REUSED_REASON for job in run if _has_no_room(job, history.ran, name, most)}
+        found |= {
+            job.id: NODE_REUSED_REASON for job in run if _is_displaced_by_later_jobs(job, history.ran, name, most)
+        }
     advice = RUNAWAY_HINT if isinstance(history.reader, SacctUnfinishedJobReader) else ""
     return {id: why + advice for id, why in found.items()}
 
 
-def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
+def _is_displaced_by_later_jobs(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
     """Return whether later jobs used so much of one of the job's nodes that it cannot still be running there."""
-    nodes, own = set(expand_if_valid(job.nodes)), _amount_per_node(job, name)
+    nodes, own = set(expand_hostlist_or_empty(job.nodes)), _amount_per_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:
         begin_s, end_s = other.start_s or 0, (other.start_s or 0) + other.run_s
         if begin_s < (job.start_s or 0) or not other.nodes:
             continue
-        for node in nodes.intersection(expand_if_valid(other.nodes)):
+        for node in nodes.intersection(expand_hostlist_or_empty(other.nodes)):
             held = _amount_per_node(other, name)
             changes[node] += [(begin_s, held), (end_s, -held)]
     return any(peak_amount(each) + own > most for each in changes.values())
@@ -66,4 +68,4 @@ def _amount_per_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
     """Return the minimum amount of a resource that a job had on each of its nodes."""
     if not isinstance(job.ask, UnitsRequest):
         return 0
-    return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(expand_if_valid(job.nodes)))
+    return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(expand_hostlist_or_empty(job.nodes)))

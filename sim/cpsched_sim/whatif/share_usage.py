@@ -8,7 +8,7 @@ import numpy as np
 
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
-from cpsched_sim.site.fairness import WINDOW_S, AccountUsageByWindow, account_machine_shares, account_usage
+from cpsched_sim.site.fairness import WINDOW_S, AccountUsageByWindow, account_machine_shares, account_usage_by_window
 from cpsched_sim.whatif.whatif_window import OUTAGE
 from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule
 
@@ -16,9 +16,9 @@ from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule
 def usage_against_shares(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
     """Return each account's fraction of the window's usage, and the distance from the shares.
 
-    Return None if the site's policy is unknown, or if no job ran in the window. As in `account_usage`, each day's usage
-    is divided according to shares among the accounts whose jobs could have used it. The distance is the fraction that
-    accounts used beyond their part.
+    Return None if the site's policy is unknown, or if no job ran in the window. As in `account_usage_by_window`, each
+    day's usage is divided according to shares among the accounts whose jobs could have used it. The distance is the
+    fraction that accounts used beyond their part.
     """
     window = facts.window
     if window.site is None:
@@ -34,7 +34,7 @@ def usage_against_shares(facts: SharedWindowFacts, made: WindowSchedule) -> dict
     lasts_s = window.to_s - int(arrival_s[is_there].min())
     days = max(1, round(lasts_s / WINDOW_S))
     shares = account_machine_shares(window.site)
-    whole = account_usage(measures, shares, -(-lasts_s // days))
+    whole = account_usage_by_window(measures, shares, -(-lasts_s // days))
     use = AccountUsageByWindow(whole.accounts, whole.used[:, :days], whole.due[:, :days])
     return {"distance": use.misallocated_share, "accounts": _account_rows(use, shares)}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from cpsched.formatting import format_count
 from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched_sim.errors import quote_value
-from cpsched_sim.input.text_lines import read_text_lines
-from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_nodes
-from cpsched_sim.whatif.licence_limits import read_totals
+from cpsched_sim.input.text_line_reader import read_text_lines
+from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_slurm_nodes
+from cpsched_sim.whatif.licence_limits import read_licence_totals
 from cpsched_sim.whatif.slurm_collection import (
     CONFIG,
     LICENSES,
@@ -32,7 +32,7 @@ MAX_LISTED_CHANGES = 5
 Facts = Mapping[str, str]
 
 
-def list_changes(earlier: Path, later: Path) -> list[str]:
+def list_site_changes(earlier: Path, later: Path) -> list[str]:
     """Return a sentence for each change. Ignore files that are missing from either folder."""
     before, after = read_collected_nodes(earlier), read_collected_nodes(later)
     return [
@@ -40,9 +40,9 @@ def list_changes(earlier: Path, later: Path) -> list[str]:
         *_list_differences("partition", _read_partitions(earlier), _read_partitions(later)),
         *_list_differences("QOS", _read_qos(earlier), _read_qos(later)),
         *_list_differences("license", _read_licences(earlier), _read_licences(later)),
-        *_list_nodes("new: unavailable until the first job ran there", after.keys() - before.keys()),
-        *_list_nodes("removed and not in the replay", before.keys() - after.keys()),
-        *_list_nodes(
+        *_describe_node_changes("new: unavailable until the first job ran there", after.keys() - before.keys()),
+        *_describe_node_changes("removed and not in the replay", before.keys() - after.keys()),
+        *_describe_node_changes(
             "with changed amounts; the replay uses the later amounts",
             {
                 name
@@ -55,20 +55,22 @@ def list_changes(earlier: Path, later: Path) -> list[str]:
 
 def read_slurm_parameters(folder: Path) -> dict[str, str]:
     """Return the priority and scheduling parameters in `scontrol show config`, without slurmctld's start time."""
-    pairs = (line.partition("=") for _, line in _read_lines(folder / CONFIG) if RELEVANT_CONFIG_LINES.match(line))
+    pairs = (
+        line.partition("=") for _, line in _read_lines_if_exists(folder / CONFIG) if RELEVANT_CONFIG_LINES.match(line)
+    )
     return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT_FIELD}
 
 
-def read_boot_time(folder: Path) -> str:
+def read_slurmctld_start_time(folder: Path) -> str:
     """Return slurmctld's start time as printed with its configuration, or ""."""
-    found = (re.match(rf"\s*{BOOT_FIELD}\s*=\s*(\S+)", line) for _, line in _read_lines(folder / CONFIG))
+    found = (re.match(rf"\s*{BOOT_FIELD}\s*=\s*(\S+)", line) for _, line in _read_lines_if_exists(folder / CONFIG))
     return next((match[1] for match in found if match), "")
 
 
 def read_collected_nodes(folder: Path) -> dict[str, SlurmNode]:
     """Return a folder's nodes by name. Raise `InputError` if they cannot be read."""
     text = "".join(line for _, line in read_text_lines(folder / NODES))
-    return {node.name: node for node in parse_nodes(text, NODES).nodes}
+    return {node.name: node for node in parse_slurm_nodes(text, NODES).nodes}
 
 
 def _node_amounts(node: SlurmNode) -> tuple[int, int, int]:
@@ -77,7 +79,7 @@ def _node_amounts(node: SlurmNode) -> tuple[int, int, int]:
 
 def _read_partitions(folder: Path) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
-    for _, line in _read_lines(folder / PARTITIONS):
+    for _, line in _read_lines_if_exists(folder / PARTITIONS):
         words = dict(parse_key_values(line))
         if name := words.get("PartitionName"):
             found[name] = {key: words.get(key, "") for key in PARTITION_FIELDS}
@@ -91,7 +93,7 @@ def _read_qos(folder: Path) -> dict[str, Facts]:
 
 def _read_licences(folder: Path) -> dict[str, Facts]:
     path = folder / LICENSES
-    return {name: {"Total": str(total)} for name, total in read_totals(path).items()} if path.exists() else {}
+    return {name: {"Total": str(total)} for name, total in read_licence_totals(path).items()} if path.exists() else {}
 
 
 def _list_differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
@@ -111,12 +113,12 @@ def _list_differences(what: str, before: Mapping[str, Facts], after: Mapping[str
             yield f"{called}: {key} {'was added' if key in new else 'was removed'}"
 
 
-def _list_nodes(what: str, names: set[str]) -> Iterator[str]:
+def _describe_node_changes(what: str, names: set[str]) -> Iterator[str]:
     if names:
         some = ", ".join(sorted(names)[:MAX_LISTED_CHANGES])
         more = ", ..." if len(names) > MAX_LISTED_CHANGES else ""
         yield f"{format_count(len(names), 'node is', 'nodes are')} {what}: {quote_value(some)}{more}"
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def _read_lines_if_exists(path: Path) -> Iterator[tuple[int, str]]:
     return read_text_lines(path) if path.exists() else iter(())

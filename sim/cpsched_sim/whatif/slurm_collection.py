@@ -25,8 +25,8 @@ from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
 from cpsched.site.preemption import PreemptionType
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
-from cpsched_sim.systems.slurm_queries import command_output
-from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_to_seconds
+from cpsched_sim.systems.slurm_queries import run_slurm_command
+from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_seconds, parse_slurm_duration_s
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
 ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
@@ -83,14 +83,14 @@ class SlurmCollectionSummary:
     lacking: Mapping[str, str]
 
 
-def slurm_output(command: str) -> str:
+def run_slurm_command_in_utc(command: str) -> str:
     """Return the output of a Slurm command, with times in UTC. Raise `InputError`."""
     elsewhere = "run collect on a host with Slurm, then copy the folder here"
-    return command_output(command, {**os.environ, **ENVIRONMENT}, COMMAND_TIMEOUT_S, elsewhere)
+    return run_slurm_command(command, {**os.environ, **ENVIRONMENT}, COMMAND_TIMEOUT_S, elsewhere)
 
 
 def collect_from_slurm(
-    days: float, out: Path, anonymous: bool = False, ask: Ask = slurm_output, now: datetime | None = None
+    days: float, out: Path, anonymous: bool = False, ask: Ask = run_slurm_command_in_utc, now: datetime | None = None
 ) -> SlurmCollectionSummary:
     """Collect the last `days` days from Slurm into `out`. Raise `InputError`, `InvalidValue`."""
     require(days > 0, "--days", days, "must be positive")
@@ -113,7 +113,7 @@ def collect_from_slurm(
             lacking[name] = str(error)
         if name == CONFIG:
             of = _cluster_option(files.get(CONFIG, ""))
-    if _has_several_roots(files.get(ASSOCIATIONS, "")):
+    if _has_several_clusters(files.get(ASSOCIATIONS, "")):
         del files[ASSOCIATIONS]
         lacking[ASSOCIATIONS] = MIXED_CLUSTERS_ERROR
     if anonymous:
@@ -179,11 +179,11 @@ def _cluster_option(config: str) -> str:
     return f" Cluster={found[1]}" if found else ""
 
 
-def _has_several_roots(associations: str) -> bool:
-    return sum(row["Account"] == "root" and not row["User"] for row in _parse_table(associations)) > 1
+def _has_several_clusters(associations: str) -> bool:
+    return sum(row["Account"] == "root" and not row["User"] for row in _parse_sacctmgr_table(associations)) > 1
 
 
-def _parse_table(text: str) -> Iterator[dict[str, str]]:
+def _parse_sacctmgr_table(text: str) -> Iterator[dict[str, str]]:
     return csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
 
 
@@ -234,23 +234,23 @@ def build_policy_yaml(files: Mapping[str, str]) -> str:
     flags = parse_flags(config.get("PriorityFlags", ""))
     kind = "basic" if config.get("PriorityType", "").endswith("basic") else "multifactor"
 
-    def number(name: str) -> int:
+    def config_number(name: str) -> int:
         value = config.get(name, "")
         return int(value) if value.isdecimal() else 0
 
     priority: dict[str, object] = {
-        "kind": kind, "age": number("PriorityWeightAge"), "fair_share": number("PriorityWeightFairShare"),
-        "job_size": number("PriorityWeightJobSize"), "partition": number("PriorityWeightPartition"),
-        "qos": number("PriorityWeightQOS"), "association": number("PriorityWeightAssoc"),
-        "tres": dict(_weights(config.get("PriorityWeightTRES", ""))), "max_age": config.get("PriorityMaxAge") or "7-0",
+        "kind": kind, "age": config_number("PriorityWeightAge"), "fair_share": config_number("PriorityWeightFairShare"),
+        "job_size": config_number("PriorityWeightJobSize"), "partition": config_number("PriorityWeightPartition"),
+        "qos": config_number("PriorityWeightQOS"), "association": config_number("PriorityWeightAssoc"),
+        "tres": dict(_parse_priority_weight_tres(config.get("PriorityWeightTRES", ""))), "max_age": config.get("PriorityMaxAge") or "7-0",
         "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
         "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
     }  # fmt: skip
-    half_life = parse_slurm_days(config.get("PriorityDecayHalfLife", ""))
+    half_life = parse_slurm_duration_days(config.get("PriorityDecayHalfLife", ""))
     enforced = config.get("AccountingStorageEnforce", "").lower().split(",")
     dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
     content = {
-        "partitions": dict(_partition_entries(files[PARTITIONS], files.get(QOS, ""))),
+        "partitions": dict(_partition_policy_entries(files[PARTITIONS], files.get(QOS, ""))),
         "priority": priority,
         "fair_share": {
             "algorithm": "classic" if has_flag(flags, "NO_FAIR_TREE") else "fair-tree",
@@ -281,14 +281,14 @@ def _preemption_section(config: Mapping[str, str]) -> dict[str, dict[str, object
     return {"preemption": entry}
 
 
-def _weights(text: str) -> Iterator[tuple[str, float]]:
+def _parse_priority_weight_tres(text: str) -> Iterator[tuple[str, float]]:
     for part in filter(None, text.replace(" ", "").split(",")):
         name, _, weight = part.partition("=")
         if re.fullmatch(r"\d+(\.\d+)?", weight):
             yield name.lower(), float(weight)
 
 
-def _partition_entries(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
+def _partition_policy_entries(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
     known = {line.split("|")[0] for line in qos.split("\n")}
     for line in text.split("\n"):
         words = dict(parse_key_values(line))
@@ -305,10 +305,10 @@ def _partition_entries(text: str, qos: str) -> Iterator[tuple[str, dict[str, obj
         yield words["PartitionName"], entry
 
 
-def parse_slurm_days(text: str) -> float | None:
+def parse_slurm_duration_days(text: str) -> float | None:
     """Parse a Slurm time such as `7-00:00:00` into days. Return None if it is not a time."""
     try:
-        seconds = number_to_seconds(text, 60) if is_number(text) else duration_s(text)
+        seconds = number_to_seconds(text, 60) if is_plain_number(text) else parse_slurm_duration_s(text)
     except ValueError:
         return None
     return None if seconds is None else seconds / 86_400
@@ -318,4 +318,4 @@ def sacctmgr_rows(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a `sacctmgr --parsable2` table, or none if the file is missing."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
-        yield from _parse_table(text)
+        yield from _parse_sacctmgr_table(text)

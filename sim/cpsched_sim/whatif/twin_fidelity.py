@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import format_duration
-from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite_or_none
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray, bootstrap_interval, finite_or_none
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
@@ -31,19 +31,19 @@ MAX_UTILIZATION_ERROR = 0.2
 """Maximum mean error of the machine's hourly utilization. Above it, the grade is hopeless."""
 
 
-def measure_fidelity(
+def measure_twin_fidelity(
     facts: SharedWindowFacts, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
     """Compare the twin with the real starts: overall, by class and by hour. Return plain values for JSON."""
-    counted, block, blocks = facts.counted, facts.block, facts.blocks
+    counted, block, blocks = facts.counted, facts.block_of_counted_jobs, facts.blocks
     really_s, twins_s = waits_s(real, counted), waits_s(twin, counted)
     off_s = np.abs(twin.start_s - real.start_s)[counted]
-    one = blocks.sums(block, 1.0)
-    _, draws = blocks.ratios(blocks.sums(block, twins_s - really_s), one)
+    one = blocks.sums_by_block(block, 1.0)
+    _, draws = blocks.ratios_with_draws(blocks.sums_by_block(block, twins_s - really_s), one)
     real_use, twin_use = hourly_usage(facts, real), hourly_usage(facts, twin)
     use_off = float(np.abs(real_use.used - twin_use.used).mean() / max(1, facts.machine))
     both = [compute_window_metrics(facts, made) for made in (real, twin)]
-    classes = [row for grouping in groupings for row in _class_rows(facts, grouping, really_s, twins_s, off_s)]
+    classes = [row for grouping in groupings for row in _fidelity_by_class(facts, grouping, really_s, twins_s, off_s)]
     sizes = [row for row in classes if row["kind"] == "size"]
     by_size_s = sum(row["jobs"] * abs(row["difference_s"]) for row in sizes) / max(1, len(really_s))
     grade, why = grade_twin(float(really_s.mean()), float(twins_s.mean()), use_off, by_size_s)
@@ -88,15 +88,15 @@ def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 
     )
 
 
-def _class_rows(
+def _fidelity_by_class(
     facts: SharedWindowFacts, grouping: JobClassification, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
 ) -> list[dict[str, Any]]:
-    blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
+    blocks, block, groups = facts.blocks, facts.block_of_counted_jobs, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.is_judged]]
-    one = blocks.sums(block, 1.0, of, groups)
-    point, draws = blocks.ratios(blocks.sums(block, twins_s - really_s, of, groups), one)
-    real_mean, _ = blocks.ratios(blocks.sums(block, really_s, of, groups), one)
-    close, _ = blocks.ratios(blocks.sums(block, off_s <= TOLERANCE_S, of, groups), one)
+    one = blocks.sums_by_block(block, 1.0, of, groups)
+    point, draws = blocks.ratios_with_draws(blocks.sums_by_block(block, twins_s - really_s, of, groups), one)
+    real_mean, _ = blocks.ratios_with_draws(blocks.sums_by_block(block, really_s, of, groups), one)
+    close, _ = blocks.ratios_with_draws(blocks.sums_by_block(block, off_s <= TOLERANCE_S, of, groups), one)
     return [
         {
             "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "real_mean_wait_s": float(real_mean[at]),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import NEVER, BoolArray, Cluster, IntArray, Request
-from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 
 HELD, PARTITION, MEMORY, CORES, WHOLE, AWAY = range(6)
 CAUSES = (
@@ -64,7 +64,9 @@ def compute_stranded_capacity(
             active = np.flatnonzero((ran.start_s <= at_s) & (ran.end_s > at_s) & (ran.start_s != NEVER))
             counts = np.bincount(kind[waits], minlength=len(number))
             waiting = np.argsort(-counts, kind="stable")[: min(MAX_REQUESTS, int((counts > 0).sum()))]
-            found += _stranded_at(cluster, asked, waiting, *_free_amounts(cluster, asked, kind, away, ran, active))
+            found += _unused_capacity_by_cause(
+                cluster, asked, waiting, *_free_amounts(cluster, asked, kind, away, ran, active)
+            )
     return found / max(1, len(looks_s))
 
 
@@ -110,7 +112,7 @@ def _free_amounts(
     return free, gone
 
 
-def _stranded_at(
+def _unused_capacity_by_cause(
     cluster: Cluster, asked: _DistinctRequests, waiting: IntArray, free: IntArray, gone: BoolArray
 ) -> FloatArray:
     """Return the unused capacity at one time, by cause. Equal nodes are examined only once."""

@@ -24,21 +24,21 @@ from pathlib import Path
 
 from cpsched.dispatchers.slurm.scheduler_parameters import (
     BOUNDS,
-    merge_parameters,
-    parameters_of_config,
-    parse_parameters,
+    merge_scheduler_parameters,
+    parse_scheduler_parameters,
+    scheduler_parameters_of_config,
 )
-from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
+from cpsched.errors import InvalidValue, UnknownName, did_you_mean, join_abbreviated, require
 from cpsched.formatting import format_count
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import quote_value
-from cpsched_sim.file_io import read_json
-from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.file_io import read_setting_file
+from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.decision_timing import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecisionTiming
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, with_system
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, move_window_to_system
 
 TWIN_DISPATCHER = "slurm"
 SLURM_STARTED = (TWIN_DISPATCHER, "advised")
@@ -106,31 +106,31 @@ class WhatIfCase:
         try:
             spec = PolicySpec.parse(spelled if named else f"{TWIN_DISPATCHER} {spelled}", SIMULATION_REGISTRIES)
         except UnknownName as error:
-            _check_spelling(error)
+            _raise_clearer_unknown_name(error)
             raise
         if mode:
             spec = _add_default_settings(spec, SIMULATED_MODES[mode].settings)
-        parse_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
+        parse_scheduler_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
         _check_changes(changes, spec)
         return cls(" ".join(text.split()), spec, changes, mode)
 
     @property
-    def pace(self) -> DecisionTiming:
+    def bridge_timing(self) -> DecisionTiming:
         """Return the pace that the case sets, with defaults from its mode."""
-        return DecisionTiming.of({**self._mode_pace, **self.changes})
+        return DecisionTiming.of({**self._default_bridge_timing, **self.changes})
 
     @property
-    def pace_in_words(self) -> str:
+    def bridge_timing_description(self) -> str:
         """Return a description of the pace and its assumptions for a report."""
         by = {INTERVAL: "the bridge's default", LAG: "measured on a live bridge"}
-        assumed = [f"{name}: {by[name]}" for name in self._mode_pace if name not in self.changes]
-        return self.pace.words + (f" (assumed; {', '.join(assumed)})" if assumed else "")
+        assumed = [f"{name}: {by[name]}" for name in self._default_bridge_timing if name not in self.changes]
+        return self.bridge_timing.timing_text + (f" (assumed; {', '.join(assumed)})" if assumed else "")
 
     @property
-    def _mode_pace(self) -> Mapping[str, str]:
+    def _default_bridge_timing(self) -> Mapping[str, str]:
         return SIMULATED_MODES[self.mode].pace if self.mode else {}
 
-    def seeds(self, count: int) -> tuple[PolicySpec, ...]:
+    def policies_by_seed(self, count: int) -> tuple[PolicySpec, ...]:
         """Return one policy per seed, but only one if the dispatcher is not randomized or its seed is set."""
         listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
         if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
@@ -140,7 +140,7 @@ class WhatIfCase:
             replace(self.spec, dispatcher_settings={**settings, SEARCH_SEEDS: str(seed)}) for seed in range(count)
         )
 
-    def hint(self, window: WhatIfWindow) -> str:
+    def added_nodes_hint(self, window: WhatIfWindow) -> str:
         """Return a hint if the added nodes do not help many jobs, or ""."""
         file = window.system
         if "add-nodes" not in self.changes or not file.node_types:
@@ -151,13 +151,13 @@ class WhatIfCase:
         apart = Counter(ask.partition for ask in asks if ask.partition in shut)
         if 2 * apart.total() <= len(asks):
             return ""
-        names = abbreviate([name for name, _ in apart.most_common()], _MAX_NAMES, text=quote_value)
+        names = join_abbreviated([name for name, _ in apart.most_common()], _MAX_NAMES, text=quote_value)
         return (
             f"{self.name}: {apart.total():,} of {format_count(len(asks), 'job')} are in partitions "
             f"without nodes like {kind} ({names}), so they cannot use the new nodes"
         )
 
-    def apply_to(self, window: WhatIfWindow) -> WhatIfWindow:
+    def apply_to_window(self, window: WhatIfWindow) -> WhatIfWindow:
         """Return the window with the case's changes.
 
         Raise `InvalidValue`, or an exception from reading a policy file.
@@ -170,12 +170,12 @@ class WhatIfCase:
         if "walltimes" in changes:
             window = replace(window, jobs=_scale_walltimes(window, float(changes["walltimes"])))
         if "policy" in changes:
-            site, jobs = load_policy(Path(changes["policy"])).with_users_of(window.jobs)
+            site, jobs = load_site_policy_file(Path(changes["policy"])).with_users_of(window.jobs)
             window = replace(window, site=site, jobs=jobs)
         return window
 
 
-def _check_spelling(error: UnknownName) -> None:
+def _raise_clearer_unknown_name(error: UnknownName) -> None:
     """Raise `InvalidValue` for an unknown name that occurs in slurm.conf or resembles a mode or change."""
     name = error.name.lower()
     if name.startswith("priority"):
@@ -223,11 +223,11 @@ def _add_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
         more = int(window.header[known].split()[0]) + count
-        return with_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
+        return move_window_to_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
     name = _find_node_type(file, like)
     kind = file.node_types[name]
     types = {**file.node_types, name: kind.model_copy(update={"count": kind.count + count})}
-    return with_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
+    return move_window_to_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
 
 
 def _find_node_type(file: SystemFile, like: str) -> str:
@@ -258,7 +258,7 @@ def _remove_partition(window: WhatIfWindow, partition: str, into: str) -> WhatIf
     joined = tuple(dict.fromkeys((*others[into], *file.partitions[partition])))
     smaller = file.model_copy(update={"partitions": {**others, into: joined}})
     asks = [ask._replace(partition=into) if ask.partition == partition else ask for ask in window.asks]
-    return with_system(window, smaller, asks, {partition: into})
+    return move_window_to_system(window, smaller, asks, {partition: into})
 
 
 def _scale_walltimes(window: WhatIfWindow, part: float) -> list[TraceJob]:
@@ -290,7 +290,8 @@ def build_whatif_cases(
 def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     """Add Slurm's parameters from a file if the dispatcher accepts them and the case sets no file itself.
 
-    The case's own parameters override the file's. Raise the same exceptions as `read_json` and `parameters_of_config`.
+    The case's own parameters override the file's. Raise the same exceptions as `read_setting_file` and
+    `scheduler_parameters_of_config`.
     """
     settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
@@ -299,12 +300,12 @@ def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     if (given := settings.get(PARAMETERS)) is None:
         settings["config_file"] = str(config)
     else:
-        text = str(read_json("config_file", str(config), text=True))
-        settings[PARAMETERS] = merge_parameters(parameters_of_config(text), given)
+        text = str(read_setting_file("config_file", str(config), text=True))
+        settings[PARAMETERS] = merge_scheduler_parameters(scheduler_parameters_of_config(text), given)
     return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
 
 
-def with_site_policy(case: WhatIfCase) -> WhatIfCase:
+def add_site_priority_settings(case: WhatIfCase) -> WhatIfCase:
     """Add the settings that the bridge adds if it knows the site's priorities."""
     return (
         replace(case, spec=_add_default_settings(case.spec, SIMULATED_MODES[case.mode].beside_a_site))

@@ -15,42 +15,47 @@ from cpsched.errors import require
 from cpsched.formatting import format_count
 from cpsched.gc_pause import gc_paused
 from cpsched_sim.errors import InputError
-from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_table
+from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_csv
 from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.report_document import render_markdown, render_page
-from cpsched_sim.result_files import created_note
+from cpsched_sim.result_files import result_origin_note
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import load_system
-from cpsched_sim.traces.accounting_options import TraceDialect
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.whatif import whatif_report
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.licence_limits import Totals
 from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
-from cpsched_sim.whatif.site_changes import list_changes
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, choose_system, cut_window
+from cpsched_sim.whatif.site_changes import list_site_changes
+from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
+from cpsched_sim.whatif.whatif_window import (
+    WhatIfWindow,
+    WindowPeriodOptions,
+    choose_or_guess_system,
+    cut_whatif_window,
+)
 
 HTML_REPORT, MARKDOWN_REPORT, FINDINGS_FILE, SYSTEM_FILE = "report.html", "report.md", "findings.json", "system.yaml"
 TABLE_ROWS_BY_FILE = {
-    "gains.csv": whatif_report.class_rows,
-    "fidelity.csv": whatif_report.fidelity_rows,
-    "losers.csv": whatif_report.loser_rows,
+    "gains.csv": whatif_report.gains_csv_rows,
+    "fidelity.csv": whatif_report.fidelity_csv_rows,
+    "losers.csv": whatif_report.losers_csv_rows,
 }
 GUESSED_SYSTEM = "guessed"
 MAX_LISTED_NOTES = 5
 MAX_LISTED_CHANGES = 40
 
 
-def check_new(out: Path, resume: bool) -> None:
+def require_new_whatif_folder(out: Path, resume: bool) -> None:
     """Raise `InputError` if `out` contains results and `resume` is not set."""
     require_writable_folder(out)
     if not resume and ((out / FINDINGS_FILE).exists() or (out / REPLAYS_FOLDER).exists()):
         raise InputError(
-            f"{out}: already has results{created_note(out / FINDINGS_FILE)}; use --resume, or choose another --out"
+            f"{out}: already has results{result_origin_note(out / FINDINGS_FILE)}; use --resume, or choose another --out"
         )
 
 
-def read_window(
+def read_whatif_window(
     source: Path,
     system: str | None,
     span: WindowPeriodOptions,
@@ -70,15 +75,15 @@ def read_window(
     with gc_paused():
         if folder is not None:
             before = SlurmCollectionFolder.of(earlier) if earlier is not None else None
-            return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})
+            return _read_collection_folder(folder, system, span, lenient, dialect, site, before, totals or {})
         require(earlier is None, "--earlier", str(earlier), "requires a folder written by `cpsched whatif collect`")
         history = read_history(source, lenient, format, dialect)
-        file, guessed = choose_system(history, system, GUESSED_SYSTEM)
-        window = cut_window(history, file, span, guessed, dialect.zone, site, (), totals)
+        file, guessed = choose_or_guess_system(history, system, GUESSED_SYSTEM)
+        window = cut_whatif_window(history, file, span, guessed, dialect.zone, site, (), totals)
         return window, _input_digests(window, source, lenient, dialect)
 
 
-def _read_folder(
+def _read_collection_folder(
     folder: SlurmCollectionFolder, system: str | None, span: WindowPeriodOptions, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
     earlier: SlurmCollectionFolder | None, totals: Totals,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
@@ -89,7 +94,7 @@ def _read_folder(
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
         outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
-    window = cut_window(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
+    window = cut_whatif_window(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
     window = replace(window, notes=(*window.notes, *_list_differences(folder, earlier, window)))
     if strange:
         note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone or have changed: omitted"
@@ -103,7 +108,7 @@ def _list_differences(
 ) -> Iterator[str]:
     """Yield notes on possible changes at the site between the window and the collection."""
     if earlier is None:
-        booted_s = folder.booted_s
+        booted_s = folder.slurmctld_start_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
             began = f"{window.to_local_time(booted_s):%Y-%m-%d %H:%M}"
             yield (
@@ -113,7 +118,7 @@ def _list_differences(
         return
     require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected earlier")
     when = f"{window.to_local_time(earlier.until_s):%Y-%m-%d %H:%M}"
-    found = list_changes(earlier.path, folder.path)
+    found = list_site_changes(earlier.path, folder.path)
     if not found:
         yield f"no change since {when}"
         return
@@ -128,7 +133,7 @@ def _list_differences(
 def _input_digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
     """Return the digests of the inputs that all replays of a window share."""
     file, site = window.system, window.site
-    licences = {"licences": window.licences.spelled} if window.licences.totals else {}
+    licences = {"licences": window.licences.to_licenses_option} if window.licences.totals else {}
     return {
         "input_sha256": sha256_of_all(dated_files(jobs)),
         "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
@@ -137,7 +142,7 @@ def _input_digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: Tra
     }  # fmt: skip
 
 
-def list_warnings(window: WhatIfWindow) -> Iterator[str]:
+def list_window_warnings(window: WhatIfWindow) -> Iterator[str]:
     """Yield the warnings to show before a long run."""
     yield from window.notes
     out = list(window.left_out.items())
@@ -146,18 +151,18 @@ def list_warnings(window: WhatIfWindow) -> Iterator[str]:
         yield f"not replayed: {sum(count for _, count in out[MAX_LISTED_NOTES:]):,} more, see the report"
 
 
-def write_system(window: WhatIfWindow, out: Path) -> Path:
+def write_guessed_system(window: WhatIfWindow, out: Path) -> Path:
     """Write the guessed system to a file that the user can correct. Return the path."""
     text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
     write_atomically(out / SYSTEM_FILE, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
     return out / SYSTEM_FILE
 
 
-def write_report(found: Mapping[str, Any], out: Path) -> None:
+def write_whatif_report(found: Mapping[str, Any], out: Path) -> None:
     """Write the report as HTML and Markdown, the findings as JSON, and CSV tables. Raise `InputError`."""
     write_atomically(out / FINDINGS_FILE, (json.dumps(found, indent=1) + "\n").encode())
-    title, blocks = whatif_report.report_title(found), list(whatif_report.report_blocks(found))
+    title, blocks = whatif_report.whatif_report_title(found), list(whatif_report.whatif_report_blocks(found))
     write_atomically(out / MARKDOWN_REPORT, render_markdown(title, blocks).encode())
     for name, rows in TABLE_ROWS_BY_FILE.items():
-        write_table(out / name, rows(found))
+        write_csv(out / name, rows(found))
     write_atomically(out / HTML_REPORT, render_page(title, blocks).encode())

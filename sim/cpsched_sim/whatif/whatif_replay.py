@@ -18,19 +18,19 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.errors import PolicyError
-from cpsched.feasibility import free_units_by_node, lowest_nodes
+from cpsched.feasibility import place_on_lowest_weight_nodes, units_fitting_by_node
 from cpsched.model import NEVER, EndedJob, IntArray, Snapshot, Starts
 from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched_sim.cluster import event_kernels, replay_clock
 from cpsched_sim.cluster.event_kernels import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
-from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption, preemption_summary
+from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption, summarize_preemptions
 from cpsched_sim.cluster.replay import Progress, Schedule, TraceReplay
-from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.decision_timing import DecisionTiming, StartLagSequence
-from cpsched_sim.whatif.licence_limits import LicenceUsage, add_licences
+from cpsched_sim.whatif.licence_limits import LicenceUsage, add_licences_to_tres
 from cpsched_sim.whatif.unused_capacity_causes import PlacedSchedule, compute_stranded_capacity
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
@@ -63,10 +63,10 @@ class WindowReplayResult:
     late_fixed: int
     stranded: FloatArray
     preemption: Mapping[str, float] = field(default_factory=dict)
-    """The values of `preemption_summary`, or empty if the site does not preempt jobs."""
+    """The values of `summarize_preemptions`, or empty if the site does not preempt jobs."""
 
 
-def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
+def session_followers(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
     """Return, by job index, the jobs that follow the job in its session, each with its delay in seconds."""
     ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, item in enumerate(window.jobs):
@@ -99,14 +99,14 @@ def replay_window(
     pace: DecisionTiming = EVENT_TIMING,
 ) -> WindowReplayResult:
     """Replay a window with the given decision timing and, if it has one, its site policy. Raise `PolicyError`."""
-    run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
+    run = _WindowReplay(window, policy, session_followers(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
     start_s = np.where(schedule.start_s != NEVER, schedule.start_s + run.lag_s, NEVER)
     return WindowReplayResult(
         arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
         int(run.late_fixed), _compute_stranded(window, run, arrival_s, schedule),
-        {} if run.preemption is None else preemption_summary(schedule.preemptions, arrival_s, schedule.start_s),
+        {} if run.preemption is None else summarize_preemptions(schedule.preemptions, arrival_s, schedule.start_s),
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ class _WindowReplay(TraceReplay):
         self.licences = LicenceUsage.of(window.licences, self.total)
         if self.site is not None:
             for at, licences in window.licences.asked.items():
-                self.site.claims[at] = add_licences(self.site.claims[at], licences)
+                self.site.claims[at] = add_licences_to_tres(self.site.claims[at], licences)
         if window.site is not None and window.site.preemption is not None:
             self.preemption = SimulatedPreemption(window.site, self.state, window.role == OUTAGE)
         self.window, self.after = window, after
@@ -157,7 +157,7 @@ class _WindowReplay(TraceReplay):
         apart[list(following)] = True
         apart |= window.fixed_s != NEVER
         self.arrivals = self.arrivals[~apart[self.arrivals]]
-        self.state.state.replace(arrivals=self.arrivals)
+        self.state.state.set_fields(arrivals=self.arrivals)
         for at in np.flatnonzero(window.fixed_s != NEVER).tolist():
             if at not in self.refused:
                 self.calendar.append((int(window.fixed_s[at]), _EVENT_OUTAGE, at))
@@ -168,15 +168,15 @@ class _WindowReplay(TraceReplay):
 
     def run(self) -> Schedule:
         """Run every round from the window's first second until no events remain."""
-        began, state = replay_clock.cpu_s(), self.state
+        began, state = replay_clock.cpu_s_without_compilation(), self.state
         pause = PAUSE_ALWAYS if self.predictor_learns or self.after else event_kernels.PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if self.decides_every_round else pause
-        state.skip_to(self.window.from_s)
+        state.advance_without_round(self.window.from_s)
         self._apply_calendar_events(self.window.from_s)
         state.state.due = 1
         starts: Starts | None = None
         decided = 0
-        while found := (self._start_and_advance(starts, pause) or self.wait_for_limits()):
+        while found := (self._start_and_advance(starts, pause) or self.skip_until_limit_usage_decays()):
             starts = None
             if found == FAULTY:
                 self.record_rejection(self.decision, self.snapshot)
@@ -189,13 +189,13 @@ class _WindowReplay(TraceReplay):
                 decided += 1
                 if decided % 500 == 0:
                     self.report_progress()
-        return self.build_schedule(replay_clock.cpu_s() - began)
+        return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
 
     def _start_and_advance(self, starts: Starts | None, pause: int) -> int:
         """Start jobs, then advance to the next round. Process calendar events before it."""
         state = self.state
         if starts is not None and len(starts):
-            state.state.fault = state.try_apply(starts)
+            state.state.fault = state.try_start_jobs(starts)
             if state.state.fault >= 0:
                 return FAULTY
         return self._advance_to_decision(pause) if self.interval_s > 1 else self._advance_to_event(pause)
@@ -207,10 +207,10 @@ class _WindowReplay(TraceReplay):
             if self.to_begin and pause == event_kernels.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
             limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
-            found = event_kernels.advance_cluster(state.state, pause, limit_s - 1)
+            found = event_kernels.advance_to_next_round_from_python(state.state, pause, limit_s - 1)
             if found != NOTHING_LEFT or not self.calendar:
                 return found
-            state.skip_to(limit_s)
+            state.advance_without_round(limit_s)
             self._apply_calendar_events(limit_s)
 
     def _advance_to_decision(self, pause: int) -> int:
@@ -219,15 +219,15 @@ class _WindowReplay(TraceReplay):
         while (happens_s := self._next_event_s()) < NEVER:
             look_s = -(-happens_s // self.interval_s) * self.interval_s
             while self.calendar and (at_s := self.calendar[0][0]) <= look_s:
-                state.skip_to(at_s)
+                state.advance_without_round(at_s)
                 self._apply_calendar_events(at_s)
-            state.skip_to(look_s)
+            state.advance_without_round(look_s)
             state.state.due = 1
             if state.state.again_s <= look_s:
                 state.state.again_s = NEVER
             if self.to_begin and pause == event_kernels.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
-            found = event_kernels.advance_cluster(state.state, pause, look_s)
+            found = event_kernels.advance_to_next_round_from_python(state.state, pause, look_s)
             if found != NOTHING_LEFT:
                 return found
         return NOTHING_LEFT
@@ -275,15 +275,15 @@ class _WindowReplay(TraceReplay):
         state, left = self.state, list[int]()
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
-            room = free_units_by_node(request, state.cluster, state.state.free)
-            if room.sum() < request.units or not self._has_licences(at):
+            room = units_fitting_by_node(request, state.cluster, state.state.free)
+            if room.sum() < request.units or not self._has_enough_free_licences(at):
                 left.append(at)
                 continue
             end_s = int(self.window.fixed_s[at]) + self.window.jobs[at].run_s
             self.late_fixed += now_s > self.window.fixed_s[at]
             state.state.run_s[at] = max(1, end_s - now_s)
             state.state.phase[at] = event_kernels.WAITING
-            state.apply(Starts.of({at: lowest_nodes(room, request.units)}))
+            state.apply(Starts.of({at: place_on_lowest_weight_nodes(room, request.units)}))
             if self.site is not None and self.window.role[at] != OUTAGE:
                 self.site.on_started([at])
         self.to_begin = left
@@ -294,12 +294,12 @@ class _WindowReplay(TraceReplay):
             due_s = max(int(self.state.state.end_at[at]) + think_s, self.state.now_s + 1)
             heapq.heappush(self.calendar, (due_s, _EVENT_ARRIVAL, later))
 
-    def _has_licences(self, at: int) -> bool:
+    def _has_enough_free_licences(self, at: int) -> bool:
         site = self.state.site
-        return self.licences is None or self.licences.has_room(at, read_only_view(site.running)[: site.active])
+        return self.licences is None or self.licences.has_free_licences(at, read_only_view(site.running)[: site.active])
 
     @override
-    def all_limits(
+    def get_round_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
         """Return the limits, with licenses added."""
@@ -310,10 +310,10 @@ class _WindowReplay(TraceReplay):
         """Run one round, and delay its starts by their lags."""
         starts = super().decide()
         for at in starts.slots.tolist():
-            self._set_run_time(at, self.lags.next_delay_s())
+            self._set_holding_time(at, self.lags.next_delay_s())
         return starts
 
-    def _set_run_time(self, at: int, lag_s: int) -> None:
+    def _set_holding_time(self, at: int, lag_s: int) -> None:
         """Set the time for which a job that starts now holds its nodes.
 
         A job that its user cancels ends at that time.
@@ -328,7 +328,7 @@ class _WindowReplay(TraceReplay):
     @override
     def preempt(self, preemption: Preemption) -> None:
         """Carry out a preemption. A requeued job later runs as long as it really did, from its last checkpoint."""
-        self._set_run_time(preemption.slot, 0)
+        self._set_holding_time(preemption.slot, 0)
         super().preempt(preemption)
         for run in preemption.victims:
             if run.requeued:

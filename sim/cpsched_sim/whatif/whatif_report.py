@@ -15,7 +15,7 @@ from cpsched.formatting import (
     format_with_unit,
 )
 from cpsched_sim.errors import quote_value
-from cpsched_sim.report import weekly_charts
+from cpsched_sim.report import svg_charts
 from cpsched_sim.report_document import (
     ReportBlock,
     ReportFigure,
@@ -25,7 +25,7 @@ from cpsched_sim.report_document import (
     ReportTable,
     render_markdown,
 )
-from cpsched_sim.whatif.whatif_results import QUANTILES, mean_wait
+from cpsched_sim.whatif.whatif_results import QUANTILES, mean_wait_row
 
 MAX_PLOTTED_CLASSES = 14
 MAX_ACCOUNTS = 40
@@ -34,17 +34,17 @@ Rows = Iterator[list[str]]
 _DIFF_HEADS = ("difference", "95 % interval")
 
 
-def report_title(found: Found) -> str:
+def whatif_report_title(found: Found) -> str:
     """Return the title of the report."""
     return f"What if: {quote_value(found['file'])}"
 
 
 def terminal_summary(found: Found) -> str:
     """Return a Markdown summary for the terminal: sentences, verdict, and one line per case."""
-    return render_markdown(report_title(found), _summary_blocks(found))
+    return render_markdown(whatif_report_title(found), _summary_blocks(found))
 
 
-def report_blocks(found: Found) -> Iterator[ReportBlock]:
+def whatif_report_blocks(found: Found) -> Iterator[ReportBlock]:
     """Yield all blocks of the report."""
     yield from _summary_blocks(found)
     yield from _fidelity_blocks(found)
@@ -60,7 +60,7 @@ def report_blocks(found: Found) -> Iterator[ReportBlock]:
 def _summary_blocks(found: Found) -> Iterator[ReportBlock]:
     """Yield the sentences, each case's mean wait relative to the twin's, and the twin's own error."""
     yield from (ReportParagraph(sentence, "said") for sentence in found["sentences"])
-    rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
+    rows = [(case["name"], mean_wait_row(case)) for case in found["cases"]]
     if rows:
         numbers = ReportTable("", ("case", "mean wait", "twin's", *_DIFF_HEADS, "significant?"), [
             [quote_value(name), format_with_unit(row["case"], "s"), format_with_unit(row["twin"], "s"), *_difference_cells(row, "s"), row["verdict"]]  # noqa: E501
@@ -102,7 +102,7 @@ def _timeline_blocks(found: Found) -> Iterator[ReportBlock]:
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
     yield ReportHeading("Waits, queue and use")
     yield ReportFigure(
-        lambda: weekly_charts.draw_line_plot(spread, "wait, s", "% of jobs with at most this wait", "waits", True),
+        lambda: svg_charts.draw_line_plot(spread, "wait, s", "% of jobs with at most this wait", "waits", True),
         ReportTable("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
               [[name, *(format_duration(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),  # noqa: E501
     )  # fmt: skip
@@ -118,7 +118,7 @@ def _timeline_blocks(found: Found) -> Iterator[ReportBlock]:
             for name, each in values.items()
         ]
         yield ReportFigure(
-            partial(weekly_charts.draw_line_plot, series, "day", up, key),
+            partial(svg_charts.draw_line_plot, series, "day", up, key),
             ReportTable(_capitalize(up), ("", "mean", "most"), rows),
         )
 
@@ -226,7 +226,7 @@ def _difference_plot(
         for each, row in rows
     ]
     return ReportFigure(
-        lambda: weekly_charts.draw_dot_plot(dots, label.format(unit), band_s / unit_s, name), numbers, is_open
+        lambda: svg_charts.draw_dot_plot(dots, label.format(unit), band_s / unit_s, name), numbers, is_open
     )
 
 
@@ -253,7 +253,7 @@ def _capitalize(text: str) -> str:
 # ------------------------------------------------------------------------------------------ CSV tables
 
 
-def class_rows(found: Found) -> Iterator[Sequence[object]]:
+def gains_csv_rows(found: Found) -> Iterator[Sequence[object]]:
     """Yield the rows of gains.csv: every metric and class in every case."""
     yield (
         "case", "kind", "name", "unit", "jobs", "twin", "case_value", "difference", "low", "high", "twin_error",
@@ -271,7 +271,7 @@ def class_rows(found: Found) -> Iterator[Sequence[object]]:
                    row["verdict"])  # fmt: skip
 
 
-def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
+def fidelity_csv_rows(found: Found) -> Iterator[Sequence[object]]:
     """Yield the rows of fidelity.csv: a comparison of the twin with the real starts, by class."""
     yield "kind", "name", "jobs", "real_mean_wait_s", "twin_mean_wait_s", "difference_s", "low", "high", "within_5_min"
     for row in found["fidelity"]["classes"]:
@@ -280,7 +280,7 @@ def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
                row["difference_s"], low, high, row["within_tolerance"])  # fmt: skip
 
 
-def loser_rows(found: Found) -> Iterator[Sequence[object]]:
+def losers_csv_rows(found: Found) -> Iterator[Sequence[object]]:
     """Yield the rows of losers.csv: the users whose waits would have increased the most."""
     yield "case", "user", "jobs", "twin_mean_wait_s", "case_mean_wait_s", "more_wait_s"
     for case in found["cases"]:

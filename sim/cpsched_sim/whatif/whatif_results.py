@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import format_count, format_duration
-from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.case_comparison import OPEN_MODEL, SIGNIFICANT, compare_case, users_waiting_longer
+from cpsched_sim.whatif.case_comparison import OPEN_MODEL, SIGNIFICANT, compare_case_with_twin, users_waiting_longer
 from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
 from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner, WhatIfReplayTask, build_replay_tasks
 from cpsched_sim.whatif.share_usage import usage_against_shares
-from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE, measure_fidelity
+from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE, measure_twin_fidelity
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES, GPUS, PROCESSORS
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_replay import WindowReplayResult
@@ -49,15 +49,17 @@ class WhatIfRequest:
     """Whether to replay the cases even if the twin's grade is hopeless."""
 
 
-def compute_findings(
+def replay_and_compute_findings(
     replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
     """Run the replays and return the findings. Raise `InputError` if a replay fails. Finished replays are stored."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
-    applied = [case.apply_to(window) for case in plan.cases]  # report an impossible case now, not after hours of work
+    applied = [
+        case.apply_to_window(window) for case in plan.cases
+    ]  # report an impossible case now, not after hours of work
     twin_tasks = build_replay_tasks([plan.twin], 1, plan.sessions)
-    twins = _run_tasks(replays, twin_tasks, resume, progress)
+    twins = _run_replay_tasks(replays, twin_tasks, resume, progress)
     really, twin = actual_schedule(window), _schedules_by_mode(twin_tasks, twins)
     processors = twins[0].processors
     facts = SharedWindowFacts.of(
@@ -67,7 +69,7 @@ def compute_findings(
     found = describe_replay(window, plan)
     found["replays"] = len(twin_tasks)
     found["blocks"] = {"kind": blocks.kind, "count": blocks.count}
-    found["fidelity"] = measure_fidelity(facts, really, twin[OPEN_MODEL][0], classes)
+    found["fidelity"] = measure_twin_fidelity(facts, really, twin[OPEN_MODEL][0], classes)
     found["late_begins"] = twins[0].late_fixed
     found["lines"] = {"real": _plot_data(facts, really), "twin": _plot_data(facts, twin[OPEN_MODEL][0])}
     found["shares"] = {
@@ -80,7 +82,7 @@ def compute_findings(
     found["stopped"] = found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE and not plan.anyway
     if plan.cases and not found["stopped"]:
         tasks = build_replay_tasks(plan.cases, plan.seeds, plan.sessions)
-        made = _run_tasks(replays, tasks, resume, progress)
+        made = _run_replay_tasks(replays, tasks, resume, progress)
         found["replays"] += len(tasks)
         for case, there in zip(plan.cases, applied, strict=True):
             mine = [at for at, task in enumerate(tasks) if task.case is case]
@@ -91,13 +93,13 @@ def compute_findings(
     return found
 
 
-def _run_tasks(
+def _run_replay_tasks(
     replays: WhatIfReplayRunner,
     tasks: Sequence[WhatIfReplayTask],
     resume: bool,
     progress: Callable[[float, int | None], None],
 ) -> list[WindowReplayResult]:
-    done = replays.finished(tasks) if resume else {}
+    done = replays.load_finished_replays(tasks) if resume else {}
     replays.run(tasks, done, progress)
     return [done[at] for at in range(len(tasks))]
 
@@ -123,11 +125,11 @@ def _case_findings(
     left = int((facts.counted & ~mine.counted).sum())
     return {
         "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
-        "settings": case.spec.settings(), "changes": dict(case.changes), "pace": case.pace_in_words,
+        "settings": case.spec.settings(), "changes": dict(case.changes), "pace": case.bridge_timing_description,
         "seeds": len(runs[OPEN_MODEL]),
         "jobs": int(mine.counted.sum()), "never_started": left,
         "cpu_s": sum(each.cpu_s for each in replayed.values()),
-        **compare_case(mine, mine.with_system_of(there), really, twin, runs, classes),
+        **compare_case_with_twin(mine, mine.with_system_of(there), really, twin, runs, classes),
         "losers": users_waiting_longer(mine, twin, runs, classify_by_user(facts.window)),
         "lines": _plot_data(mine, runs[OPEN_MODEL][0]),
         "shares": usage_against_shares(mine, runs[OPEN_MODEL][0]),
@@ -167,7 +169,7 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
             "users": len({item.job.user for item in window.judged_jobs()}),
         },
         "left_out": dict(window.left_out),
-        "notes": [*window.notes, *filter(None, (case.hint(window) for case in plan.cases))], "twin": plan.twin.name,
+        "notes": [*window.notes, *filter(None, (case.added_nodes_hint(window) for case in plan.cases))], "twin": plan.twin.name,
         "seeds": plan.seeds, "sessions": plan.sessions,
     }  # fmt: skip
 
@@ -178,12 +180,12 @@ def _plot_data(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, list
     wait_s = waits_s(made, facts.counted)
     return {
         "wait_quantiles_s": [round(float(each), 1) for each in np.percentile(wait_s, QUANTILES)],
-        "waiting": _average_points(hourly.waiting),
-        "used": _average_points(hourly.used / max(1, facts.machine)),
+        "waiting": _downsample_by_mean(hourly.waiting),
+        "used": _downsample_by_mean(hourly.used / max(1, facts.machine)),
     }
 
 
-def _average_points(values: FloatArray) -> list[float]:
+def _downsample_by_mean(values: FloatArray) -> list[float]:
     step = -(-len(values) // MAX_POINTS)
     return [round(float(values[at : at + step].mean()), 4) for at in range(0, len(values), step)]
 
@@ -216,7 +218,7 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
 
 
 def _best_case_sentence(cases: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(case["name"], mean_wait(case)) for case in cases]
+    rows = [(case["name"], mean_wait_row(case)) for case in cases]
     significant = [(name, row) for name, row in rows if row["verdict"] == SIGNIFICANT]
     if not significant:
         names = ", ".join(name for name, _ in rows)
@@ -236,7 +238,7 @@ def format_wait_difference(low: float, high: float) -> str:
     return " to ".join(words)
 
 
-def mean_wait(case: Mapping[str, Any]) -> Mapping[str, Any]:
+def mean_wait_row(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the row with a case's mean wait."""
     found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == WINDOW_METRICS[0].name)
     return found

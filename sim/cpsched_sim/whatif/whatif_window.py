@@ -28,12 +28,18 @@ from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicy
-from cpsched_sim.systems import accounting_peaks, system_draft
-from cpsched_sim.systems.system_file import System, SystemFile, load_system, named_system
+from cpsched_sim.systems import system_draft, system_draft_from_accounting
+from cpsched_sim.systems.system_file import System, SystemFile, load_bundled_system, load_system
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licence_limits import Amounts, RequestedLicences, Totals, licence_notes, why_never_licensed
+from cpsched_sim.whatif.licence_limits import (
+    Amounts,
+    RequestedLicences,
+    Totals,
+    licence_notes,
+    why_licences_insufficient,
+)
 from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600
@@ -128,25 +134,25 @@ def _load_zone(name: str) -> tzinfo:
     return ZoneInfo(name) if name else UTC
 
 
-def choose_system(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
+def choose_or_guess_system(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
     """Return the given system, else the file's own, else a guess. Also return the source of the guess, or ""."""
     if system is not None:
         return load_system(system), ""
     if named := history.header.get("system"):
-        return named_system(named), ""
+        return load_bundled_system(named), ""
     if history.header.get("MaxProcs") or history.header.get("MaxNodes"):
         return load_system("pool"), "the file's header (MaxProcs), as one pool of processors"
-    draft = accounting_peaks.draft_from_records(history.ran, history.reader.resources, name)
+    draft = system_draft_from_accounting.draft_system_from_records(history.ran, history.reader.resources, name)
     seen = any(record.nodes for record in history.ran)
     by = (
         "the nodes that jobs ran on (NodeList), and the peak use of each node"
         if seen
         else "the peak use of the machine"
     )
-    return system_draft.render_valid_draft(draft)[1], by
+    return system_draft.render_and_parse_draft(draft)[1], by
 
 
-def cut_window(
+def cut_whatif_window(
     history: AccountingHistory,
     system: SystemFile,
     span: WindowPeriodOptions,
@@ -177,7 +183,7 @@ def cut_window(
     drafts: list[tuple[TraceJob, ResourceRequest, int, int, int, int]] = []
     too_large: Counter[str] = Counter()
     strange: Counter[str] = Counter()
-    last_s = history.last_s
+    last_s = history.last_recorded_s
     everyone: list[TraceRecord | UnfinishedJobRecord] = [*history.ran, *history.open]
     for each in everyone:
         found = _job_window_times(each, from_s, to_s, last_needed_s, last_s)
@@ -188,7 +194,7 @@ def cut_window(
         except InvalidValue as error:
             too_large[f"{error.field} {error.rule} on {target.name}"] += 1
             continue
-        if why := why_never_licensed(history.licences.get(each.id, ()), totals):
+        if why := why_licences_insufficient(history.licences.get(each.id, ()), totals):
             too_large[why] += 1
             continue
         if target.is_unknown_partition(each.ask.partition):
@@ -217,7 +223,7 @@ def cut_window(
             f"{format_count(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
             f"that {system.name} does not have: these jobs may use any node"
         )
-    notes += history.reader.tally.lines(left_out=False)
+    notes += history.reader.tally.to_sentences(left_out=False)
     licences = _licences_by_index(jobs, history.licences)
     held = (
         (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licences[at])
@@ -230,7 +236,7 @@ def cut_window(
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
     return WhatIfWindow(
-        quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
+        quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone, jobs,
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), RequestedLicences.of(licences, totals),
     )  # fmt: skip
@@ -281,17 +287,17 @@ def _first_and_last_arrival(history: AccountingHistory) -> tuple[int, int]:
 def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: str) -> tuple[int, int, list[str]]:
     """Return the window's first second, the second after its last second, and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
-    to_s = _parse_time(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
+    to_s = _parse_option_time(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
     if span.from_:
-        from_s = _parse_time(span.from_, "--from", history, zone)
+        from_s = _parse_option_time(span.from_, "--from", history, zone)
     elif span.days is not None:
         from_s = to_s - round(span.days * DAY_S)
     else:
         from_s = int(arrivals[min(len(arrivals) - 1, int(WARM_UP_SHARE * len(arrivals)))])
         if to_s - from_s > SHORT_WINDOW_DAYS * DAY_S:
-            there = datetime.fromtimestamp(from_s + history.epoch_s, _load_zone(zone))
+            there = datetime.fromtimestamp(from_s + history.time_zero_unix_s, _load_zone(zone))
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
-            from_s = int(midnight.timestamp()) - history.epoch_s
+            from_s = int(midnight.timestamp()) - history.time_zero_unix_s
     if not span.to:  # a window after the end of the file is empty
         to_s = max(to_s, from_s + 1)
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
@@ -301,23 +307,23 @@ def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: st
     return from_s, to_s, notes
 
 
-def _parse_time(text: str, option: str, history: AccountingHistory, zone: str) -> int:
+def _parse_option_time(text: str, option: str, history: AccountingHistory, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidValue(option, text, "must be a date such as 2026-10-01, or a date and a time") from None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_load_zone(zone))
-    return int(moment.timestamp()) - history.epoch_s
+    return int(moment.timestamp()) - history.time_zero_unix_s
 
 
 def _format_time(history: AccountingHistory, at_s: int, zone: str) -> str:
-    return f"{datetime.fromtimestamp(at_s + history.epoch_s, _load_zone(zone)):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(at_s + history.time_zero_unix_s, _load_zone(zone)):%Y-%m-%d %H:%M}"
 
 
 # ------------------------------------------------------------------------------------------ other systems
 
 
-def with_system(
+def move_window_to_system(
     window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
 ) -> WhatIfWindow:
     """Return the same weeks on another system, with the requests `asks`. `queues` maps queue names.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.metrics import bounded_slowdown, step_counts
+from cpsched.metrics import bounded_slowdown, count_overlapping_intervals
 from cpsched.model import NEVER, IntArray
-from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.job_classes import WIDE_JOB_SHARE
@@ -86,7 +86,7 @@ class SharedWindowFacts:
         return replace(self, machine=machine, machine_gpus=machine_gpus)
 
     @property
-    def block(self) -> IntArray:
+    def block_of_counted_jobs(self) -> IntArray:
         """Return the block in which each counted job really arrived."""
         submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
         return self.blocks.block_of_times(submit_s[self.counted])
@@ -121,29 +121,31 @@ def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
 
 def compute_window_metrics(facts: SharedWindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
     """Return the metrics in the order of `WINDOW_METRICS`, each as observed and in each draw of blocks."""
-    blocks, counted, block = facts.blocks, facts.counted, facts.block
+    blocks, counted, block = facts.blocks, facts.counted, facts.block_of_counted_jobs
     wait_s = waits_s(made, counted)
     run_s = (made.end_s - made.start_s)[counted]
     wide = facts.wide[counted]
-    one = blocks.sums(block, 1.0)
+    one = blocks.sums_by_block(block, 1.0)
 
-    def mean(values: npt.ArrayLike, where: npt.NDArray[np.bool_] | None = None) -> tuple[float, FloatArray]:
+    def mean_with_draws(values: npt.ArrayLike, where: npt.NDArray[np.bool_] | None = None) -> tuple[float, FloatArray]:
         if where is None:
-            point, draws = blocks.ratios(blocks.sums(block, values), one)
+            point, draws = blocks.ratios_with_draws(blocks.sums_by_block(block, values), one)
         else:
             weights = where.astype(np.float64)
-            point, draws = blocks.ratios(blocks.sums(block, np.asarray(values) * weights), blocks.sums(block, weights))
+            point, draws = blocks.ratios_with_draws(
+                blocks.sums_by_block(block, np.asarray(values) * weights), blocks.sums_by_block(block, weights)
+            )
         return float(point[0]), draws[0]
 
     hourly = hourly_usage(facts, made)
     longest = float(wait_s.max(initial=0.0))
     return [
-        mean(wait_s),
-        blocks.quantile(block, wait_s, 0.5),
-        blocks.quantile(block, wait_s, 0.95),
-        mean(bounded_slowdown(wait_s, run_s)),
-        mean(100.0 * (wait_s >= LONG_WAIT_S)),
-        mean(wait_s, wide),
+        mean_with_draws(wait_s),
+        blocks.wait_quantile(block, wait_s, 0.5),
+        blocks.wait_quantile(block, wait_s, 0.95),
+        mean_with_draws(bounded_slowdown(wait_s, run_s)),
+        mean_with_draws(100.0 * (wait_s >= LONG_WAIT_S)),
+        mean_with_draws(wait_s, wide),
         (longest, np.full(len(blocks.drawn), longest)),
         _mean_percentage(facts, hourly.used, facts.machine),
         _mean_percentage(facts, hourly.empty, facts.machine),
@@ -157,8 +159,8 @@ def _mean_percentage(facts: SharedWindowFacts, hourly: FloatArray, of: int) -> t
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
     at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
     block = facts.blocks.block_of_times(at_s)
-    above = facts.blocks.sums(block, 100.0 * hourly / of)
-    point, draws = facts.blocks.ratios(above, facts.blocks.sums(block, 1.0))
+    above = facts.blocks.sums_by_block(block, 100.0 * hourly / of)
+    point, draws = facts.blocks.ratios_with_draws(above, facts.blocks.sums_by_block(block, 1.0))
     return float(point[0]), draws[0]
 
 
@@ -205,7 +207,7 @@ Line = tuple[IntArray, IntArray]
 def _step_function(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
     if not len(begin_s):
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
-    return step_counts(begin_s, end_s, weight)
+    return count_overlapping_intervals(begin_s, end_s, weight)
 
 
 def _value_at(line: Line, at_s: IntArray) -> IntArray:

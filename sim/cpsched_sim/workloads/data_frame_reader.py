@@ -12,7 +12,7 @@ from cpsched.errors import require
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.parquet_trace_reader import ParquetTraceReader
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceReader, TraceRecord
-from cpsched_sim.workloads.load import Workload, read_workload
+from cpsched_sim.workloads.workload_loader import Workload, read_workload
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame

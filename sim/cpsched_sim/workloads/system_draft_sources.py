@@ -8,13 +8,18 @@ from pathlib import Path
 
 from cpsched_sim.errors import InputError, UnknownFormat
 from cpsched_sim.input.file_type_guess import sniff_file
-from cpsched_sim.input.text_lines import read_text_lines
-from cpsched_sim.systems import accounting_peaks, system_draft
-from cpsched_sim.systems.slurm_node_parsing import SCONTROL_COMMAND, SINFO_COMMAND, looks_like_node_output, parse_nodes
-from cpsched_sim.systems.slurm_queries import command_output
+from cpsched_sim.input.text_line_reader import read_text_lines
+from cpsched_sim.systems import system_draft, system_draft_from_accounting
+from cpsched_sim.systems.slurm_node_parsing import (
+    SCONTROL_COMMAND,
+    SINFO_COMMAND,
+    looks_like_node_output,
+    parse_slurm_nodes,
+)
+from cpsched_sim.systems.slurm_queries import run_slurm_command
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.workloads.load import check_broken, job_from_record, open_trace
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.workloads.workload_loader import job_from_record, open_trace, require_few_invalid_lines
 
 MAX_CHARS = 1 << 28
 """Maximum number of characters in the output of scontrol or sinfo. scontrol prints about a thousand per node."""
@@ -33,18 +38,18 @@ def draft_system(
     Raise `InvalidTrace`, `InvalidValue` or `InputError`.
     """
     if source is None:
-        return system_draft.draft_from_nodes(
-            parse_nodes(command_output(), SCONTROL_COMMAND), name, SCONTROL_COMMAND
+        return system_draft.draft_system_from_nodes(
+            parse_slurm_nodes(run_slurm_command(), SCONTROL_COMMAND), name, SCONTROL_COMMAND
         ), []
     if source == "-":
-        return system_draft.draft_from_nodes(
-            parse_nodes(_join_lines(sys.stdin, source), source), name, "standard input"
+        return system_draft.draft_system_from_nodes(
+            parse_slurm_nodes(_join_lines(sys.stdin, source), source), name, "standard input"
         ), []
     path = Path(source)
     is_declared = format is not None or dialect != DEFAULT_DIALECT
     if not is_declared and _is_node_output(path):
         text = _join_lines((line for _, line in read_text_lines(path)), source)
-        return system_draft.draft_from_nodes(parse_nodes(text, source), name, path.name), []
+        return system_draft.draft_system_from_nodes(parse_slurm_nodes(text, source), name, path.name), []
     try:
         reader = open_trace(path, lenient, format, dialect)
     except UnknownFormat as error:
@@ -53,8 +58,10 @@ def draft_system(
         ) from error
     anywhere = InfiniteCapacitySystem(reader.resources)
     records = [record for record in reader if job_from_record(record, anywhere, reader) is not None]
-    check_broken(reader)
-    return accounting_peaks.draft_from_records(records, reader.resources, name), reader.tally.lines()
+    require_few_invalid_lines(reader)
+    return system_draft_from_accounting.draft_system_from_records(
+        records, reader.resources, name
+    ), reader.tally.to_sentences()
 
 
 def _is_node_output(path: Path) -> bool:

@@ -33,7 +33,7 @@ _STEP_S = 300
 _FINE_STEP_S = 60
 
 
-def draw_estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = MAX_ESTIMATE_S) -> IntArray:
+def draw_walltime_estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = MAX_ESTIMATE_S) -> IntArray:
     """Draw an estimate for each job, at least its run time and at most `longest_s`, as an array [jobs].
 
     Raise `InvalidValue` if a run is longer than `longest_s`, or if `longest_s` is less than an hour.
@@ -43,7 +43,7 @@ def draw_estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int 
     require(most_s <= longest_s, "run_s", most_s, f"must not be above the longest estimate, {longest_s} s")
     values_s = _distinct_estimates_s(len(runs_s), longest_s)
     shares = _popularity_shares(rng, len(values_s))
-    return _assign_estimates(rng, np.repeat(values_s, _split_jobs(shares, len(runs_s))), runs_s, longest_s)
+    return _assign_estimates(rng, np.repeat(values_s, _apportion_jobs(shares, len(runs_s))), runs_s, longest_s)
 
 
 def _distinct_estimates_s(jobs: int, longest_s: int) -> IntArray:
@@ -78,7 +78,7 @@ def _popularity_shares(rng: np.random.Generator, values: int) -> FloatArray:
     return shares
 
 
-def _split_jobs(shares: FloatArray, jobs: int) -> IntArray:
+def _apportion_jobs(shares: FloatArray, jobs: int) -> IntArray:
     """Return whole numbers of jobs that are proportional to these shares and sum to `jobs`."""
     upto = np.floor(np.cumsum(shares) * jobs + 0.5).astype(np.int64)
     upto[-1] = jobs

@@ -1,6 +1,6 @@
 """The report of a cycle with many similar events."""
 
-from cpsched_bridge.cycle_report import MAX_EVENTS_PER_KIND, CycleEvent, summarize_events
+from cpsched_bridge.cycle_report import MAX_EVENTS_PER_KIND, CycleEvent, limit_events_per_kind
 
 
 def some(kind: str, count: int) -> list[CycleEvent]:
@@ -9,11 +9,11 @@ def some(kind: str, count: int) -> list[CycleEvent]:
 
 def test_keeps_few_events_of_each_kind() -> None:
     bridge_events = [*some("left_to_cluster", MAX_EVENTS_PER_KIND), *some("start_failed", 3)]
-    assert summarize_events(bridge_events) == bridge_events
+    assert limit_events_per_kind(bridge_events) == bridge_events
 
 
 def test_summarizes_many_similar_events() -> None:
-    found = summarize_events([*some("left_to_cluster", 1000), *some("start_failed", 1)])
+    found = limit_events_per_kind([*some("left_to_cluster", 1000), *some("start_failed", 1)])
     assert found[:MAX_EVENTS_PER_KIND] == some("left_to_cluster", MAX_EVENTS_PER_KIND)
     rest = 1000 - MAX_EVENTS_PER_KIND
     assert found[MAX_EVENTS_PER_KIND:] == [
@@ -21,4 +21,4 @@ def test_summarizes_many_similar_events() -> None:
         CycleEvent("left_to_cluster", f"and {rest} more events of this kind", times=rest),
     ]
     assert sum(each.times for each in found) == 1001
-    assert summarize_events(found) == found
+    assert limit_events_per_kind(found) == found

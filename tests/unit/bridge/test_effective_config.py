@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting, to_yaml
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.bootstrap import prepare_policy
+from cpsched_bridge.program.bootstrap import build_bridge_policies
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import Settings, load_settings
 from tests.bridges import a_bridge
@@ -18,7 +18,9 @@ from tests.fakes import FakeCluster, FakePace, FirstFit
 
 def told(adapter="slurm", **settings):
     """Return the effective values of these settings."""
-    return prepare_policy(Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})).in_force
+    return build_bridge_policies(
+        Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})
+    ).in_force
 
 
 def row(found, name):
@@ -76,7 +78,7 @@ def test_lists_every_setting_once():
 def test_built_policy_has_listed_settings():
     """The bridge's policies have exactly the reported settings."""
     for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
-        ready = prepare_policy(
+        ready = build_bridge_policies(
             Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}})
         )
         found = ready.in_force
@@ -151,7 +153,7 @@ def test_bridge_records_configuration_at_start(tmp_path):
     bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
     bridge.run()
     (event,) = bridge.journal.list_events(kind="in_force")
-    assert event.detail == found.to_text()
+    assert event.detail == found.format_decision_settings()
     assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
     assert "policy.overrun=walltime (dispatcher)" in event.detail
     assert "options." not in event.detail, "an option may be secret"
@@ -220,7 +222,7 @@ def test_weights_select_objective_of_nearest_goal():
     ],
 )
 def test_targets_are_those_of_objective_in_effect(policy, large, longest):
-    found = told(policy=policy).easy_targets
+    found = told(policy=policy).easy_ratio_targets
     assert (found.get("large"), found.get("large_squared"), found.get("longest")) == (large, large, longest)
 
 

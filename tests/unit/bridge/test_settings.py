@@ -176,7 +176,7 @@ def test_rejects_other_encodings_but_allows_byte_order_mark(tmp_path):
 def test_invalid_adapter_option_names_its_line(tmp_path):
     path = written(tmp_path, "adapter: mock\noptions:\n  days: -1\n")
     with pytest.raises(SettingsError) as caught:
-        load_settings(path).adapter_options(Options, str(path))
+        load_settings(path).parse_adapter_options(Options, str(path))
     assert str(caught.value) == f"{path}:3: options.days: -1: must be above 0"
 
 

@@ -146,12 +146,12 @@ def test_unstartable_process_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch
 
 
 def test_child_without_parent_exits_cleanly() -> None:
-    assert forked(lambda: socket_child_process.enter_child(os.getppid() + 1)) == 0
+    assert forked(lambda: socket_child_process.prepare_child_process(os.getppid() + 1)) == 0
 
 
 def test_child_ignores_interrupt() -> None:
     def work() -> None:
-        socket_child_process.enter_child(os.getppid())
+        socket_child_process.prepare_child_process(os.getppid())
         os.kill(os.getpid(), signal.SIGINT)
         os._exit(5)
 
@@ -164,7 +164,7 @@ def test_child_prints_to_standard_error(tmp_path: Path) -> None:
     program = """
         import os, sys
         from cpsched_bridge import socket_child_process
-        socket_child_process.enter_child(os.getppid())
+        socket_child_process.prepare_child_process(os.getppid())
         print("a library's words", flush=True)
 """
 
@@ -187,7 +187,7 @@ def test_child_exits_with_parent_at_any_time(tmp_path: Path) -> None:
         middle = os.getpid()
         child = os.fork()
         if child == 0:
-            socket_child_process.enter_child(middle)
+            socket_child_process.prepare_child_process(middle)
             note.write_text(str(os.getpid()))
             time.sleep(600)
             os._exit(1)

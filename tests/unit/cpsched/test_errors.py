@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 
 
 @pytest.mark.parametrize(
@@ -11,10 +11,10 @@ from cpsched.errors import abbreviate
     ],
 )  # fmt: skip
 def test_names_first_items_and_counts_others(count, most, between, told):
-    assert abbreviate(range(count), most, between) == told
+    assert join_abbreviated(range(count), most, between) == told
 
 
 def test_formats_only_named_items():
     spelled = []
-    abbreviate([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
+    join_abbreviated([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
     assert spelled == [3]

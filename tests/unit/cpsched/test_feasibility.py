@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.feasibility import FreeAmounts, free_units_by_node, units_on_empty_cluster, verify, why_infeasible
+from cpsched.feasibility import (
+    FreeAmounts,
+    units_fitting_by_node,
+    units_fitting_on_empty_cluster,
+    verify,
+    why_infeasible,
+)
 from cpsched.model import Cluster, Decision, Effort, PowerCap, Request, Starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.compiled_fit import is_feasible
@@ -167,14 +173,14 @@ def test_infeasible_request_has_reason(request_, why):
 def test_counts_units_in_node_set_and_on_idle_whole_nodes(asked, by_node, empty):
     """Three nodes, of which a core of the first is in use; node set 1 holds the first two."""
     cluster = Cluster.of([[4], [4], [8]], ["cores"], node_sets={"small": [0, 1]})
-    assert free_units_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
-    assert units_on_empty_cluster(asked, cluster) == empty
+    assert units_fitting_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
+    assert units_fitting_on_empty_cluster(asked, cluster) == empty
 
 
 @pytest.mark.parametrize(("free", "units"), [((4, 8), 4), ((3, 8), 0), ((4, 7), 0), ((0, 8), 0), ((4, 0), 0)])
 def test_exclusive_job_needs_node_without_any_use(free, units):
     cluster = Cluster.of([[4, 8]], ["cores", "memory"])
-    assert free_units_by_node(Request(9, (1, 1), exclusive=True), cluster, np.array([free])).tolist() == [units]
+    assert units_fitting_by_node(Request(9, (1, 1), exclusive=True), cluster, np.array([free])).tolist() == [units]
 
 
 def columns(slots=(0,), offsets=(0, 1), nodes=(0,), units=(1,), plan_s=None, dtype=np.int64):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cpsched
-from cpsched.installation_check import check_copies
+from cpsched.installation_check import warn_if_installations_differ
 
 ROOT = Path(cpsched.__file__).parents[1]
 
@@ -26,4 +26,4 @@ def test_mixed_installation_gives_one_warning(tmp_path, package):
 def test_consistent_installation_gives_no_warning(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_copies(str(ROOT / folder / "cpsched_other" / "__init__.py"))
+        warn_if_installations_differ(str(ROOT / folder / "cpsched_other" / "__init__.py"))

@@ -122,8 +122,8 @@ def test_finds_metric_of_plugin(site):
         WORST = Metric("worst_wait_s", "worst wait", "s", "max of W", "mine", "lower", lambda m: float(m.wait_s.max()))
 """
     install(site, "mine", {"mine_i": text}, {"cpsched.metrics": {"worst_wait_s": "mine_i:WORST"}})
-    assert metrics.metric("worst_wait_s").heading == "worst wait"
-    assert metrics.metric("mine_i:WORST").name == "worst_wait_s"
+    assert metrics.find_metric("worst_wait_s").heading == "worst wait"
+    assert metrics.find_metric("mine_i:WORST").name == "worst_wait_s"
     rows = json.loads(CliRunner().invoke(app, ["metrics", "--json"]).stdout)["metrics"]
     assert rows[0]["name"] == "bsld"
     assert rows[-1] == {

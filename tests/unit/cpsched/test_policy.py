@@ -163,7 +163,7 @@ def test_wrong_predictor_columns_become_walltimes():
     table = JobTable.of(a_cluster(), jobs)
     table.estimate_s[:] = 9
     with pytest.raises(PolicyError, match=r"predictor Zeros: .*estimate_s=0"):
-        Policy(Zeros(), Spy()).predict(table, np.array([1]))
+        Policy(Zeros(), Spy()).write_estimates(table, np.array([1]))
     assert table.estimate_s.tolist() == [9, 70]
 
 

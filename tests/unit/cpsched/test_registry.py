@@ -24,15 +24,15 @@ def test_names_are_unique():
 
 def test_unknown_name_lists_known_ones_and_suggestion():
     with pytest.raises(UnknownName, match=r"unknown predictor 'walltme'; known: .*; did you mean 'walltime'\?$"):
-        registry.predictor("walltme")
+        registry.build_predictor("walltme")
     known = ", ".join(sorted(listing.name for listing in PREDICTORS.builtins()))
     with pytest.raises(UnknownName, match=f"'crystal'; known: {known}$"):
-        registry.predictor("crystal")
+        registry.build_predictor("crystal")
 
 
 def test_unknown_parameter_lists_known_ones():
     with pytest.raises(UnknownName, match="parameter of walltime"):
-        registry.predictor("walltime", {"k": "3"})
+        registry.build_predictor("walltime", {"k": "3"})
 
 
 @pytest.mark.parametrize(

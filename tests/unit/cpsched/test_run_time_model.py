@@ -20,29 +20,29 @@ def taught(*ran, **facts):
 
 
 def test_unknown_user_runs_to_walltime():
-    assert RunTimeModel().sample(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
+    assert RunTimeModel().run_times_at_quantiles_s(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
 
 
 def test_draws_run_times_of_user():
-    drawn = taught(*[20, 80] * 30).sample(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
+    drawn = taught(*[20, 80] * 30).run_times_at_quantiles_s(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
     assert set(drawn.tolist()) == {20, 80}
     assert 0.35 < (drawn == 20).mean() < 0.65
 
 
 def test_running_job_is_drawn_from_remaining_times():
     times = taught(*[20, 80] * 30)
-    assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
-    assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
-    assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
+    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
+    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
+    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
 
 
 def test_ended_job_is_in_next_draw():
     times = taught(*[50] * 60)
-    before = times.sample(a_job(99, user="ada"), HALVES)
+    before = times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES)
     for i in range(40):
         times.learn(EndedJob(a_job(i, user="ada"), 0, 10))
     assert before.tolist() == [50, 50, 50]
-    assert times.sample(a_job(99, user="ada"), HALVES).tolist()[:2] == [10, 10]
+    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES).tolist()[:2] == [10, 10]
 
 
 def test_rejects_zero_memory():
@@ -103,5 +103,5 @@ def test_computes_mean_run_shares():
     assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}
     count, total = (1 * site_fade + 1) * site_fade + 1, (1 * site_fade + 0.5) * site_fade + 0.1
     assert shares.site == (pytest.approx(count), pytest.approx(total))
-    assert shares.mean_run_share("ada") == pytest.approx((fade + 0.5 + 3 * total / count) / (fade + 1 + 3))
-    assert shares.mean_run_share("bob") == pytest.approx(total / count)
+    assert shares.mean_run_to_walltime_ratio("ada") == pytest.approx((fade + 0.5 + 3 * total / count) / (fade + 1 + 3))
+    assert shares.mean_run_to_walltime_ratio("bob") == pytest.approx(total / count)

@@ -11,7 +11,7 @@ from cpsched_sim import terminal_tables
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.cli import app
 from cpsched_sim.cli.options import ReplayOptions
-from cpsched_sim.workloads.eurora import eurora
+from cpsched_sim.workloads.eurora_generator import generate_eurora_records
 from tests.unit.sim.traces.test_swf import line
 
 KEYS = ["jobs", *(row.name for row in METRICS), "rounds", "cpu_s", "violations", "dispatch", "paths"]
@@ -179,7 +179,7 @@ def test_generated_workload_runs_on_its_system(tmp_path):
     path = tmp_path / "e.csv.gz"
     assert invoke("workload", "eurora", "--days", "0.1", "--seed", "3", "--out", path).exit_code == 0
     result = invoke("simulate", path, "--json")
-    assert json.loads(result.stdout)["jobs"] == len(eurora(0.1, seed=3))
+    assert json.loads(result.stdout)["jobs"] == len(generate_eurora_records(0.1, seed=3))
     assert invoke("workload", "eurora", "--days", "0", "--out", path).exit_code == 2
 
 
@@ -209,7 +209,7 @@ def test_shows_no_progress_bar_without_terminal(four_jobs):
 
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
 def test_parses_charges(text, charge):
-    assert ReplayOptions(charge=text).scheduling_overhead() == charge
+    assert ReplayOptions(charge=text).parse_scheduling_overhead() == charge
 
 
 def test_cli_module_imports_quickly():

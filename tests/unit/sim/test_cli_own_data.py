@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplaySpec, replay_identity
-from cpsched_sim.systems.slurm_queries import command_output
-from cpsched_sim.traces.accounting_options import TraceDialect
-from cpsched_sim.workloads.load import load
+from cpsched_sim.simulation import ReplaySpec, replay_inputs
+from cpsched_sim.systems.slurm_queries import run_slurm_command
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.workloads.workload_loader import load
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
 HEADER = "number;owner;Submit;Start;End;Timelimit;NNodes;NCPUS;AllocTRES"
@@ -64,7 +64,7 @@ def test_file_options_reach_compare_processes(jobs, system, tmp_path):
 def test_results_of_another_time_zone_are_not_finished(jobs, system, tmp_path):
 
     one, other = (
-        replay_identity(ReplaySpec(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone)))
+        replay_inputs(ReplaySpec(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone)))
         for zone in ("", "Europe/Berlin")
     )
     assert one != other
@@ -147,7 +147,7 @@ def test_failed_slurm_command_is_one_line(tmp_path, monkeypatch):
 def test_rejects_folder_as_command(tmp_path, monkeypatch):
 
     with pytest.raises(InputError, match="Permission denied"):
-        command_output(str(tmp_path))
+        run_slurm_command(str(tmp_path))
 
 
 def test_rejects_unknown_file_type(tmp_path):

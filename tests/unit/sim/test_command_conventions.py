@@ -21,7 +21,7 @@ from cpsched_sim.command_conventions import FORMER_COMMANDS, ErrorReportingComma
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.terminal_tables import format_share
+from cpsched_sim.terminal_tables import format_percent_or_factor
 from tests import warm
 from tests.fuzz.command_line import invoke, program
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -315,7 +315,7 @@ def test_comparison_has_legend(four_jobs):
 
 
 def test_formats_shares_as_percent_or_factor():
-    assert [format_share(value) for value in (83.12, 100, 999.4, 999.6, 7350)] == [
+    assert [format_percent_or_factor(value) for value in (83.12, 100, 999.4, 999.6, 7350)] == [
         "83.1%",
         "100%",
         "999%",

@@ -15,12 +15,12 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.comparison import (
     ComparisonRow,
-    check_baseline,
     compare,
-    find_baselines,
-    make_combinations,
+    comparison_table_rows,
+    make_policy_combinations,
+    map_rows_to_baselines,
     percent_of_baseline,
-    table_rows,
+    require_known_baseline,
 )
 from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes
 from cpsched_sim.simulation import ReplaySpec
@@ -35,7 +35,9 @@ def a_row(name, bsld=2.0, **figures):
 
 
 def test_each_combination_gets_settings_it_knows():
-    chosen = make_combinations(["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {})
+    chosen = make_policy_combinations(
+        ["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {}
+    )
     policies = [setup.policy for setup, _ in chosen]
     assert [(p.dispatcher, p.predictor, p.settings()) for p in policies] == [
         ("easy", "walltime", {}),
@@ -46,25 +48,27 @@ def test_each_combination_gets_settings_it_knows():
 
 
 def test_prefixed_setting_reaches_its_owner():
-    ((setup, _),) = make_combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {})
+    ((setup, _),) = make_policy_combinations(
+        ["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {}
+    )
     assert setup.policy.predictor_settings == {"remember": "5"}
     assert setup.policy.dispatcher_settings == {"option": "greedy"}
 
 
 def test_rejects_setting_unknown_to_all_combinations():
     with pytest.raises(UnknownName, match="parameter of any of these 'colour'"):
-        make_combinations(["easy"], ["walltime"], {"colour": "red"}, {})
+        make_policy_combinations(["easy"], ["walltime"], {"colour": "red"}, {})
     with pytest.raises(InvalidValue, match="must each contain at least one name"):
-        make_combinations([], ["walltime"], {}, {})
+        make_policy_combinations([], ["walltime"], {}, {})
 
 
 def test_baseline_dispatcher_uses_predictor_of_row():
     rows = [a_row("a/x"), a_row("a/y", bsld=4.0), a_row("b/x", bsld=3.0), a_row("b/y", bsld=1.0)]
-    found = find_baselines(rows, "a")
+    found = map_rows_to_baselines(rows, "a")
     assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 100, 150, 25]
-    found = find_baselines(rows, "a/y")
+    found = map_rows_to_baselines(rows, "a/y")
     assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [50, 100, 75, 25]
-    found = find_baselines(rows, None)
+    found = map_rows_to_baselines(rows, None)
     assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 200, 150, 50]
 
 
@@ -72,7 +76,7 @@ def test_zero_or_failed_baseline_has_no_percentage():
     good, bad = a_row("a/x"), ComparisonRow("b", "x", error="broke")
     assert "mean_wait_s" not in percent_of_baseline(good, good)
     assert percent_of_baseline(bad, good) == percent_of_baseline(good, bad) == {}
-    lines = list(table_rows([good, bad], find_baselines([good, bad], None)))
+    lines = list(comparison_table_rows([good, bad], map_rows_to_baselines([good, bad], None)))
     assert len({len(line) for line in lines}) == 1
     assert lines[2][-1] == "broke"
 
@@ -82,11 +86,13 @@ def test_recorded_schedule_may_be_baseline():
     assert rows[2].name == "as recorded"
     percent = [
         percent_of_baseline(row, found[row.name])["bsld"]
-        for found in [find_baselines(rows, "as recorded")]
+        for found in [map_rows_to_baselines(rows, "as recorded")]
         for row in rows
     ]
     assert percent == [25, 50, 100]
-    assert percent_of_baseline(rows[2], find_baselines(rows, "a")["as recorded"])["bsld"] == 400, "of its first row"
+    assert percent_of_baseline(rows[2], map_rows_to_baselines(rows, "a")["as recorded"])["bsld"] == 400, (
+        "of its first row"
+    )
 
 
 WAITED = "\n".join(
@@ -140,11 +146,11 @@ def test_recorded_schedule_is_last_row_in_python(tmp_path):
 
 def test_rejects_unknown_baseline_before_running():
     with pytest.raises(UnknownName, match="known: as recorded, easy, easy/walltime"):
-        check_baseline(make_combinations(["easy"], ["walltime"], {}, {}), "sjf")
+        require_known_baseline(make_policy_combinations(["easy"], ["walltime"], {}, {}), "sjf")
 
 
 def test_combinations_run_in_processes_and_keep_order(four_jobs):
-    chosen = [setup for setup, _ in make_combinations(["fcfs", "easy"], ["walltime"], {}, {})]
+    chosen = [setup for setup, _ in make_policy_combinations(["fcfs", "easy"], ["walltime"], {}, {})]
     told = []
     rows = compare_in_processes(
         SharedComparisonInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))
@@ -161,7 +167,7 @@ def test_failed_combination_does_not_affect_others(four_jobs):
 
 
 def test_killed_process_does_not_affect_others(four_jobs, mocker):
-    mocker.patch("cpsched_sim.experiments.parallel_comparison.replay_one", new=die_or_answer)
+    mocker.patch("cpsched_sim.experiments.parallel_comparison.replay_combination", new=die_or_answer)
     rows = compare_in_processes(
         SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec(name)) for name in ("dies", "lives")], 2
     )
@@ -178,7 +184,7 @@ def die_or_answer(task, tell):
 
 
 def test_process_inherits_environment_folder_and_modules(four_jobs, mocker, monkeypatch, tmp_path):
-    mocker.patch("cpsched_sim.experiments.parallel_comparison.replay_one", new=tell_where)
+    mocker.patch("cpsched_sim.experiments.parallel_comparison.replay_combination", new=tell_where)
     for name in ("first", "second"):  # the server that forks them began before either
         folder = tmp_path / name
         folder.mkdir()

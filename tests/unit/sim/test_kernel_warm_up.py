@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from cpsched.jit import compile_progress, compiled_functions, kernel_cache
 from cpsched_sim.cli import app
 from cpsched_sim.kernel_warm_up import (
-    TerminalProgressLine,
-    WarmUpResult,
+    CompileProgressLine,
+    KernelWarmUpResult,
     all_kernel_loaders,
-    load_all_kernels,
+    load_registered_kernels,
     modules_with_kernels,
 )
 from tests import warm
@@ -34,7 +34,7 @@ def a_door() -> compiled_functions.CompiledKernel:
 def test_lists_kernels_line_by_line_without_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    display = TerminalProgressLine()
+    display = CompileProgressLine()
     for step in (("plan", 0, 3), ("plan", 1, 3), ("plan", 3, 3), ("dive", 0, 2)):
         display(*step)
     heading, *lines = capsys.readouterr().err.splitlines()
@@ -60,7 +60,7 @@ def test_warm_up_covers_kernels_of_all_packages(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(compiled_functions.CompiledKernel, "load_or_compile", lambda door: opened.append(door.__name__))
     for opener in all_kernel_loaders():
         opener()
-    assert {"plan_on_pool", "dive", "step_cluster", "run_rounds_on_nodes"} <= set(opened)
+    assert {"plan_on_pool", "dive", "start_jobs_and_advance", "run_rounds_on_nodes"} <= set(opened)
 
 
 def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -81,12 +81,14 @@ print(*(kernel.__name__ for kernel in KERNELS))
 """
     done = with_numba(code)
     assert done.returncode == 0, done.stderr
-    assert {"plan_on_pool", "plan_on_nodes", "dive", "step_cluster", "run_rounds_on_nodes"} <= set(done.stdout.split())
+    assert {"plan_on_pool", "plan_on_nodes", "dive", "start_jobs_and_advance", "run_rounds_on_nodes"} <= set(
+        done.stdout.split()
+    )
 
 
 def test_warm_up_fails_if_kernels_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "cpsched_sim.kernel_warm_up.warm_up", lambda: WarmUpResult((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0)
+        "cpsched_sim.kernel_warm_up.warm_up", lambda: KernelWarmUpResult((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0)
     )
     done = CliRunner().invoke(app, ["warm-up"])
     assert done.exit_code == 1
@@ -110,7 +112,7 @@ def test_compiles_all_kernels_and_reports_progress(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(
             "cpsched_sim.kernel_warm_up.registered_kernel_loaders", lambda: [a_door().load_or_compile, lambda: None]
         )
-        load_all_kernels(told.append)
+        load_registered_kernels(told.append)
     assert told == [
         "loads kernels: 0 of 2 kernels are ready",
         "compiles kernels: 0 of 2 kernels are ready; quarter: 0 of 1 function",
@@ -125,9 +127,9 @@ def test_compiles_all_kernels_and_reports_progress(tmp_path: Path, monkeypatch: 
 DECIDES = """
 import sys
 from cpsched.registry import DISPATCHERS
-from cpsched_sim.kernel_warm_up import load_all_kernels, modules_with_kernels
+from cpsched_sim.kernel_warm_up import load_registered_kernels, modules_with_kernels
 dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
-load_all_kernels(lambda words: None)
+load_registered_kernels(lambda words: None)
 from cpsched.jit import compiled_functions
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 compiled_functions.CompiledKernel._load_under_lock = lambda it: sys.exit(f"{it.__name__} opened during a decision")
@@ -160,7 +162,7 @@ def test_other_process_with_same_imports_has_same_kernels() -> None:
 def test_ctrl_c_ends_compiling_process_at_once() -> None:
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
     try:
-        display, seen = TerminalProgressLine(), []
+        display, seen = CompileProgressLine(), []
         for done in (0, 1, 3):
             display("plan", done, 3)
             seen.append(signal.getsignal(signal.SIGINT))

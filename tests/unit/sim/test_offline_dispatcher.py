@@ -8,7 +8,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
 from cpsched_sim.simulation import simulate
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_job
 
 

@@ -8,7 +8,7 @@ from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.predictor_accuracy import (
     PredictorAccuracy,
-    ecdf,
+    accuracy_ecdf,
     predict_run_times_s,
     run_time_interval_coverage,
     write_accuracy_table,
@@ -37,7 +37,7 @@ def test_computes_rates():
 
 
 def test_ecdf_reaches_1():
-    points = ecdf(np.array([10, 20, 20, 40]), np.array([20, 20, 20, 20]))
+    points = accuracy_ecdf(np.array([10, 20, 20, 40]), np.array([20, 20, 20, 20]))
     assert points == [(0.5, 0.25), (1.0, 0.75), (1.0, 0.75), (2.0, 1.0)]
 
 

@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 from cpsched_sim import load, recorded_schedule_of, simulate
 from cpsched_sim.cli import app
 from cpsched_sim.recorded_schedule import mismatch_warning
-from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.workloads.load import apply_site_policy
+from cpsched_sim.site.policy_file import load_site_policy_file
+from cpsched_sim.workloads.workload_loader import apply_site_policy
 from tests.unit.sim.traces.test_swf import line
 
 
@@ -37,7 +37,7 @@ def test_trace_without_starts_has_no_recorded_schedule(tmp_path):
 
 def test_recorded_schedule_has_account_figures(tmp_path):
     (tmp_path / "site.yaml").write_text("accounts: { physics: { shares: 1, users: [7] } }\n")
-    workload = apply_site_policy(load(swf(tmp_path, a_row(1, 50))), load_policy(tmp_path / "site.yaml"))
+    workload = apply_site_policy(load(swf(tmp_path, a_row(1, 50))), load_site_policy_file(tmp_path / "site.yaml"))
     assert recorded_schedule_of(workload).summary()["accounts"]["physics"]["mean_wait_s"] == 50
 
 

@@ -13,9 +13,9 @@ from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, OraclePredictor
 from cpsched_sim.comparison import compare
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplaySpec, replay_workload, simulate, write_results
+from cpsched_sim.simulation import ReplaySpec, replay_workload, simulate, write_replay_results
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_cluster, a_job
 
 
@@ -85,7 +85,7 @@ def test_always_failing_dispatcher_reports_first_error():
 
 
 def test_writes_complete_results(tmp_path):
-    write_results(replay_workload(a_workload(ran(1)), ReplaySpec(charge=2.0)), tmp_path / "deep" / "folder")
+    write_replay_results(replay_workload(a_workload(ran(1)), ReplaySpec(charge=2.0)), tmp_path / "deep" / "folder")
     written = json.loads((tmp_path / "deep" / "folder" / "summary.json").read_text())
     assert written["setup"] == {
         "trace": "made",

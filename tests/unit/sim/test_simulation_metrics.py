@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from cpsched.metrics import METRICS, bounded_slowdown, known_metrics, metric
+from cpsched.metrics import METRICS, bounded_slowdown, find_metric, known_metrics
 from cpsched.model import EndedJob
-from cpsched_sim.simulation_metrics import DecisionTimes, ScheduleData, step_counts
+from cpsched_sim.simulation_metrics import DecisionTimes, ScheduleData, count_overlapping_intervals
 from tests.builders import a_job
 
 
@@ -42,7 +42,7 @@ def test_computes_pasf(a):
 def test_queue_length_changes_at_arrivals_and_starts():
     at, length = TWO.queue_length()
     assert list(zip(at.tolist(), length.tolist(), strict=True)) == [(0, 0), (10, 1), (100, 0)]
-    at, count = step_counts(np.array([3, 3, 1]), np.array([5, 9, 3]))
+    at, count = count_overlapping_intervals(np.array([3, 3, 1]), np.array([5, 9, 3]))
     assert list(zip(at.tolist(), count.tolist(), strict=True)) == [(1, 1), (3, 2), (5, 1), (9, 0)]
 
 
@@ -76,7 +76,7 @@ def test_queue_of_one_second_has_its_length():
 def test_each_metric_has_formula_and_source():
     listings = {listing.name: listing for listing in known_metrics().builtins()}
     assert (listings["mean_wait_s"].summary, listings["mean_wait_s"].source) == ("mean of W", "mod17 section 5; cp19")
-    assert metric("mean_wait_s").of(TWO) == 45
+    assert find_metric("mean_wait_s").of(TWO) == 45
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_metric_lookup_returns_table_row(row):
     assert (row.better == "higher") == (row.name == "utilization")
     assert row.compared == (row.name != "makespan_s")
     assert row.drawn == (row.name in {"bsld", "mean_slowdown", "mean_wait_s"})
-    assert metric(row.name) == row
-    assert metric(row) is row
+    assert find_metric(row.name) == row
+    assert find_metric(row) is row
 
 
 def test_every_metric_is_computed_by_hand():
@@ -117,8 +117,8 @@ def test_every_metric_is_computed_by_hand():
 
 
 def test_labels_have_unit_and_direction():
-    assert metric("mean_wait_s").label == "mean wait, s (lower is better)"
-    assert metric("utilization").label == "in use (higher is better)"
+    assert find_metric("mean_wait_s").label == "mean wait, s (lower is better)"
+    assert find_metric("utilization").label == "in use (higher is better)"
 
 
 def test_zero_makespan_does_not_divide_by_zero():

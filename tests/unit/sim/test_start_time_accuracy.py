@@ -13,13 +13,13 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.start_time_accuracy import (
     PlanYieldingReplay,
-    StartTimeAccuracy,
-    StartTimeCase,
+    StartForecastAccuracy,
+    StartForecastOutcome,
     accuracy_by_horizon,
-    forecast_starts,
+    replay_start_forecasts,
 )
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload
+from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_cluster, a_job
 
 
@@ -33,7 +33,7 @@ def a_workload(*jobs):
 
 def told(*jobs, dispatcher=None):
     """The forecasts of the second half of the jobs, under list-reg by default."""
-    return forecast_starts(a_workload(*jobs), Policy(WalltimePredictor(), dispatcher or ListDispatcher()))
+    return replay_start_forecasts(a_workload(*jobs), Policy(WalltimePredictor(), dispatcher or ListDispatcher()))
 
 
 QUEUE = (0, 4, 1000, 600), (1, 4, 10, 10), (10, 4, 100, 100), (20, 4, 50, 50)
@@ -68,7 +68,7 @@ def test_forecast_does_not_use_future():
 def test_calls_dispatcher_at_its_requested_times():
     """The third job is backfilled at a pass of Slurm's twin, when nothing else happens."""
     workload = a_workload((0, 3, 1000, 1000), (10, 4, 100, 100), (20, 1, 50, 50))
-    found = forecast_starts(workload, Policy(WalltimePredictor(), SlurmTwinDispatcher()))
+    found = replay_start_forecasts(workload, Policy(WalltimePredictor(), SlurmTwinDispatcher()))
     plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmTwinDispatcher()))
     assert 20 < plain.start_s[2] <= 60
     assert {each.job: each.start_s for each in found} == {1: plain.start_s[1], 2: plain.start_s[2]}
@@ -88,14 +88,16 @@ def test_dispatcher_without_plans_gives_no_forecast():
 def test_groups_figures_by_forecast_horizon():
     found = told(*QUEUE)
     rows = accuracy_by_horizon(found)
-    assert sum(row.cases for _, _, row in rows) == len(found) == StartTimeAccuracy.of(found).cases
+    assert sum(row.cases for _, _, row in rows) == len(found) == StartForecastAccuracy.of(found).cases
     assert all(from_s < (to_s or NEVER) for from_s, to_s, _ in rows)
 
 
 def test_computes_figures_of_two_forecasts():
     """The quantiles are 0, 100, ..., 800; the first job starts at the median, the second beyond all of them."""
     forecast = StartForecast(0, tuple(range(0, 900, 100)), True, "", (0.0,) * 6)
-    row = StartTimeAccuracy.of([StartTimeCase(0, forecast, 400, 400), StartTimeCase(1, forecast, None, 1060)])
+    row = StartForecastAccuracy.of(
+        [StartForecastOutcome(0, forecast, 400, 400), StartForecastOutcome(1, forecast, None, 1060)]
+    )
     assert (row.cases, row.coverage) == (2, {"50": 50, "80": 50, "95": 50})
     assert (row.median_width_80_s, row.within_1_min, row.within_10_min) == (400, 50, 50)
     assert (row.estimates, row.estimate_pinball_s) == (1, 0)

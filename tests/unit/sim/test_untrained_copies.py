@@ -22,7 +22,7 @@ def workload(tmp_path_factory):
     ("dispatcher", "predictor"), [("lookahead", "walltime"), ("prb", "last-two"), ("easy", "quantile")]
 )
 def test_used_instance_is_compared_like_new_one(workload, dispatcher, predictor):
-    used = registry.dispatcher(dispatcher), registry.predictor(predictor)
+    used = registry.build_dispatcher(dispatcher), registry.build_predictor(predictor)
     first = cpsched_sim.simulate(workload, *used)
     cpsched_sim.simulate(workload, *used)
     by_name = cpsched_sim.compare(workload, [dispatcher], [predictor]).rows[0]

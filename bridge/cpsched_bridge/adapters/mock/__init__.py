@@ -14,10 +14,10 @@ from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenan
 from cpsched_bridge.adapters.mock.simulated_clocks import ScaledClock
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.settings import Section
+from cpsched_bridge.settings import SettingsSection
 
 
-class MockMaintenanceOptions(Section):
+class MockMaintenanceOptions(SettingsSection):
     """A period in which some nodes of the simulated site receive no jobs."""
 
     name: str = Field(default="maintenance", description="Name of the maintenance period.")
@@ -26,7 +26,7 @@ class MockMaintenanceOptions(Section):
     for_s: int = Field(gt=0, description="Duration in seconds.")
 
 
-class Options(Section):
+class Options(SettingsSection):
     """The options in the mock adapter's section of the settings file."""
 
     system: str = Field(default="eurora", description="Name of a system, or a system file.")
@@ -58,8 +58,8 @@ def connect(options: Options) -> MockBackend:
     """Return the backend for a simulated site whose clock starts at the first job's arrival."""
     from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
     from cpsched_sim.systems.system_file import System, load_system
-    from cpsched_sim.workloads.eurora import eurora_jobs
-    from cpsched_sim.workloads.load import load
+    from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
+    from cpsched_sim.workloads.workload_loader import load
 
     if options.trace is not None:
         try:
@@ -72,7 +72,7 @@ def connect(options: Options) -> MockBackend:
         raise InvalidSetting(("options", "system"), options.system, rule)
     else:
         cluster = System(load_system("eurora")).cluster
-        jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
+        jobs = generate_eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
     start_s = min((item.job.submit_s for item in jobs), default=0)
     scheduler = SlurmTwinDispatcher() if options.scheduler == "priority" else None
     maintenance = _build_maintenance_periods(options, cluster, start_s)

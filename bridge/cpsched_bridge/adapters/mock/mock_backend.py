@@ -12,14 +12,14 @@ from cpsched_bridge.adapters.mock.simulated_clocks import SimulatedClock
 from cpsched_bridge.ports import (
     NO_PINS,
     Backend,
-    Check,
+    BoostCommand,
     DeferredStart,
     Lease,
     Observation,
     Outcome,
-    PriorityBoost,
     QueueRank,
-    StartOrder,
+    ReadinessCheck,
+    StartCommand,
     SupportsBoost,
 )
 
@@ -63,12 +63,12 @@ class MockBackend(Backend, SupportsBoost):
         return tuple(site.ended)
 
     @override
-    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
+    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
         """Return the orders unchanged, because a simulated site uses exactly the nodes in the order."""
         return orders
 
     @override
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         return self._advance_site().start(orders)
 
     @override
@@ -85,10 +85,10 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def read_ranks(self) -> Sequence[QueueRank]:
-        return self._advance_site().rank_jobs()
+        return self._advance_site().list_queue_ranks()
 
     @override
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
         return self._advance_site().set_boosts(advice)
 
     @override
@@ -100,9 +100,9 @@ class MockBackend(Backend, SupportsBoost):
         self.site.release_lease(lease)
 
     @override
-    def run_checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[ReadinessCheck]:
         """Return one passing check, because a simulated site has no prerequisites."""
-        return [Check("site", True, f"simulated cluster, running for {self.site.now_s} s")]
+        return [ReadinessCheck("site", True, f"simulated cluster, running for {self.site.now_s} s")]
 
     @override
     def close(self) -> None:

@@ -18,15 +18,15 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.ports import (
+    BoostCommand,
     Hold,
     Lease,
     Observation,
     Outage,
     Outcome,
     PendingJob,
-    PriorityBoost,
     QueueRank,
-    StartOrder,
+    StartCommand,
     UnmanagedJob,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
@@ -144,7 +144,7 @@ class MockCluster:
             cluster_name="simulated",
         )  # fmt: skip
 
-    def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> list[Outcome]:
         """Release and pin jobs, and return the outcomes. A job whose nodes are free starts after the launch delay."""
         return [self._start_job(order) for order in orders]
 
@@ -162,7 +162,7 @@ class MockCluster:
         """Clear the pins of pending jobs. Return the outcomes."""
         return [self._unpin_job(id) for id in job_ids]
 
-    def rank_jobs(self) -> list[QueueRank]:
+    def list_queue_ranks(self) -> list[QueueRank]:
         """Return the site's ranks of pending jobs."""
         jobs = {job.id: job for job in self._state.observe().queue}
         return [
@@ -170,7 +170,7 @@ class MockCluster:
             for id, hold in self._holds.items()
         ]
 
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
         """Set the boosts of pending jobs. Return the outcomes."""
         return [self._set_boost(each) for each in advice]
 
@@ -195,7 +195,7 @@ class MockCluster:
             return
         self._holds[item.job.id] = self._hold_of_new
 
-    def _start_job(self, order: StartOrder) -> Outcome:
+    def _start_job(self, order: StartCommand) -> Outcome:
         id = order.job.id
         self.repeated[id] += self.starts[id]
         if self._holds.get(id) not in (Hold.PLUGIN, Hold.ADMIN):
@@ -227,7 +227,7 @@ class MockCluster:
         self._pins.pop(job_id, None)
         return Outcome(job_id, "done")
 
-    def _set_boost(self, advice: PriorityBoost) -> Outcome:
+    def _set_boost(self, advice: BoostCommand) -> Outcome:
         hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
         if hold is None:
             return Outcome(advice.id, "refused", "is not pending")
@@ -297,7 +297,7 @@ class MockCluster:
 
     def _start_placements(self, placements: dict[int, Placement]) -> None:
         """Start the jobs in these slots if their nodes are free."""
-        if placements and self._state.try_apply(Starts.of(placements)) < 0:
+        if placements and self._state.try_start_jobs(Starts.of(placements)) < 0:
             for slot in placements:
                 id = self._state.jobs[slot].id
                 self.starts[id] += 1

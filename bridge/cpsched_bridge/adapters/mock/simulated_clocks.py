@@ -11,7 +11,7 @@ from typing_extensions import override
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_sim.cluster.replay_clock import wall_ns
+from cpsched_sim.cluster.replay_clock import wall_ns_without_compilation
 
 
 class SimulatedClock(Protocol):
@@ -71,7 +71,7 @@ class EventDrivenClock(RealClock):
 
     @override
     def monotonic_s(self) -> float:
-        return wall_ns() / 1e9
+        return wall_ns_without_compilation() / 1e9
 
     @override
     def wait(self, seconds: float) -> bool:
@@ -85,7 +85,7 @@ class EventDrivenClock(RealClock):
         return not self.is_stopped
 
 
-class AcceleratedEventClock(EventDrivenClock):
+class SpeedLimitedEventClock(EventDrivenClock):
     """A clock that moves from event to event at most `speed` times as fast as real time.
 
     The run ends after `budget_s` real seconds. On a slow machine, the run covers less site time but makes the same

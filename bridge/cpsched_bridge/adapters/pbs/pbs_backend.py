@@ -18,15 +18,19 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoostAccess
-from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, check_usable_objects, run_checks
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, check_for_unusable_objects, run_pbs_doctor_checks
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE, PbsTranslator, TranslatedPbsReading
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, select_managed_queues, why_unreadable
-from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
+    PbsExecutionQueue,
+    find_unreadable_queue_reason,
+    select_managed_queues,
+)
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.pbs.unmanaged_queue_gate import UnmanagedQueueGate
@@ -34,16 +38,16 @@ from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailab
 from cpsched_bridge.ports import (
     NO_PINS,
     Backend,
-    Check,
+    BoostCommand,
     DeferredStart,
     Hold,
     Lease,
     Observation,
     Outcome,
-    PriorityBoost,
     QueueGate,
     QueueRank,
-    StartOrder,
+    ReadinessCheck,
+    StartCommand,
     SupportsBoost,
 )
 from cpsched_bridge.telemetry.reason_kinds import format_reason
@@ -97,7 +101,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         """Return an observation. `pinned` is ignored because PBS has no pins."""
         self._unconfirmed_queues = set()
         seen = self._reader.read()
-        opened = self._record_queue_changes(select_managed_queues(seen.queues, self._queues))
+        opened = self._track_queues_opened_by_others(select_managed_queues(seen.queues, self._queues))
         found = self._translator.observe(seen, self._interpret_reading(seen))
         if missing := [name for name in self._queues if name not in seen.queues]:
             opened = [*opened, f"execution queue {missing[0]} does not exist"]
@@ -109,7 +113,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         except ValueError as error:
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
-    def _record_queue_changes(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
+    def _track_queues_opened_by_others(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
         """Record which queues another actor opened or closed, and return messages about the changes."""
         messages = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
@@ -133,14 +137,14 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             return ()
 
     @override
-    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
+    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
         """Return the orders unchanged, because PBS uses exactly the vnodes in an order."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
     @override
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         """Check each order against a new reading, then start the job. Return the outcomes.
 
         If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS before each start.
@@ -149,9 +153,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         with self._left_queue.keep_closed(time.monotonic() + self._starting_s / 2) as close_error:
             if close_error:
                 return [_make_not_sent_outcome(order.job.id, close_error) for order in orders]
-            return self._start_orders(orders, until_s)
+            return self._execute_start_orders(orders, until_s)
 
-    def _start_orders(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
+    def _execute_start_orders(self, orders: Sequence[StartCommand], until_s: float) -> list[Outcome]:
         reading = self._interpret_reading(self._reader.read())
         free = reading.free.copy()
         outcomes: list[Outcome] = []
@@ -165,7 +169,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 reading = self._interpret_reading(self._reader.read())
                 free = reading.free.copy()
             no_room = ""
-            why = _start_refusal(order, reading) or (no_room := _subtract_amounts(order, reading, free))
+            why = _find_start_refusal_reason(order, reading) or (
+                no_room := _try_allocate_start_order(order, reading, free)
+            )
             if why:
                 outcomes.append(_make_not_sent_outcome(number, why) if no_room else Outcome(number, "refused", why))
                 continue
@@ -187,9 +193,11 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         name, sent = reading.names[number], False
         try:
             if number in reading.waiting.fitted:
-                self._commands.set_walltime(name, reading.waiting.fitted[number], self._compute_time_limit_s(until_s))
+                self._commands.set_walltime(
+                    name, reading.waiting.fitted[number], self._compute_command_timeout_s(until_s)
+                )
             sent = True
-            self._commands.run(name, placed, self._compute_time_limit_s(until_s))
+            self._commands.run_job(name, placed, self._compute_command_timeout_s(until_s))
         except BackendTimeout as error:
             lost = str(error)
             return Outcome(number, "unknown", lost) if sent else _make_not_sent_outcome(number, lost), lost
@@ -197,7 +205,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             return Outcome(number, "refused", str(error)), ""
         return Outcome(number, "done"), ""
 
-    def _compute_time_limit_s(self, until_s: float) -> float:
+    def _compute_command_timeout_s(self, until_s: float) -> float:
         return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
 
     @override
@@ -226,7 +234,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             self._controlled_queues.add(queue.name)
             return Outcome(number, "done")
 
-        return _apply_to_shown_jobs(job_ids, jobs, hold_job)
+        return _run_for_each_known_job(job_ids, jobs, hold_job)
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
@@ -245,12 +253,12 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
             if str(record.get("job_state", "Q")) not in "QHW":
                 return Outcome(number, "refused", f"has job_state={record.get('job_state')}")
-            whole = pbs_job_ids.parent_array_name(name) or name
+            whole = pbs_job_ids.find_parent_array_name(name) or name
             if whole not in moved:
-                moved[whole] = self._move_to_left_queue(whole)
+                moved[whole] = self._move_to_unmanaged_queue(whole)
             return dataclasses.replace(moved[whole], job_id=number)
 
-        return _apply_to_shown_jobs(job_ids, jobs, release_job)
+        return _run_for_each_known_job(job_ids, jobs, release_job)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
@@ -267,7 +275,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         records = self._reader.read_queues()
         there = select_managed_queues(records, self._queues)
         for name in self._queues:
-            if name not in records or (name not in there and not why_unreadable(records[name])):
+            if name not in records or (name not in there and not find_unreadable_queue_reason(records[name])):
                 continue
             if name not in there or not there[name].started:
                 failure = self._set_queue_started(name, True)
@@ -297,7 +305,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
         return None
 
-    def _move_to_left_queue(self, name: str) -> Outcome:
+    def _move_to_unmanaged_queue(self, name: str) -> Outcome:
         if not self._left_queue.name:
             return Outcome(0, "refused", "its queue is closed, and options.left_queue is not set")
         try:
@@ -313,8 +321,8 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return self._boost_access.read_ranks()
 
     @override
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self._boost_access.advise(advice)
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
+        return self._boost_access.set_job_boosts(advice)
 
     # --------------------------------------------------------------------------------------- lease and checks
 
@@ -341,26 +349,26 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             self._commands.clear_lease(LEASE_RESOURCE)
 
     @override
-    def run_checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[ReadinessCheck]:
         missing = self._programs.list_missing_programs()
         if missing:
             remedy = "install PBS's client commands on this host, or set options.bin to their folder"
-            return [Check("programs", False, f"not found: {', '.join(missing)}", remedy)]
+            return [ReadinessCheck("programs", False, f"not found: {', '.join(missing)}", remedy)]
         try:
             seen = dataclasses.replace(self._reader.read(), schedulers=self._reader.read_schedulers())
         except CommandRefused as error:
-            return [Check("server", False, str(error), "allow this account to query PBS")]
+            return [ReadinessCheck("server", False, str(error), "allow this account to query PBS")]
         except BackendError as error:
             remedy = "start PBS's server, or correct pbs.conf on this host"
-            return [Check("server", False, str(error), remedy, may_pass_later=True)]
+            return [ReadinessCheck("server", False, str(error), remedy, may_pass_later=True)]
         context = PbsDoctorContext.for_this_process(self._queues, self._left_queue.name)
         try:
             reading = self._interpret_reading(seen)
         except BackendError as error:
-            return [Check("vnodes", False, str(error), "compare with the output of `pbsnodes -av`")]
+            return [ReadinessCheck("vnodes", False, str(error), "compare with the output of `pbsnodes -av`")]
         return [
-            *run_checks(dataclasses.replace(seen, vnodes=reading.vnodes), context),
-            check_usable_objects(reading.unusable),
+            *run_pbs_doctor_checks(dataclasses.replace(seen, vnodes=reading.vnodes), context),
+            check_for_unusable_objects(reading.unusable),
         ]
 
     @override
@@ -372,7 +380,7 @@ def _make_not_sent_outcome(job_id: int, why: str) -> Outcome:
     return Outcome(job_id, "refused", f"not sent: {why}", "not_sent")
 
 
-def _apply_to_shown_jobs(
+def _run_for_each_known_job(
     job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
 ) -> list[Outcome]:
     """Apply `act` to each job that PBS shows, and return the outcomes."""
@@ -384,7 +392,7 @@ def _apply_to_shown_jobs(
     return outcomes
 
 
-def _start_refusal(order: StartOrder, reading: TranslatedPbsReading) -> str:
+def _find_start_refusal_reason(order: StartCommand, reading: TranslatedPbsReading) -> str:
     """Return why the reading forbids this start, or "" if it permits the start."""
     number = order.job.id
     now = next((each for each in reading.waiting.pending if each.job.id == number), None)
@@ -398,12 +406,12 @@ def _start_refusal(order: StartOrder, reading: TranslatedPbsReading) -> str:
     chosen = reading.waiting.fitted.get(number)  # a reservation may have shortened it
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue
-    if not (same and reading.waiting.asked[number].matches(order.job.request, reading.machine)):
+    if not (same and reading.waiting.asked[number].matches_request(order.job.request, reading.machine)):
         return "its request has changed since the decision"
     return ""
 
 
-def _subtract_amounts(order: StartOrder, reading: TranslatedPbsReading, free: np.ndarray) -> str:
+def _try_allocate_start_order(order: StartCommand, reading: TranslatedPbsReading, free: np.ndarray) -> str:
     """Subtract the order's amounts from `free`. Return why that is impossible, or "" on success."""
     machine, request = reading.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
@@ -415,7 +423,7 @@ def _subtract_amounts(order: StartOrder, reading: TranslatedPbsReading, free: np
     ):
         return "its placement does not match its request"
     members = machine.rows[request.node_set]
-    used = amounts_used(request, placement, machine.capacity)
+    used = amounts_by_node(request, placement, machine.capacity)
     for node, amounts in used.items():
         if not members[node]:
             return f"may not run on vnode {machine.names[node]}"

@@ -23,12 +23,12 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     FormulaNotComputable,
     JobSortFormula,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import find_sort_formula, get_boost, may_have_points, rank_jobs
-from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import can_be_boosted, find_sort_formula, get_boost, rank_jobs
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.errors import BackendError, BackendTimeout
-from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
+from cpsched_bridge.ports import BoostCommand, Outcome, QueueRank
 
 MAX_BATCH = 50
 """Maximum number of jobs in one command, which sets the same points for all of them."""
@@ -59,7 +59,7 @@ class PbsBoostAccess:
             return None
         return found if found.has_unit_boost_weight else None
 
-    def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
+    def set_job_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
         """Check each job, then change its points. Return the outcomes.
 
         Jobs with equal points share a command.
@@ -70,17 +70,17 @@ class PbsBoostAccess:
         names_by_points: dict[int, list[str]] = {}
         for each in advice:
             name = names.get(each.id, "")
-            settled = _outcome_without_command(each, name, jobs)
+            settled = _find_outcome_without_command(each, name, jobs)
             if settled is not None:
                 outcomes[each.id] = settled
             else:
                 names_by_points.setdefault(each.points, []).append(name)
         numbers = {name: number for number, name in names.items()}
-        results = self._set_points(names_by_points)
+        results = self._send_boost_points(names_by_points)
         outcomes |= {numbers[name]: replace(result, job_id=numbers[name]) for name, result in results.items()}
         return [outcomes[each.id] for each in advice]
 
-    def _set_points(self, names_by_points: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
+    def _send_boost_points(self, names_by_points: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
         """Send points until a command times out. Return all jobs' outcomes by job name."""
         until_s = time.monotonic() + self.time_limit_s
         found: dict[str, Outcome] = {}
@@ -112,10 +112,10 @@ class PbsBoostAccess:
         return found
 
 
-def _outcome_without_command(advice: PriorityBoost, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
+def _find_outcome_without_command(advice: BoostCommand, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
     """Return the outcome of a boost that needs no command, or None if it needs a command."""
     record = jobs.get(name)
-    if record is None or not may_have_points(record):
+    if record is None or not can_be_boosted(record):
         if not advice.points:
             return Outcome(advice.id, "done", "is not pending")
         return Outcome(advice.id, "refused", "is no longer pending")

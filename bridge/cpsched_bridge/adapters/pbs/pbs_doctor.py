@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched.errors import abbreviate, escape_controls
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, get_text, to_texts
+from cpsched.errors import escape_controls, join_abbreviated
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, get_text_attribute, list_text_values
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     BOOST_RESOURCE,
     FormulaNotComputable,
@@ -17,10 +17,10 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING_STATES
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, select_managed_queues
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_attribute_true, select_managed_queues
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD_ATTRIBUTE, find_sort_formula
-from cpsched_bridge.adapters.pbs.translation.vnodes import parse_states
-from cpsched_bridge.ports import Check, UnusableObject
+from cpsched_bridge.adapters.pbs.translation.vnodes import parse_vnode_states
+from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
 MAX_LISTED_ITEMS = 5
 
@@ -44,13 +44,15 @@ class PbsDoctorContext:
         return cls(queues, left_queue, user, tuple({socket.gethostname(), socket.getfqdn()}))
 
 
-def run_checks(seen: PbsRecords, context: PbsDoctorContext) -> list[Check]:
+def run_pbs_doctor_checks(seen: PbsRecords, context: PbsDoctorContext) -> list[ReadinessCheck]:
     """Return all checks on a reading."""
     return [
-        Check("server", True, f"PBS {get_text(seen.server, 'pbs_version') or '(unknown version)'} responds"),
+        ReadinessCheck(
+            "server", True, f"PBS {get_text_attribute(seen.server, 'pbs_version') or '(unknown version)'} responds"
+        ),
         *_check_queues(seen, context),
-        _check_left_queue(seen, context),
-        _check_scheduling(seen.server),
+        _check_unmanaged_queue(seen, context),
+        _check_scheduling_enabled(seen.server),
         _check_privilege(seen.server, context),
         _check_lease_resource(seen),
         _check_boost_resource(seen),
@@ -61,18 +63,20 @@ def run_checks(seen: PbsRecords, context: PbsDoctorContext) -> list[Check]:
     ]
 
 
-def _check_queues(seen: PbsRecords, context: PbsDoctorContext) -> Iterable[Check]:
+def _check_queues(seen: PbsRecords, context: PbsDoctorContext) -> Iterable[ReadinessCheck]:
     if not context.queues:
-        yield Check("queues", False, "options.queues is empty", "list the queues whose jobs the bridge should start")
+        yield ReadinessCheck(
+            "queues", False, "options.queues is empty", "list the queues whose jobs the bridge should start"
+        )
     there = select_managed_queues(seen.queues, context.queues)
     for name in context.queues:
         if name not in there:
             remedy = f"qmgr -c 'create queue {escape_controls(name)} queue_type=execution, enabled=true'"
-            yield Check(f"queue {name}", False, "there is no execution queue with this name", remedy)
+            yield ReadinessCheck(f"queue {name}", False, "there is no execution queue with this name", remedy)
             continue
         open_to = "PBS's scheduler" if there[name].started else "the bridge"
-        enabled = is_true(there[name].record, "enabled")
-        yield Check(
+        enabled = is_attribute_true(there[name].record, "enabled")
+        yield ReadinessCheck(
             f"queue {name}",
             enabled,
             f"{'accepts' if enabled else 'rejects'} jobs; {open_to} starts them",
@@ -81,7 +85,7 @@ def _check_queues(seen: PbsRecords, context: PbsDoctorContext) -> Iterable[Check
         )
 
 
-def _check_left_queue(seen: PbsRecords, context: PbsDoctorContext) -> Check:
+def _check_unmanaged_queue(seen: PbsRecords, context: PbsDoctorContext) -> ReadinessCheck:
     """Check `left_queue`, which receives the jobs that the bridge does not manage.
 
     The queue may be closed, because a bridge that died while starting jobs did not reopen it.
@@ -89,38 +93,42 @@ def _check_left_queue(seen: PbsRecords, context: PbsDoctorContext) -> Check:
     name = context.left_queue
     remedy = "set options.left_queue to a started execution queue that is not in options.queues"
     if not name:
-        return Check("left_queue", False, "options.left_queue is not set", remedy, mode="control")
+        return ReadinessCheck("left_queue", False, "options.left_queue is not set", remedy, mode="control")
     if name in context.queues:
-        return Check("left_queue", False, f"{name} is also in options.queues", remedy, mode="control")
+        return ReadinessCheck("left_queue", False, f"{name} is also in options.queues", remedy, mode="control")
     queue = select_managed_queues(seen.queues, [name]).get(name)
     if queue is None:
-        return Check("left_queue", False, f"there is no execution queue {name}", remedy, mode="control")
-    ok = is_true(queue.record, "enabled")
+        return ReadinessCheck("left_queue", False, f"there is no execution queue {name}", remedy, mode="control")
+    ok = is_attribute_true(queue.record, "enabled")
     remedy = f"qmgr -c 'set queue {name} enabled=true, started=true'"
     closed = "" if queue.started else "; the bridge opens it when it takes control"
     found = f"{name} {'accepts' if ok else 'rejects'} jobs{closed}"
-    return Check("left_queue", ok, found, remedy, mode="control")
+    return ReadinessCheck("left_queue", ok, found, remedy, mode="control")
 
 
-def _check_scheduling(server: Record) -> Check:
-    ok = is_true(server, "scheduling")
+def _check_scheduling_enabled(server: Record) -> ReadinessCheck:
+    ok = is_attribute_true(server, "scheduling")
     remedy = "qmgr -c 'set server scheduling=true': PBS must start the jobs that the bridge does not start"
-    return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", remedy)
+    return ReadinessCheck("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", remedy)
 
 
-def _check_privilege(server: Record, context: PbsDoctorContext) -> Check:
+def _check_privilege(server: Record, context: PbsDoctorContext) -> ReadinessCheck:
     """Check that this account is a manager, or root on the server's host."""
-    entries = [each.strip() for value in to_texts(server.get("managers")) for each in value.split(",") if each.strip()]
+    entries = [
+        each.strip() for value in list_text_values(server.get("managers")) for each in value.split(",") if each.strip()
+    ]
     mine = [f"{context.user}@{host}" for host in context.hosts]
     listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
-    here = get_text(server, "server_host") in set(context.hosts) | {h.partition(".")[0] for h in context.hosts}
+    here = get_text_attribute(server, "server_host") in set(context.hosts) | {
+        h.partition(".")[0] for h in context.hosts
+    }
     ok = listed or (context.user == "root" and (here or not entries))
     remedy = f"qmgr -c 'set server managers += {context.user}@{context.hosts[0]}'"
     found = f"{context.user} is {'' if ok else 'not '}a manager of PBS"
-    return Check("privilege", ok, found, remedy)
+    return ReadinessCheck("privilege", ok, found, remedy)
 
 
-def _check_lease_resource(seen: PbsRecords) -> Check:
+def _check_lease_resource(seen: PbsRecords) -> ReadinessCheck:
     kind = seen.resources.get(LEASE_RESOURCE)
     ok = kind is not None and kind.type == "string" and ("r" in kind.flags or "i" in kind.flags)
     remedy = f"qmgr -c 'create resource {LEASE_RESOURCE} type=string,flag=r'"
@@ -129,10 +137,10 @@ def _check_lease_resource(seen: PbsRecords) -> Check:
         if ok
         else f"there is no resource {LEASE_RESOURCE} that only managers can set"
     )
-    return Check("claim", ok, found, remedy, required=False)
+    return ReadinessCheck("claim", ok, found, remedy, required=False)
 
 
-def _check_boost_resource(seen: PbsRecords) -> Check:
+def _check_boost_resource(seen: PbsRecords) -> ReadinessCheck:
     """Check the resource that stores boosts. With a different flag, users could boost their own jobs."""
     kind = seen.resources.get(BOOST_RESOURCE)
     ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
@@ -140,51 +148,53 @@ def _check_boost_resource(seen: PbsRecords) -> Check:
     if kind is not None:
         remedy = f"qmgr -c 'set resource {BOOST_RESOURCE} type=long,flag=r'"
     found = "only managers can set boosts" if ok else f"there is no resource {BOOST_RESOURCE} with type long and flag r"
-    return Check("points", ok, found, remedy, mode="advise")
+    return ReadinessCheck("points", ok, found, remedy, mode="advise")
 
 
-def _check_formula(seen: PbsRecords) -> Check:
+def _check_formula(seen: PbsRecords) -> ReadinessCheck:
     """Check that PBS's formula adds the boosts to the site's own terms."""
     where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
     try:
         text = find_sort_formula(seen.server, seen.schedulers)
         if not text:
-            return Check(
+            return ReadinessCheck(
                 "formula", False, "no job_sort_formula is set", f'{where} = "{BOOST_RESOURCE}"\'', mode="advise"
             )
         formula = JobSortFormula.parse(text)
     except (FormulaNotComputable, ValueError) as error:
         remedy = "use one formula for all schedulers, with only arithmetic, eligible_time, priorities and requests"
-        return Check("formula", False, f"job_sort_formula {escape_controls(str(error))}", remedy, mode="advise")
+        return ReadinessCheck(
+            "formula", False, f"job_sort_formula {escape_controls(str(error))}", remedy, mode="advise"
+        )
     ok = formula.has_unit_boost_weight
     remedy = f'{where} = "({escape_controls(text)}) + {BOOST_RESOURCE}"\''
     found = f"job_sort_formula {'adds' if ok else 'does not add'} {BOOST_RESOURCE} exactly once, with weight 1"
-    return Check("formula", ok, found, remedy, mode="advise")
+    return ReadinessCheck("formula", ok, found, remedy, mode="advise")
 
 
-def _check_formula_threshold(seen: PbsRecords) -> Check:
+def _check_formula_threshold(seen: PbsRecords) -> ReadinessCheck:
     """Check that there is no threshold for the formula, because boosts would lift jobs above it."""
-    having = [name for name, each in sorted(seen.schedulers.items()) if get_text(each, THRESHOLD_ATTRIBUTE)]
+    having = [name for name, each in sorted(seen.schedulers.items()) if get_text_attribute(each, THRESHOLD_ATTRIBUTE)]
     remedy = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD_ATTRIBUTE}'"
     found = (
         f"scheduler {escape_controls(having[0])} has a {THRESHOLD_ATTRIBUTE}"
         if having
         else f"no scheduler has a {THRESHOLD_ATTRIBUTE}"
     )
-    return Check("threshold", not having, found, remedy, mode="advise")
+    return ReadinessCheck("threshold", not having, found, remedy, mode="advise")
 
 
-def _check_stale_vnodes(seen: PbsRecords) -> Check:
+def _check_stale_vnodes(seen: PbsRecords) -> ReadinessCheck:
     """Report vnodes that PBS still reserves for a job that is not running.
 
     This happens if PBS rejects one of the later chunks of a `qrun`. PBS shows the job on the vnode, even if the job is
     deleted, until the job runs there or the server restarts (OpenPBS 23.06.06).
     """
-    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in parse_states(each)}
+    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in parse_vnode_states(each)}
     stale = [name for name, each in taken.items() if not _is_vnode_used(each, seen.jobs)]
     text = f"{', '.join(escape_controls(name) for name in stale[:5])}: job-exclusive without a running job"
     remedy = "restart PBS's server at a convenient time; until then, no job can use these vnodes"
-    return Check(
+    return ReadinessCheck(
         "vnodes",
         not stale,
         text if stale else "no vnode is reserved for a job that is not running",
@@ -195,23 +205,25 @@ def _check_stale_vnodes(seen: PbsRecords) -> Check:
 
 def _is_vnode_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
     """Return whether a vnode has a started job or a reservation."""
-    there = [jobs[name] for name in to_texts(vnode.get("jobs")) if name in jobs]
+    there = [jobs[name] for name in list_text_values(vnode.get("jobs")) if name in jobs]
     begun = any(str(job.get("job_state")) not in WAITING_STATES for job in there)
-    return begun or "resv-exclusive" in parse_states(vnode)
+    return begun or "resv-exclusive" in parse_vnode_states(vnode)
 
 
-def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
+def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessCheck:
     """Report the PBS objects that have an unusable field."""
-    found = f"ignored: {abbreviate(unusable, MAX_LISTED_ITEMS, '; ')}" if unusable else "all PBS objects can be read"
-    return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
+    found = (
+        f"ignored: {join_abbreviated(unusable, MAX_LISTED_ITEMS, '; ')}" if unusable else "all PBS objects can be read"
+    )
+    return ReadinessCheck("objects", not unusable, found, "correct these values with qmgr", required=False)
 
 
-def _check_job_history(server: Record) -> Check:
-    ok = is_true(server, "job_history_enable")
+def _check_job_history(server: Record) -> ReadinessCheck:
+    ok = is_attribute_true(server, "job_history_enable")
     remedy = "qmgr -c 'set server job_history_enable=true'"
     found = (
         "PBS keeps records of ended jobs"
         if ok
         else "PBS keeps no records of ended jobs, so the bridge cannot learn from them at startup"
     )
-    return Check("history", ok, found, remedy, required=False)
+    return ReadinessCheck("history", ok, found, remedy, required=False)

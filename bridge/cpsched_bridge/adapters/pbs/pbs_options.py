@@ -7,16 +7,16 @@ import re
 from pydantic import Field, field_validator
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.transport.pbs_actions import QUEUE_PATTERN
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import QUEUE_PATTERN
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.settings import Section
+from cpsched_bridge.settings import SettingsSection
 
 DEFAULT_DECISION_LIMIT_S = 0.1
 """Default time limit for a decision on a PBS cluster, in seconds."""
 
 
-class Options(Section):
+class Options(SettingsSection):
     """The options in the PBS adapter's section of the settings file."""
 
     queues: tuple[str, ...] = Field(

@@ -63,7 +63,7 @@ BUILT_IN_NON_TEXT_RESOURCES = frozenset({
 """PBS's built-in resources with a type in `NON_TEXT_TYPES`."""
 
 
-def is_text(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
+def is_text_resource(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
     """Return whether a resource's values are text, which means that `07` differs from `7`."""
     return (
         kinds[resource].type not in NON_TEXT_TYPES if resource in kinds else resource not in BUILT_IN_NON_TEXT_RESOURCES
@@ -87,7 +87,7 @@ class PbsRecords:
     """Objects omitted from the records above."""
 
 
-def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
+def get_text_attribute(record: Mapping[str, Value], name: str, default: str = "") -> str:
     """Return an attribute as text, or `default`. Raise `ValueError` if it is not a single text value."""
     value = record.get(name, default)
     if not isinstance(value, str):
@@ -95,7 +95,7 @@ def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
     return value
 
 
-def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
+def get_attribute_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
     """Return the parts of an attribute such as `Resource_List`, or {} if it is missing."""
     value = record.get(name, {})
     if not isinstance(value, dict):
@@ -103,12 +103,12 @@ def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[s
     return value
 
 
-def get_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
+def get_attribute_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
     """Return the parts of an attribute whose value is a single text."""
-    return {key: value for key, value in get_parts(record, name).items() if isinstance(value, str)}
+    return {key: value for key, value in get_attribute_parts(record, name).items() if isinstance(value, str)}
 
 
-def to_texts(value: Value | None) -> tuple[str, ...]:
+def list_text_values(value: Value | None) -> tuple[str, ...]:
     """Return all text values of an attribute that PBS may print several times."""
     if value is None or isinstance(value, dict):
         return ()

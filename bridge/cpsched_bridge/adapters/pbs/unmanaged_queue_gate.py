@@ -18,9 +18,9 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_text
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, why_unreadable
-from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_text_attribute
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import find_unreadable_queue_reason, is_attribute_true
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError
 
@@ -59,7 +59,9 @@ class UnmanagedQueueGate:
         return ""
 
     def _is_open(self, record: Record | None) -> bool:
-        return record is not None and (bool(why_unreadable(record)) or is_true(record, "started"))
+        return record is not None and (
+            bool(find_unreadable_queue_reason(record)) or is_attribute_true(record, "started")
+        )
 
     def reopen(self) -> str:
         """Open the queue if a bridge may have closed it. Return the error, or "" on success."""
@@ -67,7 +69,7 @@ class UnmanagedQueueGate:
             return ""
         try:
             record = self._reader.read_queues().get(self.name)
-            if record is not None and not is_true(record, "started"):
+            if record is not None and not is_attribute_true(record, "started"):
                 self._commands.set_queue_started(self.name, True)
                 self.trigger_scheduling()
         except BackendError as error:
@@ -82,10 +84,10 @@ class UnmanagedQueueGate:
         job end, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
-            if is_true(self._reader.read_server(), "scheduling"):
+            if is_attribute_true(self._reader.read_server(), "scheduling"):
                 self._commands.trigger_scheduling()
 
 
 def is_scheduler_running(schedulers: Mapping[str, Record]) -> bool:
     """Return whether any scheduler is in a cycle, which may still start jobs."""
-    return any(get_text(each, "state").lower() == "scheduling" for each in schedulers.values())
+    return any(get_text_attribute(each, "state").lower() == "scheduling" for each in schedulers.values())

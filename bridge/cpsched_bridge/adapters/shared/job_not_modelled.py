@@ -19,7 +19,7 @@ class JobNotModelled(Exception):
         return PendingReason(PendingCode.UNMODELLED, (escape_controls(self.what), escape_controls(str(self))))
 
 
-def unreadable_reason(error: object) -> PendingReason:
+def make_unreadable_reason(error: object) -> PendingReason:
     """Return the pending reason for a job with an unreadable field."""
     return PendingReason(PendingCode.UNREADABLE, (escape_controls(str(error)),))
 

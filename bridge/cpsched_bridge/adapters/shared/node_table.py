@@ -57,7 +57,7 @@ class ConfiguredNodeTable:
             self._cluster = None
         return row
 
-    def parts_of(self, row: int) -> tuple[NodeSetCondition, ...]:
+    def get_node_set_conditions(self, row: int) -> tuple[NodeSetCondition, ...]:
         """Return the parts whose intersection is the node set in `row`."""
         return self._set_parts[row]
 

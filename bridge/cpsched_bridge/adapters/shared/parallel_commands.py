@@ -100,7 +100,7 @@ class ParallelCommands:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()
             for key, _ in self._selector.select(max(0.0, left_s)):
                 self._read_chunk(key)
-            self._read_exit_codes()
+            self._collect_exited_programs()
             if left_s <= 0.0:
                 break
         if self._running and self._error is None and time.monotonic() >= self._until_s:
@@ -146,7 +146,7 @@ class ParallelCommands:
             command = " ".join(self._commands[key.data][:3])
             self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes; killed")
 
-    def _read_exit_codes(self) -> None:
+    def _collect_exited_programs(self) -> None:
         """Interpret the exit statuses of programs that have closed both outputs."""
         open_names = {key.data for key in self._selector.get_map().values()}
         for name in [name for name in self._running if name not in open_names]:
@@ -173,6 +173,6 @@ class ParallelCommands:
         running.process.wait()
 
 
-def format_complaint(complaint: str, status: int) -> str:
+def format_error_output(complaint: str, status: int) -> str:
     """Return error output as one line, or the exit status if the output is empty."""
     return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or f"exit status {status}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundQuery
 
 COMMAND = ("sdiag",)
 OUTPUT_NAME = "sdiag"
@@ -35,7 +35,7 @@ class ControllerLoad:
     """Messages queued for nodes (`Agent queue size`)."""
 
 
-def parse_load(text: str) -> ControllerLoad | None:
+def parse_controller_load(text: str) -> ControllerLoad | None:
     """Return the load in the output of `sdiag`, or None if its form is unexpected.
 
     User names appear only after the parsed part.
@@ -53,7 +53,7 @@ def parse_load(text: str) -> ControllerLoad | None:
 class ControllerLoadMonitor:
     """A monitor that reports when slurmctld is too busy for the usual calls."""
 
-    asking: SitePolicyQuery
+    asking: BackgroundQuery
     clock: Callable[[], float]
     busy: str = ""
     """Why slurmctld counts as busy according to the last output, or empty if it is not busy.
@@ -70,7 +70,7 @@ class ControllerLoadMonitor:
         """
         if self._asked and (found := self.asking.collect_output()) is not None:
             self._asked = False
-            load = parse_load(found.texts.get(OUTPUT_NAME, ""))
+            load = parse_controller_load(found.texts.get(OUTPUT_NAME, ""))
             if load is not None:
                 self.busy = self._overload_reason(load)
             self._due_s = self.clock() + (0.0 if self.busy else QUERY_INTERVAL_S)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import mark_shared_nodes, why_unmodelled
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
+    find_unmodelled_partition_reason,
+    mark_partitions_sharing_nodes,
+)
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import NODE_LIST_VERBS
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import ReadinessCheck
 
 MAX_LISTED_ITEMS = 5
 """Maximum number of nodes or jobs that a check lists."""
@@ -18,7 +21,7 @@ TEMPORARY_NODE_FLAGS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """State flags of cloud nodes, of nodes created by `scontrol create`, and of nodes that slurmd registers dynamically."""
 
 
-def run_node_checks(records: SlurmRecords) -> list[Check]:
+def run_node_checks(records: SlurmRecords) -> list[ReadinessCheck]:
     """Return the node checks of one reading, none of which control mode requires."""
     found = [
         check_dynamic_nodes(records.nodes),
@@ -26,15 +29,15 @@ def run_node_checks(records: SlurmRecords) -> list[Check]:
         check_node_weights(records.nodes),
         check_partition_settings(records.partitions),
         check_reservations(records),
-        check_node_lists(records),
+        check_job_node_lists(records),
     ]
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
-def check_dynamic_nodes(nodes: Iterable[Record]) -> Check:
+def check_dynamic_nodes(nodes: Iterable[Record]) -> ReadinessCheck:
     """Report dynamic nodes, because jobs pinned to a removed node may end."""
     names = _list_flagged_nodes(nodes, TEMPORARY_NODE_FLAGS)
-    return Check(
+    return ReadinessCheck(
         "dynamic nodes",
         not names,
         f"dynamic or cloud nodes: {_abbreviate_names(names)}" if names else "no dynamic or cloud nodes",
@@ -44,27 +47,29 @@ def check_dynamic_nodes(nodes: Iterable[Record]) -> Check:
     )
 
 
-def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
+def check_sleeping_nodes(nodes: Iterable[Record]) -> ReadinessCheck:
     """Show the nodes that Slurm has powered down or is powering up."""
     names = [node["name"] for node in nodes if slurm_states.compute_wakeup_rank(node["state"])]
     found = f"powered down or powering up: {_abbreviate_names(names)}; jobs use them only if no other nodes are free"
-    return Check("power saving", True, found if names else "no nodes are powered down", required=False)
+    return ReadinessCheck("power saving", True, found if names else "no nodes are powered down", required=False)
 
 
-def check_node_weights(nodes: Iterable[Record]) -> Check:
+def check_node_weights(nodes: Iterable[Record]) -> ReadinessCheck:
     """Show the range of node weights, which every dispatcher respects."""
     weights = sorted({1 if node.get("weight") is None else node["weight"] for node in nodes} or {1})
     several = f"from {weights[0]} to {weights[-1]}; nodes of lower weight are chosen first"
-    return Check(
+    return ReadinessCheck(
         "node weights", True, several if len(weights) > 1 else "all weights are equal", required=False, mode="control"
     )
 
 
-def check_partition_settings(partitions: Sequence[Record]) -> Check:
+def check_partition_settings(partitions: Sequence[Record]) -> ReadinessCheck:
     """Report partitions whose settings cause all of their jobs to be left to Slurm."""
-    table = mark_shared_nodes(partitions)
-    left = [f"{record['name']}: {why}" for record in table if (why := why_unmodelled(record)) is not None]
-    return Check(
+    table = mark_partitions_sharing_nodes(partitions)
+    left = [
+        f"{record['name']}: {why}" for record in table if (why := find_unmodelled_partition_reason(record)) is not None
+    ]
+    return ReadinessCheck(
         "partition settings",
         not left,
         f"jobs left to Slurm in {_abbreviate_names(left, '; ')}" if left else "all partition settings are modelled",
@@ -74,7 +79,7 @@ def check_partition_settings(partitions: Sequence[Record]) -> Check:
     )
 
 
-def check_reservations(records: SlurmRecords) -> Check:
+def check_reservations(records: SlurmRecords) -> ReadinessCheck:
     """Report the reservations that make the bridge leave jobs to Slurm."""
     found = [r for r in records.reservations if r.get("nodes")]
     odd = [r["name"] for r in found if r.get("flags", ()) is None]
@@ -83,7 +88,7 @@ def check_reservations(records: SlurmRecords) -> Check:
     problems += (
         [f"reservations with unreadable flags, whose nodes are not used: {_abbreviate_names(odd)}"] if odd else []
     )
-    return Check(
+    return ReadinessCheck(
         "reservations",
         not problems,
         "; ".join(problems) or f"{len(found)}, all of them supported",
@@ -92,14 +97,14 @@ def check_reservations(records: SlurmRecords) -> Check:
     )
 
 
-def check_node_lists(records: SlurmRecords) -> Check:
+def check_job_node_lists(records: SlurmRecords) -> ReadinessCheck:
     """Report jobs whose node lists contain unknown nodes.
 
     Slurm rejects every change to such a job, even a release.
     """
     known = {node["name"] for node in records.nodes}
     found = [words for record in records.jobs if (words := _describe_missing_nodes(record, known))]
-    return Check(
+    return ReadinessCheck(
         "node lists",
         not found,
         f"unknown nodes: {_abbreviate_names(found, '; ')}" if found else "pending jobs list only known nodes",
@@ -114,7 +119,9 @@ def _describe_missing_nodes(record: Record, known: set[str]) -> str:
     """Describe the missing nodes in a pending job's node lists, or "" if all exist."""
     if record["state"] != slurm_states.PENDING:
         return ""
-    lists = ((verb, node_and_task_lists.expand_if_valid(record[field])) for field, verb in NODE_LIST_VERBS.items())
+    lists = (
+        (verb, node_and_task_lists.expand_hostlist_or_empty(record[field])) for field, verb in NODE_LIST_VERBS.items()
+    )
     parts = [
         f"{verb} {_abbreviate_names(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])
     ]
@@ -131,4 +138,4 @@ def _list_flagged_nodes(nodes: Iterable[Record], flags: frozenset[str]) -> list[
 
 def _abbreviate_names(names: list[str], between: str = ", ") -> str:
     """Return the first names joined by `between`, with the number of omitted names."""
-    return abbreviate(names, MAX_LISTED_ITEMS, between)
+    return join_abbreviated(names, MAX_LISTED_ITEMS, between)

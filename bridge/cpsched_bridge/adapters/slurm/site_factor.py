@@ -20,9 +20,12 @@ from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport.programs.array_records import format_job_selector
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, read_output
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
+    may_command_have_taken_effect,
+    run_and_read_output,
+)
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
+from cpsched_bridge.ports import BoostCommand, Outcome, QueueRank
 
 MAX_BATCH = 100
 """Maximum number of changes between two readings of the current site factors."""
@@ -38,7 +41,7 @@ class SiteFactorBoostAccess:
     """A reader and writer of site factors; each call may take `deadline_s` seconds."""
 
     deadline_s: float = 10.0
-    ask: Callable[[list[str], float], str | None] = read_output
+    ask: Callable[[list[str], float], str | None] = run_and_read_output
     open_session: Callable[[float], ScontrolSession] = ScontrolSession
     _records: dict[int, Record] = field(default_factory=dict)
 
@@ -52,7 +55,7 @@ class SiteFactorBoostAccess:
         self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
         return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
 
-    def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
+    def set_job_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
         """Set site factors of jobs from the last `read_ranks`, and return the outcomes."""
         outcomes: list[Outcome] = []
         with self.open_session(self.deadline_s) as session:
@@ -76,7 +79,7 @@ class SiteFactorBoostAccess:
             raise BackendUnavailable("sprio failed or did not respond")
         return parse_sprio(printed)
 
-    def _set_site_factor(self, advice: PriorityBoost, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
+    def _set_site_factor(self, advice: BoostCommand, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
         record, row = self._records.get(advice.id), rows.get(advice.id)
         if record is None:
             return Outcome(advice.id, "refused", "is not pending")
@@ -92,12 +95,12 @@ class SiteFactorBoostAccess:
             return Outcome(advice.id, "refused", str(error))
         if not reply or (not advice.points and _NO_LONGER_PENDING.search(reply)):
             return Outcome(advice.id, "done", reply)
-        return Outcome(advice.id, "unknown" if may_have_taken_effect(reply) else "refused", reply)
+        return Outcome(advice.id, "unknown" if may_command_have_taken_effect(reply) else "refused", reply)
 
 
 def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
     """Return a pending record's rank from its `sprio` row, which held jobs lack."""
-    numbers, array = tuple(array_tasks.list_job_numbers(record)), int(record["array_id"] or 0)
+    numbers, array = tuple(array_tasks.list_job_numbers_of_record(record)), int(record["array_id"] or 0)
     label = (
         str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])
     )

@@ -15,26 +15,31 @@ from cpsched.site import multifactor_priority
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
-from cpsched_bridge.adapters.slurm.policy.jobs_of_unreadable_policy import without_unreadable_jobs
-from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.jobs_of_unreadable_policy import unmanage_jobs_of_unusable_policy
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
 from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
-from cpsched_bridge.adapters.slurm.slurm_doctor import LINEAR, check_usable_objects, run_checks, run_policy_checks
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, in_partition
+from cpsched_bridge.adapters.slurm.slurm_doctor import (
+    LINEAR,
+    check_for_unusable_objects,
+    run_policy_checks,
+    run_slurm_doctor_checks,
+)
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.partition_access import parse_account_checks
+from cpsched_bridge.adapters.slurm.translation.partition_access import find_account_check_rules
 from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import (
+from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE, StartPinSettings
+from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
     SentJobStart,
     defer_reservation_conflicts,
-    resolve_layouts,
+    predict_start_splits,
 )
-from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE, StartPinSettings
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
@@ -50,16 +55,16 @@ from cpsched_bridge.errors import (
 from cpsched_bridge.ports import (
     NO_PINS,
     Backend,
-    Check,
+    BoostCommand,
     DeferredStart,
     Hold,
     Lease,
     Observation,
     Outcome,
     PreemptionOptions,
-    PriorityBoost,
     QueueRank,
-    StartOrder,
+    ReadinessCheck,
+    StartCommand,
     SupportsAccountingChecks,
     SupportsBoost,
     SupportsPreemption,
@@ -85,8 +90,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     A start pins a job to a list of nodes. If Slurm might not distribute equal shares as planned, the start also sets a
     number of tasks per node, which fixes the number of nodes. For a job that is placed task by task, the start sets the
-    number of nodes, and Slurm distributes the tasks as `resolve_layouts` predicts. Clearing the pin restores the record
-    fields that the pin changed.
+    number of nodes, and Slurm distributes the tasks as `predict_start_splits` predicts. Clearing the pin restores the
+    record fields that the pin changed.
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
@@ -149,7 +154,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         licenses = policy.site.licenses if policy is not None else ()
         pins = self._restores.keys() | set(pinned)
         observation = translator.observe(records, pins, self._get_account_parents(), licenses)
-        observation = self._within_policy(observation, records, notes)
+        observation = self._apply_site_policy(observation, records, notes)
         if self._load is not None and (busy := self._load.poll()):
             observation = dataclasses.replace(observation, busy=busy)
         for pending in observation.pending:
@@ -172,7 +177,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         translator = self._get_translator()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
-            return translator.list_remembered_jobs(seen)
+            return translator.list_remembered_ended_jobs(seen)
         try:
             past = self._transport.read_accounting(int(seen.now_s - HISTORY_S))
         except BackendError as error:
@@ -180,50 +185,52 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             if not self.history_missing:
                 structlog.get_logger("slurm").warning("no_history", detail=str(error))
             self.history_missing = True
-            return translator.list_remembered_jobs(seen)
+            return translator.list_remembered_ended_jobs(seen)
         self.history_missing = False
         return translator.translate_sacct_jobs(past, seen)
 
     @override
-    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
+    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
         translator = self._get_translator()
         machine, free = translator.machine, translator.free
         if machine is None or free is None:
             return [DeferredStart(order.job.id, "the bridge has not read the cluster yet") for order in orders]
         starts = [_to_sent_start(order, machine) for order in orders]
-        found = resolve_layouts(starts, free, machine.capacity, self._under_way.values())
+        found = predict_start_splits(starts, free, machine.capacity, self._under_way.values())
         now_s = self._seen.now_s if self._seen is not None else 0
         found = defer_reservation_conflicts(
             found, self._under_way.values(), translator.to_come, machine.capacity, now_s
         )
-        resolved = [_to_resolved_order(order, each, machine) for order, each in zip(orders, found, strict=True)]
+        resolved = [_to_order_or_deferral(order, each, machine) for order, each in zip(orders, found, strict=True)]
         return [
-            each if isinstance(each, DeferredStart) else dataclasses.replace(each, restore=self._format_restore(each))
+            each
+            if isinstance(each, DeferredStart)
+            else dataclasses.replace(each, restore=self._format_settings_to_restore(each))
             for each in resolved
         ]
 
-    def _get_pins(self, order: StartOrder) -> StartPinSettings:
+    def _get_start_pin_settings(self, order: StartCommand) -> StartPinSettings:
         asked = self._get_translator().queue.asked.get(order.job.id)
         return asked.pins if asked else StartPinSettings(0, 0, "")
 
     def _sets_cpus_per_node(self, pins: StartPinSettings) -> bool:
         return bool(pins.tasks_per_node) and parse_release(str(self._config["version"])) < EQUAL_SHARES_SINCE
 
-    def _format_restore(self, order: StartOrder) -> str:
+    def _format_settings_to_restore(self, order: StartCommand) -> str:
         """Return scontrol settings that undo a start's changes, except to the nice value."""
-        pins = self._get_pins(order)
+        pins = self._get_start_pin_settings(order)
         restore = pins.restore_all if self._sets_cpus_per_node(pins) else pins.restore
         return f"Partition={pins.partitions} {restore}".rstrip() if pins.partitions else restore
 
     @override
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         translator = self._get_translator()
-        nices = self._compute_raised_nices(orders)
+        nices = self._compute_boosting_nices(orders)
         sent: list[Record] = []
         for order in orders:
             number = order.job.id
-            pins = self._get_pins(order)
-            self._restores[number] = self._format_restore(order)
+            pins = self._get_start_pin_settings(order)
+            self._restores[number] = self._format_settings_to_restore(order)
             if translator.machine is not None:
                 self._under_way[number] = _to_sent_start(order, translator.machine)
             sent.append(
@@ -244,7 +251,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
                 self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
         return self._send_orders("start", sent)
 
-    def _compute_raised_nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
+    def _compute_boosting_nices(self, orders: Sequence[StartCommand]) -> dict[int, tuple[int, int]]:
         """Return the original and the new nice value of each job to boost, by job number."""
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         if (
@@ -256,10 +263,10 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             return {}
         wanted = {order.job.id: order.job for order in orders}
         records = {
-            number: in_partition(record, wanted[number].queue)
+            number: narrow_to_partition(record, wanted[number].queue)
             for record in self._seen.jobs
             if record["state"] == slurm_states.PENDING
-            for number in array_tasks.list_job_numbers(record)
+            for number in array_tasks.list_job_numbers_of_record(record)
             if number in wanted
         }
         starts = {number: (record, wanted[number].priority) for number, record in records.items()}
@@ -269,18 +276,18 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._send_and_clear_pins("hold", job_ids)
+        return self._send_orders_clearing_pins("hold", job_ids)
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Release jobs; before the first observation, treat their node lists as pins."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
-        return self._send_and_clear_pins("release", job_ids)
+        return self._send_orders_clearing_pins("release", job_ids)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._send_and_clear_pins("unpin", job_ids)
+        return self._send_orders_clearing_pins("unpin", job_ids)
 
     @override
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
@@ -305,9 +312,9 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         )
 
     @override
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
         """Set `SiteFactor` with scontrol."""
-        return self._boost_access.advise(advice)
+        return self._boost_access.set_job_boosts(advice)
 
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
@@ -324,33 +331,38 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._transport.release_lease(lease_reservation.format_lease(lease))
 
     @override
-    def run_checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[ReadinessCheck]:
         if self._policy is not None:
             self._policy.start_reading()  # The policy commands run during the calls below.
         try:
-            facts = self._transport.gather_facts()
+            facts = self._transport.gather_doctor_facts()
         except BackendStarting:
             raise
         except BackendError as error:
-            return [Check("controller", False, str(error), _suggest_remedy(error), may_pass_later=True)]
-        found = run_checks(facts, self.transport_info, self._policy is not None)
+            return [
+                ReadinessCheck("controller", False, str(error), _suggest_reading_remedy(error), may_pass_later=True)
+            ]
+        found = run_slurm_doctor_checks(facts, self.transport_info, self._policy is not None)
         try:
             records = self._transport.read()
         except BackendError as error:
-            return [*found, Check("reading", False, str(error), _suggest_remedy(error), may_pass_later=True)]
+            return [
+                *found,
+                ReadinessCheck("reading", False, str(error), _suggest_reading_remedy(error), may_pass_later=True),
+            ]
         policy = self._run_policy_checks(records)
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         unusable = [
             *list_unusable_objects(records),
             *(policy_snapshot.trouble.list_objects() if policy_snapshot is not None else ()),
         ]
-        return [*found, check_usable_objects(unusable), *run_node_checks(records), *policy]
+        return [*found, check_for_unusable_objects(unusable), *run_node_checks(records), *policy]
 
     @override
-    def accounting_checks(self, days: float) -> Sequence[Check]:
+    def accounting_checks(self, days: float) -> Sequence[ReadinessCheck]:
         """Return the accounting check, waiting at most `ACCOUNTING_WAIT_S` for data."""
         seen, until_s = self._transport.read(), time.monotonic() + ACCOUNTING_WAIT_S
-        machine, partitions = self._get_translator().read_partitions(seen)
+        machine, partitions = self._get_translator().translate_machine_and_partitions(seen)
         while True:
             try:
                 past = self._transport.read_accounting(int(seen.now_s - days * 86_400))
@@ -358,17 +370,19 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             except BackendTimeout as error:
                 if time.monotonic() >= until_s:
                     return [
-                        Check("accounting share", False, str(error), "start slurmdbd, or request fewer days", False)
+                        ReadinessCheck(
+                            "accounting share", False, str(error), "start slurmdbd, or request fewer days", False
+                        )
                     ]
             time.sleep(1.0)
 
-    def _run_policy_checks(self, records: SlurmRecords) -> list[Check]:
+    def _run_policy_checks(self, records: SlurmRecords) -> list[ReadinessCheck]:
         """Return checks of the site's policy. Only the doctor calls this, so it may wait."""
         if self._policy is None:
             return []
         if self._policy.policy_snapshot is None:
             self._policy.poll()
-        shown = SitePolicyCommandQuery(commands={"sprio": (sprio_comparison.COMMAND,)})
+        shown = BackgroundCommandQuery(commands={"sprio": (sprio_comparison.COMMAND,)})
         shown.start()
         answers = shown.collect_output(wait=True)
         text = answers.texts.get("sprio") if answers is not None else None
@@ -382,7 +396,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             self._load.close()
         self._transport.close()
 
-    def _within_policy(self, seen: Observation, records: SlurmRecords, notes: tuple[str, ...]) -> Observation:
+    def _apply_site_policy(self, seen: Observation, records: SlurmRecords, notes: tuple[str, ...]) -> Observation:
         """Return the observation with the site's priorities and limits, if known."""
         if self._policy is None:
             return seen
@@ -391,7 +405,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         if self._ranked_by != self._policy.version:
             self._ranking.set_policy(self._policy.policy_snapshot)
             self._ranked_by = self._policy.version
-        seen = without_unreadable_jobs(seen, self._policy.policy_snapshot)
+        seen = unmanage_jobs_of_unusable_policy(seen, self._policy.policy_snapshot)
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
         ranked = self._ranking.apply_ranking(
             seen, records.jobs, multifactor_priority.ClusterSize(len(records.nodes), cpus)
@@ -405,7 +419,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             self._config = self._transport.read_config()
             text = " ".join(self._config["select_type_parameters"] or ()).upper()
             name = str(self._config["cluster_name"] or "")
-            checked = parse_account_checks(self._config)
+            checked = find_account_check_rules(self._config)
             linear = self._config["select_type"] == LINEAR
             self._translator = SlurmTranslator(
                 "MEMORY" in text,
@@ -423,7 +437,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         return None if policy_snapshot is None else policy_snapshot.site.accounts.parent_by_account
 
-    def _send_and_clear_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
+    def _send_orders_clearing_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
         """Send a command that also clears the bridge's pins, and return the outcomes."""
         outcomes = self._send_orders(
             kind, [{"job": job_id, "clear": self._get_unpin_settings(job_id)} for job_id in job_ids]
@@ -460,7 +474,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return outcomes
 
 
-def _suggest_remedy(error: BackendError) -> str:
+def _suggest_reading_remedy(error: BackendError) -> str:
     """Return advice to the operator about a failed reading."""
     if isinstance(error, AnswerNotUnderstood):
         return "run the command again; if its output is complete, report it with Slurm's version"
@@ -476,13 +490,13 @@ def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list
     """
     culprits: list[BackendError] = []
 
-    def search(part: Sequence[Record]) -> list[Outcome]:
+    def send_or_bisect(part: Sequence[Record]) -> list[Outcome]:
         try:
             answers = command(part)
         except (CommandRefused, BackendDied) as error:
             if len(part) > 1 and len(culprits) < MAX_FAULTY_ORDERS:
                 half = len(part) // 2
-                return search(part[:half]) + search(part[half:])
+                return send_or_bisect(part[:half]) + send_or_bisect(part[half:])
             culprits.append(error)
             return _make_failed_outcomes(part, error)
         except BackendError as error:
@@ -491,23 +505,23 @@ def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list
             return _make_failed_outcomes(part, error)
         return [Outcome(order["job"], *answer) for order, answer in zip(part, answers, strict=True)]
 
-    outcomes = search(orders)
+    outcomes = send_or_bisect(orders)
     if len(culprits) >= MAX_FAULTY_ORDERS and not any(outcome.result == "done" for outcome in outcomes):
         raise next((error for error in culprits if isinstance(error, BackendDied)), culprits[0])
     return outcomes
 
 
-def _to_sent_start(order: StartOrder, machine: SlurmNodeTable) -> SentJobStart:
+def _to_sent_start(order: StartCommand, machine: SlurmNodeTable) -> SentJobStart:
     placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
     return SentJobStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
 
 
-def _to_resolved_order(
-    order: StartOrder, found: SentJobStart | str, machine: SlurmNodeTable
-) -> StartOrder | DeferredStart:
+def _to_order_or_deferral(
+    order: StartCommand, found: SentJobStart | str, machine: SlurmNodeTable
+) -> StartCommand | DeferredStart:
     if isinstance(found, str):
         return DeferredStart(order.job.id, found)
-    return StartOrder(order.job, tuple((machine.names[node], units) for node, units in found.placement))
+    return StartCommand(order.job, tuple((machine.names[node], units) for node, units in found.placement))
 
 
 def _make_failed_outcomes(orders: Sequence[Record], error: BackendError) -> list[Outcome]:

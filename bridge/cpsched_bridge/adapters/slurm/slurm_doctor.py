@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched.site.preemption import PreemptionRules
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
-from cpsched_bridge.ports import Check, UnusableObject
+from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
 MIN_MIN_JOB_AGE_S = 60
@@ -32,8 +32,10 @@ MAX_LISTED_ITEMS = 5
 """Maximum number of jobs, limits or partitions that a check lists."""
 
 
-def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy: bool = True) -> list[Check]:
-    """Return all checks of the facts from `SlurmTransport.gather_facts`.
+def run_slurm_doctor_checks(
+    facts: Mapping[str, Any], transport_text: str = "", reads_policy: bool = True
+) -> list[ReadinessCheck]:
+    """Return all checks of the facts from `SlurmTransport.gather_doctor_facts`.
 
     - `transport_text`: the transport and the reason for the choice.
     - `reads_policy`: whether `options.site_policy` is set.
@@ -41,8 +43,8 @@ def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy:
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
     found = [
-        Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
-        *([Check("transport", True, transport_text)] if transport_text else []),
+        ReadinessCheck("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
+        *([ReadinessCheck("transport", True, transport_text)] if transport_text else []),
         check_privilege(facts),
         check_accounting(facts),
         check_versions(facts),
@@ -51,22 +53,22 @@ def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy:
         check_preemption(config, reads_policy),
         check_select_type(config),
         check_topology(facts),
-        check_gpu_tracking(config),
+        check_gres_tracking(config),
         check_clocks(int(facts["clock_ahead_s"])),
         check_submit_plugin(config),
         check_backfill(config),
-        check_start_latency(parameters),
+        check_start_latency_settings(parameters),
         check_min_job_age(config),
         check_priority_type(config),
         check_site_factor(config),
-        *([check_call_limit(facts["rate_limit"], bool(facts["pyslurm"]))] if facts.get("rate_limit") else []),
+        *([check_rpc_rate_limit(facts["rate_limit"], bool(facts["pyslurm"]))] if facts.get("rate_limit") else []),
     ]
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
 def run_policy_checks(
     policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str | None, records: SlurmRecords
-) -> list[Check]:
+) -> list[ReadinessCheck]:
     """Return checks of the site's policy and a comparison of priorities with `sprio`.
 
     `shown` is the output of `sprio`, or None if the command failed.
@@ -79,9 +81,9 @@ def run_policy_checks(
         if shown is not None:
             compared = compare_with_sprio(parse_sprio(shown), records.jobs, policy_snapshot, machine, records.now_s)
         found += [
-            check_priorities(compared, policy_snapshot),
+            check_priorities_match_sprio(compared, policy_snapshot),
             check_unmodelled_limits(policy_snapshot),
-            check_unmanaged_jobs(records),
+            check_partitions_mixing_unmanaged_jobs(records),
         ]
         if policy_snapshot.preemption is not None:
             found.append(
@@ -90,13 +92,13 @@ def run_policy_checks(
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
-def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
+def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessCheck:
     """Report objects that the plan omits, because they have an unusable field."""
     ok = not unusable
-    return Check(
+    return ReadinessCheck(
         "objects",
         ok,
-        "all Slurm objects can be read" if ok else f"ignored: {abbreviate(unusable, MAX_LISTED_ITEMS, '; ')}",
+        "all Slurm objects can be read" if ok else f"ignored: {join_abbreviated(unusable, MAX_LISTED_ITEMS, '; ')}",
         ""
         if ok
         else "if the field is wrong, correct it; otherwise report it with the object's `scontrol show` output. Slurm "
@@ -105,14 +107,14 @@ def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
     )
 
 
-def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
+def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str]) -> ReadinessCheck:
     """Check that the site's policy can be read.
 
     Without accounting, a cluster has neither shares nor limits, and the check still passes.
     """
     if policy_snapshot is None:
         why = "; ".join(failures.values()) or "no response"
-        return Check(
+        return ReadinessCheck(
             "site policy",
             False,
             why,
@@ -126,25 +128,27 @@ def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: M
     detail += f", licenses {', '.join(f'{name} {n:,}' for name, n in site.licenses.items())}" if site.licenses else ""
     lost = {name: why for name, why in failures.items() if name in ("qos", "shares", "state") and site.limits_hold}
     what = f"{detail}; not available: {', '.join(f'{name} ({why})' for name, why in lost.items())}" if lost else detail
-    return Check(
+    return ReadinessCheck(
         "site policy", not lost, what, "allow the bridge's user to run sacctmgr and sshare on this host", False
     )
 
 
-def check_priorities(compared: SprioComparison | None, policy_snapshot: SitePolicySnapshot) -> Check:
+def check_priorities_match_sprio(
+    compared: SprioComparison | None, policy_snapshot: SitePolicySnapshot
+) -> ReadinessCheck:
     """Check that the computed priorities of jobs without a hold equal Slurm's."""
     if policy_snapshot.rules.kind == "basic":
-        return Check("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
+        return ReadinessCheck("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
     if compared is None:
         remedy = "allow the bridge's user to run sprio on this host"
-        return Check("priorities", False, "not compared: sprio did not answer", remedy, required=False)
+        return ReadinessCheck("priorities", False, "not compared: sprio did not answer", remedy, required=False)
     different = compared.differences
     detail = f"as in sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} without a hold"
     if not compared.jobs:
         detail = "not compared: every pending job is held or names several partitions"
     if different:
         detail += "; " + "; ".join(map(str, different[:MAX_LISTED_ITEMS]))
-    return Check(
+    return ReadinessCheck(
         "priorities",
         not different,
         detail,
@@ -153,22 +157,22 @@ def check_priorities(compared: SprioComparison | None, policy_snapshot: SitePoli
     )
 
 
-def check_unmodelled_limits(policy_snapshot: SitePolicySnapshot) -> Check:
+def check_unmodelled_limits(policy_snapshot: SitePolicySnapshot) -> ReadinessCheck:
     """Report limits that are not modelled.
 
     Slurm rejects a start that exceeds such a limit, and the job keeps waiting.
     """
     odd = policy_snapshot.unmodelled
-    return Check(
+    return ReadinessCheck(
         "limits",
         not odd,
-        f"not modelled: {abbreviate(odd, MAX_LISTED_ITEMS)}" if odd else "all limits that are set are modelled",
+        f"not modelled: {join_abbreviated(odd, MAX_LISTED_ITEMS)}" if odd else "all limits that are set are modelled",
         "no action needed: Slurm rejects a start that exceeds such a limit, and the job backs off",
         required=False,
     )
 
 
-def check_unmanaged_jobs(records: SlurmRecords) -> Check:
+def check_partitions_mixing_unmanaged_jobs(records: SlurmRecords) -> ReadinessCheck:
     """Report partitions that contain both unmanaged and held jobs.
 
     An unmanaged job that does not fit blocks all released jobs below it in its partition.
@@ -179,7 +183,7 @@ def check_unmanaged_jobs(records: SlurmRecords) -> Check:
         if record["state"] == "PENDING":
             (free if record["priority"] else held).update((record["partition"] or "").split(","))
     mixed = sorted(free & held)
-    return Check(
+    return ReadinessCheck(
         "partitions",
         not mixed,
         f"with both held and unmanaged jobs: {', '.join(mixed[:MAX_LISTED_ITEMS])}"
@@ -192,7 +196,7 @@ def check_unmanaged_jobs(records: SlurmRecords) -> Check:
     )
 
 
-def check_privilege(facts: Mapping[str, Any]) -> Check:
+def check_privilege(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Check that the bridge's user has sufficient privileges.
 
     Operator suffices for holds, releases and node lists. root and SlurmUser also suffice.
@@ -201,14 +205,14 @@ def check_privilege(facts: Mapping[str, Any]) -> Check:
     born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
     if level is None and not born:
         text = f"{user}: AdminLevel is unknown, because the accounting database does not respond"
-        return Check(
+        return ReadinessCheck(
             "privilege",
             False,
             text,
             "start slurmdbd; if AdminLevel is too low, Slurm rejects the bridge's commands",
             required=False,
         )
-    return Check(
+    return ReadinessCheck(
         "privilege",
         born or level in ("Operator", "Administrator"),
         f"{user}: {'superuser' if born else f'AdminLevel {level}'}",
@@ -216,7 +220,7 @@ def check_privilege(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def check_accounting(facts: Mapping[str, Any]) -> Check:
+def check_accounting(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Check that the accounting database answers.
 
     Without it, the bridge learns run times only from the jobs that the controller remembers.
@@ -224,7 +228,7 @@ def check_accounting(facts: Mapping[str, Any]) -> Check:
     kind = facts["config"].get("accounting_storage_type")
     ok = not kind or bool(facts.get("accounting_answers", True))
     text = f"{kind} responds" if kind else "no accounting database configured"
-    return Check(
+    return ReadinessCheck(
         "accounting",
         ok,
         text if ok else f"{kind} does not respond; run times are learned only from jobs that slurmctld remembers",
@@ -233,12 +237,12 @@ def check_accounting(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def check_versions(facts: Mapping[str, Any]) -> Check:
+def check_versions(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Check that the clients on this host are not newer than the controller."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
     ok = not clients or not controller or parse_release(clients) <= parse_release(controller)
-    return Check(
+    return ReadinessCheck(
         "versions",
         ok,
         f"controller {controller}, clients on this host {clients or 'unknown'}, "
@@ -247,7 +251,7 @@ def check_versions(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
+def check_rpc_rate_limit(limit: Mapping[str, float], by_pyslurm: bool) -> ReadinessCheck:
     """Check whether slurmctld's call limit (`rl_enable`) slows the bridge down.
 
     A reading needs up to 8 calls, and a start needs 1 to 4. pyslurm does not respect the limit: its calls sleep until
@@ -259,24 +263,24 @@ def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
     )
     too_slow = limit["per_s"] * MAX_READING_S < MAX_READING_CALLS
     detail = f"rl_enable: bursts of up to {limit['bucket']:g} calls, otherwise {limit['per_s']:g} calls per second"
-    return Check("call limit", False, detail, remedy, required=by_pyslurm or too_slow)
+    return ReadinessCheck("call limit", False, detail, remedy, required=by_pyslurm or too_slow)
 
 
-def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
+def check_job_shrink(parameters: Mapping[str, Any]) -> ReadinessCheck:
     """Check that `disable_job_shrink` is set.
 
     Without it, a node list would shrink a job that has just started.
     """
     ok = bool(parameters.get("disable_job_shrink"))
     remedy = "add disable_job_shrink to SchedulerParameters"
-    return Check("job shrink", ok, "disabled" if ok else "allowed", remedy, mode="control")
+    return ReadinessCheck("job shrink", ok, "disabled" if ok else "allowed", remedy, mode="control")
 
 
-def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
+def check_scheduler_intervals(parameters: Mapping[str, Any]) -> ReadinessCheck:
     """Check that both of Slurm's scheduling loops, which start jobs, are enabled."""
     main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
     off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
-    return Check(
+    return ReadinessCheck(
         "scheduler intervals",
         not off,
         f"sched_interval {main} s, bf_interval {backfill_s} s",
@@ -284,7 +288,7 @@ def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
     )
 
 
-def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Check:
+def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> ReadinessCheck:
     """Check that preemption is off, or that the bridge supports its mode and rules."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
     words = {word.strip() for word in mode.split(",")}
@@ -293,32 +297,36 @@ def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Ch
     ok = (kind in (None, "", "preempt/none") and off) or (preempts and (off or reads_policy))
     remedy = "set PreemptMode to REQUEUE or CANCEL, or set PreemptType=preempt/none"
     remedy = "set options.site_policy: true, because the policy states which jobs may preempt" if preempts else remedy
-    return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", remedy, mode="control")
+    return ReadinessCheck("preemption", ok, f"{kind or 'none'}, mode {mode}", remedy, mode="control")
 
 
-def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may_choose: bool = True) -> Check:
+def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may_choose: bool = True) -> ReadinessCheck:
     """Check that no QOS or partition suspends preempted jobs, and that the preempting QOS could be read.
 
     `may_choose`: whether the site's `PreemptParameters` allow `preemption.choose`.
     """
-    suspended = sorted(name for name in rules.classes if rules.preemptors_of(name) and rules.mode_of(name) == "suspend")
+    suspended = sorted(
+        name for name in rules.classes if rules.preempting_classes_of(name) and rules.mode_of(name) == "suspend"
+    )
     if suspended:
-        detail = f"{rules.kind} {abbreviate(suspended, MAX_LISTED_ITEMS)}: PreemptMode=SUSPEND"
-        return Check("preempted jobs", False, detail, "set PreemptMode=REQUEUE or CANCEL there", mode="control")
+        detail = f"{rules.kind} {join_abbreviated(suspended, MAX_LISTED_ITEMS)}: PreemptMode=SUSPEND"
+        return ReadinessCheck(
+            "preempted jobs", False, detail, "set PreemptMode=REQUEUE or CANCEL there", mode="control"
+        )
     if rules.kind == "qos" and "qos" in failures:
         remedy = "allow the bridge's user to run sacctmgr show qos on this host"
-        return Check("preempted jobs", False, f"QOS cannot be read: {failures['qos']}", remedy, mode="control")
-    names = [name for name in sorted(rules.classes) if rules.preemptors_of(name)]
-    return Check(
+        return ReadinessCheck("preempted jobs", False, f"QOS cannot be read: {failures['qos']}", remedy, mode="control")
+    names = [name for name in sorted(rules.classes) if rules.preempting_classes_of(name)]
+    return ReadinessCheck(
         "preempted jobs",
         True,
-        f"requeued or cancelled by Slurm: {abbreviate(names, MAX_LISTED_ITEMS) or 'none'}"
+        f"requeued or cancelled by Slurm: {join_abbreviated(names, MAX_LISTED_ITEMS) or 'none'}"
         + ("" if may_choose else "; preemption.choose has no effect with these PreemptParameters"),
         mode="control",
     )
 
 
-def check_select_type(config: Mapping[str, Any]) -> Check:
+def check_select_type(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check the node selection plugin.
 
     The translation requires cons_tres that allocates cores or whole sockets, not boards, or select/linear.
@@ -327,16 +335,16 @@ def check_select_type(config: Mapping[str, Any]) -> Check:
     boards = any("BOARD" in word.upper() for word in parameters)
     ok = config["select_type"] == LINEAR or (config["select_type"] == "select/cons_tres" and not boards)
     fix = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
-    return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", fix)
+    return ReadinessCheck("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", fix)
 
 
-def check_topology(facts: Mapping[str, Any]) -> Check:
+def check_topology(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Report the topology plugins configured in slurm.conf or topology.yaml.
 
     A start specifies its nodes, so the plugin does not choose them.
     """
     plugins = ", ".join(facts["topology_plugins"])
-    return Check(
+    return ReadinessCheck(
         "topology",
         not plugins,
         f"{plugins}: the bridge ignores it when choosing nodes; jobs whose nodes Slurm may reject are left to Slurm"
@@ -348,14 +356,14 @@ def check_topology(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
+def check_gres_tracking(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check that accounting tracks every type of generic resource.
 
     pyslurm shows GPUs requested with --gpus only if accounting tracks them.
     """
     tracked = set(config["accounting_storage_tres"] or ())
     missing = [f"gres/{name}" for name in config["gres_types"] or () if f"gres/{name}" not in tracked]
-    return Check(
+    return ReadinessCheck(
         "generic resources",
         not missing,
         f"not tracked: {', '.join(missing)}" if missing else "tracked",
@@ -364,10 +372,10 @@ def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
     )
 
 
-def check_clocks(ahead_s: int) -> Check:
+def check_clocks(ahead_s: int) -> ReadinessCheck:
     """Check that this host's clock agrees with slurmctld's, which the bridge uses."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
-    return Check(
+    return ReadinessCheck(
         "clocks",
         ok,
         f"slurmctld's clock differs from this host's by {ahead_s:+d} s",
@@ -375,13 +383,13 @@ def check_clocks(ahead_s: int) -> Check:
     )
 
 
-def check_submit_plugin(config: Mapping[str, Any]) -> Check:
+def check_submit_plugin(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check that the job submit plugin is configured.
 
     Without it, the bridge holds new jobs only when it first sees them, which may be too late.
     """
     ok = "lua" in (config["job_submit_plugins"] or ())
-    return Check(
+    return ReadinessCheck(
         "submit plugin",
         ok,
         "JobSubmitPlugins contains lua"
@@ -393,19 +401,21 @@ def check_submit_plugin(config: Mapping[str, Any]) -> Check:
     )
 
 
-def check_backfill(config: Mapping[str, Any]) -> Check:
+def check_backfill(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check that Slurm, which takes over when the bridge pauses, uses backfill."""
     ok = config["scheduler_type"] == "sched/backfill"
-    return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
+    return ReadinessCheck(
+        "fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False
+    )
 
 
-def check_start_latency(parameters: Mapping[str, Any]) -> Check:
+def check_start_latency_settings(parameters: Mapping[str, Any]) -> ReadinessCheck:
     """Check the queue depth and the delay of the main scheduler.
 
     With Slurm's defaults, a burst of released jobs needs many scheduler passes.
     """
     depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
-    return Check(
+    return ReadinessCheck(
         "start latency",
         depth >= DEEP_QUEUE_JOBS and delay == 0,
         f"default_queue_depth {depth}, batch_sched_delay {delay} s",
@@ -415,26 +425,26 @@ def check_start_latency(parameters: Mapping[str, Any]) -> Check:
     )
 
 
-def check_min_job_age(config: Mapping[str, Any]) -> Check:
+def check_min_job_age(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check that slurmctld remembers ended jobs from one reading to the next."""
     seconds = int(config["min_job_age"] or 0)
-    return Check(
+    return ReadinessCheck(
         "job memory", seconds >= MIN_MIN_JOB_AGE_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
     )
 
 
-def check_priority_type(config: Mapping[str, Any]) -> Check:
+def check_priority_type(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check the priority plugin; only priority/multifactor supports boosts."""
     kind = str(config["priority_type"] or "priority/basic")
     ok = kind == "priority/multifactor"
-    return Check("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
+    return ReadinessCheck("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
 
 
-def check_site_factor(config: Mapping[str, Any]) -> Check:
+def check_site_factor(config: Mapping[str, Any]) -> ReadinessCheck:
     """Check that no site factor plugin is configured; it would overwrite boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
     remedy = (
         "remove PrioritySiteFactorPlugin from slurm.conf, because the plugin overwrites boosts, or use another mode"
     )
-    return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", remedy, mode="advise")
+    return ReadinessCheck("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", remedy, mode="advise")

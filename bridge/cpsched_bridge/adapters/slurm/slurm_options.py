@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from cpsched_bridge.adapters.slurm import controller_load
-from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
@@ -18,14 +18,14 @@ from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTr
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.settings import Section
+from cpsched_bridge.settings import SettingsSection
 
 SELECTED_BY_OPTION = "selected by options.transport"
 DEFAULT_DECISION_LIMIT_S = 0.1
 """Default time limit for a decision on a Slurm cluster, in seconds."""
 
 
-class Options(Section):
+class Options(SettingsSection):
     """The Slurm adapter's options; slurm.conf defines everything else."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
@@ -63,7 +63,7 @@ def connect(options: Options) -> SlurmBackend:
     """Return the backend, which connects to the cluster on its first call."""
     budget = SlurmRpcTokenBucket()
     reader = (
-        PeriodicSitePolicyReader(SitePolicyCommandQuery(counted=budget.begin_background_call), time.monotonic)
+        PeriodicSitePolicyReader(BackgroundCommandQuery(counted=budget.count_background_call), time.monotonic)
         if options.site_policy
         else None
     )
@@ -75,25 +75,25 @@ def connect(options: Options) -> SlurmBackend:
 def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
     """Return the configured transport, without contacting the cluster."""
 
-    def pyslurm() -> PyslurmTransport:
+    def make_pyslurm_transport() -> PyslurmTransport:
         return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SELECTED_BY_OPTION)
 
-    def cli(why: str = SELECTED_BY_OPTION) -> SlurmCliTransport:
+    def make_cli_transport(why: str = SELECTED_BY_OPTION) -> SlurmCliTransport:
         return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
 
     match options.transport:
         case "pyslurm":
-            return pyslurm()
+            return make_pyslurm_transport()
         case "cli":
-            return cli()
+            return make_cli_transport()
         case "auto":
-            return AutoSlurmTransport(pyslurm, cli)
+            return AutoSlurmTransport(make_pyslurm_transport, make_cli_transport)
 
 
 def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
     """Return the monitor of slurmctld's load."""
-    asking = SitePolicyCommandQuery(
-        options.deadline_s, {controller_load.OUTPUT_NAME: (controller_load.COMMAND,)}, budget.begin_background_call
+    asking = BackgroundCommandQuery(
+        options.deadline_s, {controller_load.OUTPUT_NAME: (controller_load.COMMAND,)}, budget.count_background_call
     )
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 

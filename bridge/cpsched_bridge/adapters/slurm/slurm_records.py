@@ -269,31 +269,31 @@ def make_topology_record(plugin: str, networks: Mapping[str, str]) -> Record:
 
 
 PARTITIONS_FIELD = "partitions"
-"""Field that `in_partition` adds to the record of a job that names several partitions: these partitions."""
+"""Field that `narrow_to_partition` adds to the record of a job that names several partitions: these partitions."""
 
 
 SETTABLE_PARTITIONS_PATTERN = r"[\w.+@-]+(?:,[\w.+@-]+)*"
 """Pattern (ASCII) for partitions that a start can set and restore; Slurm also accepts names with blanks or slashes."""
 
 
-def in_partition(record: Record, name: str) -> Record:
+def narrow_to_partition(record: Record, name: str) -> Record:
     """Return a pending job's record as if `name` were the job's only partition."""
     if record["partition"] == name:
         return record
     return {**record, "partition": name, PARTITIONS_FIELD: record["partition"]}
 
 
-def is_unusable(record: Record) -> bool:
+def has_unusable_field(record: Record) -> bool:
     """Return whether a node, partition or reservation has an unusable field."""
     return bool(record.get("unreadable") or record.get("unknown"))
 
 
-def to_closed_node(record: Record) -> Record:
+def mark_unusable_node_unknown(record: Record) -> Record:
     """Return a node's record, with state UNKNOWN if it has an unusable field."""
-    return {**record, "state": "UNKNOWN"} if is_unusable(record) else record
+    return {**record, "state": "UNKNOWN"} if has_unusable_field(record) else record
 
 
-def to_closed_reservation(record: Record) -> Record:
+def to_strictest_reservation(record: Record) -> Record:
     """Return a reservation's record with the strictest values for unreadable fields.
 
     If its start or end is unreadable, the reservation counts as already begun or as never ending. If any field is

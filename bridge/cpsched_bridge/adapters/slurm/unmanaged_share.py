@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count, format_percent
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Record
-from cpsched_bridge.adapters.slurm.translation.ended_jobs import has_run_in_database
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import has_run_and_ended_in_database
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
     PossibleJobSplits,
-    allocated_per_node,
+    compute_allocated_per_node,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     find_allowed_node_set,
@@ -27,15 +27,15 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import require_supported
-from cpsched_bridge.ports import Check
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import require_supported_request
+from cpsched_bridge.ports import ReadinessCheck
 
 MAX_LISTED_REASONS = 5
 """Maximum number of reasons that the check lists."""
 
 
 @dataclass(slots=True)
-class JobAmount:
+class JobsAndNodeSeconds:
     """A number of jobs, and their node-seconds."""
 
     jobs: int = 0
@@ -46,7 +46,7 @@ class JobAmount:
         self.jobs += 1
         self.node_s += max(1, record["num_nodes"] or 1) * (record["end_time"] - record["start_time"])
 
-    def format_shares(self, total: JobAmount) -> str:
+    def format_shares(self, total: JobsAndNodeSeconds) -> str:
         """Return the shares of jobs and node-hours as text."""
         hours = self.node_s / max(1, total.node_s)
         return f"{format_percent(self.jobs / total.jobs, 1)} of jobs, {format_percent(hours, 1)} of node-hours"
@@ -56,8 +56,8 @@ class JobAmount:
 class UnmanagedShare:
     """All jobs that ran, and the jobs that the bridge would have left to Slurm."""
 
-    total: JobAmount = field(default_factory=JobAmount)
-    left: dict[str, JobAmount] = field(default_factory=dict)
+    total: JobsAndNodeSeconds = field(default_factory=JobsAndNodeSeconds)
+    left: dict[str, JobsAndNodeSeconds] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -65,23 +65,23 @@ class UnmanagedShare:
     ) -> UnmanagedShare:
         """Return the share for accounting records with the fields in `ENDED_JOB_FIELDS`."""
         found = cls()
-        for record in filter(has_run_in_database, past):
+        for record in filter(has_run_and_ended_in_database, past):
             found.total.add(record)
-            if (why := why_left(record, machine, partitions)) is not None:
-                found.left.setdefault(why, JobAmount()).add(record)
+            if (why := find_unmanaged_job_reason(record, machine, partitions)) is not None:
+                found.left.setdefault(why, JobsAndNodeSeconds()).add(record)
         return found
 
-    def check(self, days: float) -> Check:
+    def check(self, days: float) -> ReadinessCheck:
         """Return the share as a line of `cpsched doctor`."""
         what = f"{format_count(self.total.jobs, 'job')} in the last {days:g} days"
         by_hours = sorted(self.left.items(), key=lambda each: (-each[1].node_s, each[0]))
         whys = [f"{why} ({amount.format_shares(self.total)})" for why, amount in by_hours]
         left = self.left.values()
-        every = JobAmount(sum(each.jobs for each in left), sum(each.node_s for each in left))
-        return Check(
+        every = JobsAndNodeSeconds(sum(each.jobs for each in left), sum(each.node_s for each in left))
+        return ReadinessCheck(
             "accounting share",
             not self.left,
-            f"at least {every.format_shares(self.total)}, among {what}: {abbreviate(whys, MAX_LISTED_REASONS, '; ')}"
+            f"at least {every.format_shares(self.total)}, among {what}: {join_abbreviated(whys, MAX_LISTED_REASONS, '; ')}"
             if self.left
             else f"none known among {what}",
             "no action needed: Slurm starts these jobs. The page on managed jobs lists the reasons",
@@ -90,7 +90,9 @@ class UnmanagedShare:
         )
 
 
-def why_left(record: Record, machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]) -> str | None:
+def find_unmanaged_job_reason(
+    record: Record, machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]
+) -> str | None:
     """Return why the bridge would have left an ended job to Slurm, or None if unknown."""
     partition, nodes = partitions.get(record["partition"] or ""), max(1, record["num_nodes"] or 1)
     tres, words = record["allocated_tres"] or {}, record["constraints"] or []
@@ -99,12 +101,12 @@ def why_left(record: Record, machine: SlurmNodeTable, partitions: Mapping[str, S
         "constraints": [words] if isinstance(words, str) else words,
     }  # fmt: skip
     try:
-        require_supported(asked)
+        require_supported_request(asked)
         if partition is None:
             raise JobNotModelled(f"unknown partition {record['partition']}")
         require_modelled_partition(partition, gres_from_tres(tres))
         mask = machine.rows[find_allowed_node_set(asked, machine, partition, ())]
-        share = EqualJobSplit(nodes, allocated_per_node(asked, machine, nodes), True)
+        share = EqualJobSplit(nodes, compute_allocated_per_node(asked, machine, nodes), True)
         keep_placeable_splits(PossibleJobSplits(share, None), machine, mask, partition)
     except JobNotModelled as error:
         return str(error.reason.arguments[-1])

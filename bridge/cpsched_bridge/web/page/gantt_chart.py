@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cpsched.errors import escape_controls
 from cpsched.formatting import format_count, format_duration, format_relative_time
-from cpsched.markup import Markup, make_element
+from cpsched.markup import Markup, make_markup_element
 from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
 
 MAX_ROWS = 64
@@ -95,7 +95,7 @@ class GanttLinkTargets:
     nodes: Callable[[int, int], str] = lambda first, last: ""
 
 
-def draw_svg(
+def draw_gantt_svg(
     chart: GanttChartView,
     window: GanttWindow,
     links: GanttLinkTargets | None = None,
@@ -116,14 +116,14 @@ def draw_svg(
     heights = rows if single else len(group_nodes(window))
     height = _TOP + heights * (window.row_height + _ROW_GAP) + _BOTTOM
     text = title or describe_chart(chart, window)
-    hatch = make_element("path", class_="g-hatched", d="M0 0V6")
+    hatch = make_markup_element("path", class_="g-hatched", d="M0 0V6")
     size = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
-    return make_element(
+    return make_markup_element(
         "svg",
-        make_element("title", text),
-        make_element("style", Markup(STYLE)) if alone else "",
-        make_element("defs", make_element("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
-        make_element("rect", class_="g-back", width=_WIDTH, height=height),
+        make_markup_element("title", text),
+        make_markup_element("style", Markup(STYLE)) if alone else "",
+        make_markup_element("defs", make_markup_element("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
+        make_markup_element("rect", class_="g-back", width=_WIDTH, height=height),
         *_draw_axis(chart, window, height),
         *body,
         *_draw_current_time(chart, window, height),
@@ -172,11 +172,11 @@ def _draw_axis(chart: GanttChartView, window: GanttWindow, height: float) -> Ite
         yield _draw_vertical_line(x, height, "g-grid")
         anchor = "end" if x > _WIDTH - _MIN_EDGE_DISTANCE else "middle"
         x = min(x, _WIDTH - 2) if anchor == "end" else x
-        yield make_element("text", text, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
+        yield make_markup_element("text", text, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
 
 
 def _draw_vertical_line(x: float, height: float, kind: str) -> Markup:
-    return make_element("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
+    return make_markup_element("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
 
 
 def _format_tick(seconds: int) -> str:
@@ -196,12 +196,14 @@ def _draw_row_label(y: float, high: float, words: str, link: str = "", more: str
     cut = shown if len(shown) <= 18 else shown[:17] + "…"
     full = f"{shown}{more}"
     place = {"text_anchor": "end", "x": _LEFT - 8, "y": y + high / 2 + 4}
-    text = make_element("text", cut, make_element("title", full), class_="g-text", **place)
-    return make_element("a", text, href=link, aria_label=full, tabindex=-1) if link else text
+    text = make_markup_element("text", cut, make_markup_element("title", full), class_="g-text", **place)
+    return make_markup_element("a", text, href=link, aria_label=full, tabindex=-1) if link else text
 
 
 def _draw_row(y: float, window: GanttWindow) -> Markup:
-    return make_element("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row_height)
+    return make_markup_element(
+        "rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row_height
+    )
 
 
 def _draw_outage(outage: NodeOutageView, window: GanttWindow, y: float) -> Markup:
@@ -211,7 +213,7 @@ def _draw_outage(outage: NodeOutageView, window: GanttWindow, y: float) -> Marku
         f"{outage.kind} {escape_controls(outage.name)[:_MAX_NAME_CHARS]}" if outage.name else _OUTAGE_TEXTS[outage.kind]
     )
     size = {"width": max(1.0, right - left), "height": window.row_height}
-    return make_element("rect", make_element("title", text), class_="g-out", x=left, y=y, **size)
+    return make_markup_element("rect", make_markup_element("title", text), class_="g-out", x=left, y=y, **size)
 
 
 def _get_visible_end_s(outage: NodeOutageView, window: GanttWindow) -> int:
@@ -260,7 +262,7 @@ def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
     lane_of = [0] * len(bars)
     found = [(0, 1)] * len(bars)
 
-    def settle() -> None:
+    def close_lane_group() -> None:
         for i in crowd:
             found[i] = (lane_of[i], len(ends))
         crowd.clear()
@@ -268,14 +270,14 @@ def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
 
     for i in order:
         if ends and max(ends) <= bars[i].begin_s:
-            settle()
+            close_lane_group()
         lane = next((n for n, end_s in enumerate(ends) if end_s <= bars[i].begin_s), len(ends))
         if lane == len(ends):
             ends.append(0)
         ends[lane] = bars[i].end_s
         lane_of[i] = lane
         crowd.append(i)
-    settle()
+    close_lane_group()
     return found
 
 
@@ -285,14 +287,14 @@ def _draw_bar(
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
     kinds = f"g-bar g-{bar.id % _COLORS} g-{bar.kind}"
-    title = make_element("title", _format_bar_title(bar, chart.now_s))
-    shape = make_element("rect", title, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
+    title = make_markup_element("title", _format_bar_title(bar, chart.now_s))
+    shape = make_markup_element("rect", title, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
     label = escape_controls(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
-        shape = Markup(shape + make_element("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
+        shape = Markup(shape + make_markup_element("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
     link = links.job(bar.id)
-    return make_element("a", shape, href=link, tabindex=-1) if link else shape
+    return make_markup_element("a", shape, href=link, tabindex=-1) if link else shape
 
 
 def _format_bar_title(bar: GanttBar, now_s: int) -> str:
@@ -362,8 +364,8 @@ def _draw_area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str
     path = [f"M{_LEFT} {base:.1f}"]
     for begin, end in pairwise(changes):
         path.append(f"V{base - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
-    return make_element(
-        "path", make_element("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{base:.1f}Z"
+    return make_markup_element(
+        "path", make_markup_element("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{base:.1f}Z"
     )
 
 
@@ -373,6 +375,6 @@ def draw_sparkline(shares: Sequence[float], title: str) -> Markup:
         return Markup()
     step = 160 / (len(shares) - 1)
     points = " ".join(f"{i * step:.1f},{30 - 28 * max(0.0, min(1.0, share)):.1f}" for i, share in enumerate(shares))
-    line = make_element("polyline", points=points)
+    line = make_markup_element("polyline", points=points)
     frame = {"class_": "spark", "viewBox": "0 0 160 31", "role": "img", "aria_label": title}
-    return make_element("svg", make_element("path", class_="g-grid", d="M0 30.5H160"), line, **frame)
+    return make_markup_element("svg", make_markup_element("path", class_="g-grid", d="M0 30.5H160"), line, **frame)

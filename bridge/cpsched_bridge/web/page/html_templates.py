@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cpsched.errors import abbreviate, escape_controls
+from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.formatting import (
     format_amount,
     format_count,
@@ -28,7 +28,7 @@ _MAX_TEXT_CHARS = 120
 _MAX_NODES = 8
 
 
-def shown(text: object) -> str:
+def sanitize_display_text(text: object) -> str:
     """Return user-written text as one line of limited length, to be escaped by the template."""
     words = escape_controls(str(text))
     return words if len(words) <= _MAX_TEXT_CHARS else words[: _MAX_TEXT_CHARS - 1] + "…"
@@ -36,7 +36,7 @@ def shown(text: object) -> str:
 
 def format_node_names(indices: Sequence[int], names: Sequence[str]) -> str:
     """Return node names in short form, such as `node01, node02, node03 and 5 more`."""
-    return abbreviate(indices, _MAX_NODES, text=lambda index: shown(names[index]))
+    return join_abbreviated(indices, _MAX_NODES, text=lambda index: sanitize_display_text(names[index]))
 
 
 _ENVIRONMENT = Environment(
@@ -44,7 +44,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters.update(
-    span=format_duration, from_now=format_relative_time, to_come=format_planned_time, change=format_start_change, shown=shown, percent=format_percent, ms=format_milliseconds,  # noqa: E501
+    span=format_duration, from_now=format_relative_time, to_come=format_planned_time, change=format_start_change, shown=sanitize_display_text, percent=format_percent, ms=format_milliseconds,  # noqa: E501
     line=escape_controls, nodes=format_node_names, number=lambda value: f"{value:,}", amount=lambda value, name: format_amount(name, value),  # noqa: E501
     resource=resource_label, many=format_count, easy_comparison=format_easy_comparison,
 )  # fmt: skip

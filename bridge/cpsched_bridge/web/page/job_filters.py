@@ -28,12 +28,12 @@ _MAX_CHOICES = 50
 _NEVER_S = 2**62
 
 
-def get_request(job: Job) -> JobRequestView | None:
+def get_job_request(job: Job) -> JobRequestView | None:
     """Return a job's request, or None if it is unknown."""
     return job.asked if isinstance(job, UnscheduledJobView) else job
 
 
-def get_begin_s(job: Job) -> int | None:
+def get_actual_or_expected_start_s(job: Job) -> int | None:
     """Return a job's actual or expected start in seconds, or None if it is unknown."""
     return (
         job.start_s if isinstance(job, RunningJobView) else job.expected_s if isinstance(job, QueuedJobView) else None
@@ -41,22 +41,22 @@ def get_begin_s(job: Job) -> int | None:
 
 
 def _submission_key(job: Job) -> Any:
-    asked = get_request(job)
+    asked = get_job_request(job)
     return _NEVER_S if asked is None else asked.submit_s
 
 
 def _size_key(job: Job) -> Any:
-    asked = get_request(job)
+    asked = get_job_request(job)
     return (0, 0) if asked is None else (-asked.units * max(asked.per_unit[:1], default=1), -asked.units)
 
 
 def _walltime_key(job: Job) -> Any:
-    asked = get_request(job)
+    asked = get_job_request(job)
     return 0 if asked is None else -asked.walltime_s
 
 
 def _start_key(job: Job) -> Any:
-    found = get_begin_s(job)
+    found = get_actual_or_expected_start_s(job)
     return _NEVER_S if found is None else found
 
 
@@ -94,11 +94,11 @@ class JobFilterField:
 
 def filter_jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
     """Return the selected jobs in the selected order."""
-    found = [job for job in select_by_state(view, asked.state) if _is_selected(job, asked)]
+    found = [job for job in select_jobs_by_state(view, asked.state) if _is_job_selected(job, asked)]
     return _sort_by_order(found, asked.sort, JOB_ORDERS)
 
 
-def select_by_state(view: StatusPageView, state: str) -> list[Job]:
+def select_jobs_by_state(view: StatusPageView, state: str) -> list[Job]:
     """Return all jobs in a state; pending jobs if the state is unknown."""
     of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
     if state == "all":
@@ -108,7 +108,7 @@ def select_by_state(view: StatusPageView, state: str) -> list[Job]:
 
 def list_filter_fields(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
     """Return the filters for jobs in the selected state."""
-    among, found = select_by_state(view, asked.state), []
+    among, found = select_jobs_by_state(view, asked.state), []
     for name in FILTER_FIELDS:
         if not (view.status.users_hidden and name in ("user", "account")):
             common = [
@@ -132,17 +132,17 @@ def filter_nodes(found: Iterable[NodeView], asked: StatusPageQuery) -> list[Node
     return _sort_by_order(chosen, asked.sort, NODE_ORDERS)
 
 
-def _is_selected(job: Job, asked: StatusPageQuery) -> bool:
+def _is_job_selected(job: Job, asked: StatusPageQuery) -> bool:
     if any(wanted and getattr(job, name) != wanted for name in FILTER_FIELDS if (wanted := getattr(asked, name))):
         return False
     if asked.kind and getattr(job, "kind", "") != asked.kind:
         return False
     if asked.node and not any(name == asked.node for name, _ in getattr(job, "nodes", ())):
         return False
-    return not asked.q or _contains_words(job, asked.q.lower())
+    return not asked.q or _job_contains_text(job, asked.q.lower())
 
 
-def _contains_words(job: Job, words: str) -> bool:
+def _job_contains_text(job: Job, words: str) -> bool:
     why = job.why if isinstance(job, QueuedJobView | UnscheduledJobView) else ""
     texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
     return any(words in text.lower() for text in texts) or words == str(job.id)

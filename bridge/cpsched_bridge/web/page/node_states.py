@@ -14,7 +14,7 @@ _MAX_PLANNED_JOBS = 8
 
 def list_nodes(view: StatusPageView) -> list[NodeView]:
     """Return all nodes, in the cluster's order."""
-    running, used = _list_running_jobs(view)
+    running, used = _map_running_jobs_by_node(view)
     if view.status.reader:  # the reader sees only the total use of other users' jobs
         used = _compute_used_amounts(view)
     planned, out = _map_planned_starts(view), _find_worst_outages(view)
@@ -36,7 +36,7 @@ def list_nodes(view: StatusPageView) -> list[NodeView]:
     return found
 
 
-def _list_running_jobs(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
+def _map_running_jobs_by_node(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
     """Return the ids of running jobs and the total amounts they use, by node."""
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import OK_RESULT, CycleReport
-from cpsched_bridge.ports import Check, Observation, UnusableObject
+from cpsched_bridge.ports import Observation, ReadinessCheck, UnusableObject
 from cpsched_bridge.web.page_schema import PageAlert
 
 _MAX_LISTED = 5
@@ -16,7 +16,7 @@ _KINDS_NAMING_USERS = frozenset({"reservation", "association"})
 
 
 def list_alerts(
-    last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
+    last: CycleReport, paused: str, checks: Sequence[ReadinessCheck], seen: Observation, hidden: bool = False
 ) -> list[PageAlert]:
     """Return the alerts for the last cycle, urgent alerts first.
 
@@ -59,17 +59,19 @@ def _list_unusable_object_alerts(unusable: Sequence[UnusableObject], hidden: boo
     if unusable:
         words = f"{format_count(len(unusable), 'cluster object', 'cluster objects')} ignored: a field is unusable."
         named = [each for each in unusable if not hidden or each.kind not in _KINDS_NAMING_USERS]
-        yield PageAlert(urgent=False, words=words, details=[abbreviate(named, _MAX_LISTED, "; ")] if named else [])
+        yield PageAlert(
+            urgent=False, words=words, details=[join_abbreviated(named, _MAX_LISTED, "; ")] if named else []
+        )
 
 
-def _list_cluster_alerts(checks: Sequence[Check], seen: Observation) -> Iterator[PageAlert]:
+def _list_cluster_alerts(checks: Sequence[ReadinessCheck], seen: Observation) -> Iterator[PageAlert]:
     for check in checks:
         if not check.ok:
             fix = [check.fix] if check.fix else []
             yield PageAlert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=fix)
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
-        listed = abbreviate(down, _MAX_LISTED, text=seen.cluster.node_names.__getitem__)
+        listed = join_abbreviated(down, _MAX_LISTED, text=seen.cluster.node_names.__getitem__)
         yield PageAlert(
             urgent=False, words=f"{format_count(len(down), 'node is', 'nodes are')} down.", details=[listed]
         )

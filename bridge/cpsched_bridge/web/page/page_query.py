@@ -46,22 +46,22 @@ class StatusPageQuery:
         )
 
     @property
-    def zoomed(self) -> bool:
+    def is_zoomed(self) -> bool:
         """Whether the chart shows only some of the nodes."""
         return self.first is not None
 
     @property
-    def filtered(self) -> bool:
+    def is_filtered(self) -> bool:
         """Whether jobs or nodes may be filtered out."""
         return any((self.q, self.kind, self.user, self.account, self.partition, self.qos, self.node))
 
-    def address(self, **changes: object) -> str:
+    def make_address(self, **changes: object) -> str:
         """Return the page's address with changes applied. A changed selection starts at its first page."""
         values = asdict(self) | {"page": 1} | changes
         plain = asdict(StatusPageQuery())
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
 
-    def other(self, **choices: object) -> str:
+    def make_other_page_query(self, **choices: object) -> str:
         """Return the query of another page with these selections."""
         return "?" + urlencode(choices)
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from statistics import median_low
 from typing import Any
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.forecast import BackfillWindow
 from cpsched.formatting import (
     UNIX_TIME_S,
@@ -22,11 +22,11 @@ from cpsched.formatting import (
     resource_label,
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
-from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
+from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, JobExplanation, summarize_reason
-from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters, request_text
+from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters, job_request_text
 from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
-from cpsched_bridge.web.page.job_filters import Job, get_request
+from cpsched_bridge.web.page.job_filters import Job, get_job_request
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.node_states import list_nodes as nodes_of
 from cpsched_bridge.web.page.page_query import CHART_RANGES_H, StatusPageQuery
@@ -58,17 +58,17 @@ def render_index(context: StatusPageContext) -> str:
     """Render the overview: alerts, resource use, pending reasons, next jobs, and the plan."""
     view, asked = context.view, context.asked
     window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
-    links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
+    links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.make_address(first=first, last=last))
     return _render_page(
         "index.html", context,
-        drawing=gantt_chart.draw_svg(view.chart, window, links),
+        drawing=gantt_chart.draw_gantt_svg(view.chart, window, links),
         grouped=window.last - window.first > gantt_chart.MAX_ROWS,
         homeless=sum(bar.kind == "planned" and not bar.nodes for bar in view.chart.bars),
         sparks={
             r.name: gantt_chart.draw_sparkline([m.in_use[i] for m in view.history], f"{resource_label(r.name)} in use, past hour")  # noqa: E501
             for i, r in enumerate(view.status.resources)
         },
-        hours=CHART_RANGES_H, rows=_make_rows(view.queue[:START_PAGE_ROWS], view, False),
+        hours=CHART_RANGES_H, rows=_make_job_table_rows(view.queue[:START_PAGE_ROWS], view, False),
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def render_jobs(context: StatusPageContext) -> str:
     shown, pages, asked = _select_page_rows(found, asked)
     mixed = asked.state in ("all", "aside")
     return _render_page(
-        "jobs.html", replace(context, asked=asked), rows=_make_rows(shown, view, mixed), found=len(found), pages=pages,
+        "jobs.html", replace(context, asked=asked), rows=_make_job_table_rows(shown, view, mixed), found=len(found), pages=pages,
         choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATE_LABELS,
         orders={name: words for name, (words, _) in job_filters.JOB_ORDERS.items()},
         kinds={cause.kind: cause.words for cause in view.status.causes},
@@ -100,7 +100,7 @@ def render_nodes(context: StatusPageContext) -> str:
     )  # fmt: skip
 
 
-def render_wall(context: StatusPageContext) -> str:
+def render_wall_display(context: StatusPageContext) -> str:
     """Render the overview for a wall display."""
     waits_s = [context.view.status.now_s - job.submit_s for job in context.view.queue]
     return _render_page("wall.html", context, half_waited_s=median_low(waits_s) if waits_s else None)
@@ -113,12 +113,12 @@ def render_job(context: StatusPageContext, found: JobExplanation) -> str:
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
     if isinstance(of, QueuedJobView) and of.priority:
         facts.append(("priority", f"{of.priority:,}"))
-    asked = get_request(of) if of is not None else None
+    asked = get_job_request(of) if of is not None else None
     if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
         asked = asked.model_copy(update={"nodes_from": ()})
     return _render_page(
         "job.html", context, base="../", job=found, sentences=found.sentences, facts=facts,
-        wants=list(request_text.request_details(asked, names)) if asked is not None else [],
+        wants=list(job_request_text.list_job_request_details(asked, names)) if asked is not None else [],
         unknown_wants=of is not None and asked is None,
     )  # fmt: skip
 
@@ -126,7 +126,7 @@ def render_job(context: StatusPageContext, found: JobExplanation) -> str:
 def render_start_estimate(
     context: StatusPageContext,
     asked: Mapping[str, str],
-    found: Sequence[ExpectedStart] | None,
+    found: Sequence[SubmissionStartEstimate] | None,
     could: Sequence[BackfillWindow] | None,
     wrong: str,
     now_s: int,
@@ -158,7 +158,7 @@ def _format_field_label(name: str) -> str:
     return units.get(name, f"{resource_label(name)} per node")
 
 
-def _format_expected_start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
+def _format_expected_start(expected: SubmissionStartEstimate, now_s: int) -> tuple[str, str, str]:
     """Return the request, the planned start, and the interval as text."""
     if expected.planned_s is None:
         return expected.asked, "never on this cluster", ""
@@ -218,17 +218,17 @@ class JobTableRow:
     moved: str
 
 
-def _make_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
+def _make_job_table_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
     """Return the jobs as table rows. Show each job's state only if the states are `mixed`."""
     names = [each.name for each in view.status.resources]
-    rows = [_make_row(job, names, view) for job in found]
+    rows = [_make_job_table_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]
 
 
-def _make_row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
+def _make_job_table_row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
     now_s = view.status.now_s
-    asked = get_request(job)
-    wants = request_text.request_summary(asked, names) if asked is not None else ""
+    asked = get_job_request(job)
+    wants = job_request_text.summarize_job_request(asked, names) if asked is not None else ""
     if isinstance(job, QueuedJobView):
         when = "not known" if job.expected_s is None else format_planned_time(job.expected_s, now_s)
         waited = f"{summarize_reason(job, view.status.mode)}; has waited {format_duration(now_s - job.submit_s)}"
@@ -236,7 +236,7 @@ def _make_row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableR
             job, "waiting", wants, waited, when, format_start_change(job.expected_s, job.first_expected_s)
         )
     if isinstance(job, RunningJobView):
-        nodes = abbreviate(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
+        nodes = join_abbreviated(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
         why = f"on {nodes or UNKNOWN_NODES}; waited {format_duration(job.start_s - job.submit_s)}"
         ends = f"ends {format_planned_time(job.expected_end_s, now_s)}"
         return JobTableRow(job, "running", wants, why, f"started {format_relative_time(job.start_s, now_s)}", ends)

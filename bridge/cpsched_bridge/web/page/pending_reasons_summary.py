@@ -21,7 +21,7 @@ def summarize_reasons(
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         if isinstance(job, UnscheduledJobView) or job.kind == OTHER:
-            found[job.kind][_get_common_part(job.reason)] += 1
+            found[job.kind][_get_common_reason_text(job.reason)] += 1
     return [
         PendingReasonCount(
             kind=kind, words=KIND_TEXTS.get(kind, kind), jobs=number, most=found[kind].most_common(_MAX_REASONS)
@@ -31,7 +31,7 @@ def summarize_reasons(
     ]
 
 
-def _get_common_part(reason: PendingReason | None) -> str:
+def _get_common_reason_text(reason: PendingReason | None) -> str:
     """Return the part that similar reasons share, without names and without the numbers in a plug-in's text."""
     assert reason is not None
     text = format_reason(redact_reason(reason))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 
-from cpsched.feasibility import amounts_used, free_units_by_node
+from cpsched.feasibility import amounts_by_node, units_fitting_by_node
 from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapshot
 from cpsched_bridge.ports import Outage
 
@@ -17,7 +17,7 @@ MAX_PLACED_JOBS = 400
 """Maximum number of planned jobs to place."""
 
 
-def planned_placements(
+def estimate_planned_placements(
     snapshot: Snapshot, decision: Decision, until_s: int, outages: Sequence[Outage] = ()
 ) -> dict[int, tuple[int, int, Placement]]:
     """Return (begin, end, placement) by job id for jobs that are planned to start now or before `until_s`.
@@ -33,19 +33,19 @@ def planned_placements(
     found: dict[int, tuple[int, int, Placement]] = {}
     for slot, placement in decision.starts.placements().items():
         job, end_s = table.jobs[slot], snapshot.now_s + int(table.estimate_s[slot])
-        _take_amounts(free, job.request, placement, capacity)
+        _subtract_job_amounts(free, job.request, placement, capacity)
         ends.append((end_s, slot, job.request, placement))
         found[job.id] = (snapshot.now_s, end_s, placement)
     heapq.heapify(ends)
     for start_s, slot in _list_planned_jobs(snapshot, decision, until_s, found):
         while ends and ends[0][0] <= start_s:
             _, _, request, placement = heapq.heappop(ends)
-            _return_amounts(free, request, placement, capacity)
+            _add_back_job_amounts(free, request, placement, capacity)
         job, end_s = table.jobs[slot], start_s + int(table.estimate_s[slot])
         shut = {node for out in outages if start_s < (out.to_s or NEVER) and out.from_s < end_s for node in out.nodes}
         placement = _find_first_free_nodes(job.request, snapshot, free, shut)
         if placement:
-            _take_amounts(free, job.request, placement, capacity)
+            _subtract_job_amounts(free, job.request, placement, capacity)
             heapq.heappush(ends, (end_s, slot, job.request, placement))
         found[job.id] = (start_s, end_s, placement)
     return found
@@ -66,7 +66,7 @@ def _list_planned_jobs(
 
 def _find_first_free_nodes(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
     """Return a placement on the first free nodes without an outage, or an empty one if there are too few."""
-    room = free_units_by_node(request, snapshot.cluster, free)
+    room = units_fitting_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
     if int(room.sum()) < request.units:
         return ()
@@ -80,12 +80,12 @@ def _find_first_free_nodes(request: Request, snapshot: Snapshot, free: IntArray,
     return tuple(found)
 
 
-def _take_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
-    for node, amounts in amounts_used(request, placement, capacity).items():
+def _subtract_job_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
+    for node, amounts in amounts_by_node(request, placement, capacity).items():
         free[node] -= amounts
 
 
-def _return_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
+def _add_back_job_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
     """Add a job's amounts to `free`, up to the capacity of a node that has been drained since."""
-    for node, amounts in amounts_used(request, placement, capacity).items():
+    for node, amounts in amounts_by_node(request, placement, capacity).items():
         free[node] = (free[node] + amounts).clip(max=capacity[node])

@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.forecast import INTERVAL_OUTCOMES, StartForecast
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetCondition, PendingReason, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Check, Hold, Observation
+from cpsched_bridge.ports import Hold, Observation, ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
-from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext, CycleReportWithOutcomes
+from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
 from cpsched_bridge.telemetry.past_week_outcomes import HORIZON_LABELS, Counts
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page.page_alerts import list_alerts
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
-from cpsched_bridge.web.page.planned_placements import planned_placements
+from cpsched_bridge.web.page.planned_placements import estimate_planned_placements
 
 HISTORY_S = 3600
 """Length of the past that the chart and the history cover, in seconds."""
@@ -62,8 +62,8 @@ class LatestCycleReports:
     free: IntArray
     promises: Mapping[int, int]
     """First expected start by job id."""
-    context: BridgeTelemetryContext
-    checks: Sequence[Check] = ()
+    context: BridgeStatusFacts
+    checks: Sequence[ReadinessCheck] = ()
     """The latest results of the checks."""
 
 
@@ -80,7 +80,7 @@ class StatusPageState:
     _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED_JOBS))
     _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
     _moments: deque[page_schema.ResourceUsageSample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
-    _checks: Sequence[Check] = ()
+    _checks: Sequence[ReadinessCheck] = ()
     _lock: Lock = field(default_factory=Lock)
     _building: Lock = field(default_factory=Lock)
     _view: page_schema.StatusPageView | None = None
@@ -119,7 +119,7 @@ class StatusPageState:
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
         self._moments.append(page_schema.ResourceUsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
-    def get_round(self) -> int:
+    def get_last_cycle_number(self) -> int:
         """Return the number of the last cycle, or 0 before the first cycle that read the cluster."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
@@ -184,7 +184,7 @@ class _StatusPageViewBuilder:
     """The latest start intervals by job id."""
 
     @property
-    def hidden(self) -> bool:
+    def are_names_hidden(self) -> bool:
         return self.settings.page.users == "hide"
 
     def build(
@@ -245,20 +245,24 @@ class _StatusPageViewBuilder:
 
     def _list_node_conditions(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return a node set's conditions. If names are hidden, omit reservations, which Slurm names after users."""
-        parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
+        parts = [
+            each
+            for each in cluster.conditions_of_node_set(node_set)
+            if not (self.are_names_hidden and each.kind == "reservation")
+        ]
         return tuple(NodeSetCondition(kind, _sanitize_text(name)) for kind, name in parts)
 
     def _get_visible_name(self, text: str) -> str:
         """Return user-written text, or an empty string if names are hidden."""
-        return "" if self.hidden else _sanitize_text(text)
+        return "" if self.are_names_hidden else _sanitize_text(text)
 
     def _get_visible_reason(self, reason: PendingReason) -> PendingReason:
         """Return a reason. If names are hidden, omit the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
-        return _sanitize_reason(reason_kinds.redact_reason(reason) if self.hidden else reason)
+        return _sanitize_reason(reason_kinds.redact_reason(reason) if self.are_names_hidden else reason)
 
     def _list_queued_jobs(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
         table, promises = snapshot.table, self.instant.promises
-        labels = self.instant.observation.job_names()
+        labels = self.instant.observation.map_labels_by_job_id()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
@@ -282,13 +286,13 @@ class _StatusPageViewBuilder:
                 first_expected_s=promises.get(job.id),
                 likely_from_s=likely.from_s if likely else None,
                 likely_to_s=likely.to_s if likely else None,
-                start_quantiles_s=likely.published_s if likely else [],
+                start_quantiles_s=likely.published_quantiles_s if likely else [],
                 calibrated=likely is not None and likely.calibrated,
             )
 
     def _list_running_jobs(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJobView]:
         ends = _get_expected_ends(snapshot)
-        names, labels = seen.cluster.node_names, seen.job_names()
+        names, labels = seen.cluster.node_names, seen.map_labels_by_job_id()
         for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
             job = running.job
             yield page_schema.RunningJobView.model_construct(
@@ -314,7 +318,7 @@ class _StatusPageViewBuilder:
         for pending in seen.pending:
             job = pending.job
             if job.id not in decided_on:
-                kind = reason_kinds.classify_unscheduled(pending)
+                kind = reason_kinds.classify_unscheduled_job(pending)
                 held = pending.holder_reason if pending.hold is Hold.USER else reason_kinds.NOT_MANAGED
                 waits = job.ineligible if kind == "ineligible" else None
                 yield page_schema.UnscheduledJobView.model_construct(
@@ -350,7 +354,7 @@ class _StatusPageViewBuilder:
         seen, free = self.instant.observation, self.instant.free.sum(axis=0)
         used = np.zeros(len(seen.cluster.resources), np.int64)
         for running in seen.running:
-            for amounts in amounts_used(running.job.request, running.placement, seen.cluster.capacity).values():
+            for amounts in amounts_by_node(running.job.request, running.placement, seen.cluster.capacity).values():
                 used += amounts
         total = seen.cluster.capacity.sum(axis=0)
         return [
@@ -372,17 +376,17 @@ class _StatusPageViewBuilder:
             version=version("cpsched"), cluster=_sanitize_text(seen.cluster_name)[:80], host=platform.node(),
             round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
             dispatcher=policy.dispatcher, predictor=policy.predictor,
-            interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
+            interval_s=self.settings.cycle.interval_s, users_hidden=self.are_names_hidden,
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
             aside=len(aside), held=instant.read.kept, resources=self._list_resource_usage(),
-            causes=summarize_reasons(counts, [*queue, *aside]), alarms=list_alerts(last, paused, instant.checks, seen, self.hidden),  # noqa: E501
+            causes=summarize_reasons(counts, [*queue, *aside]), alarms=list_alerts(last, paused, instant.checks, seen, self.are_names_hidden),  # noqa: E501
             easy_ratios=dict(instant.read.decision.effort.ratios) if instant.read.decision is not None else {},
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart
 
     def _list_bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.GanttBar]:
-        ends, labels = _get_expected_ends(report.snapshot), seen.job_names()
+        ends, labels = _get_expected_ends(report.snapshot), seen.map_labels_by_job_id()
         for ran in self.past:
             yield self._make_bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
         for running in seen.running:
@@ -392,7 +396,9 @@ class _StatusPageViewBuilder:
         if report.snapshot is None or report.decision is None:
             return
         jobs = {job.id: job for job in report.waiting}
-        planned = planned_placements(report.snapshot, report.decision, seen.now_s + PLANNED_WINDOW_S, seen.outages)
+        planned = estimate_planned_placements(
+            report.snapshot, report.decision, seen.now_s + PLANNED_WINDOW_S, seen.outages
+        )
         for id, (begin_s, end_s, placement) in planned.items():
             yield self._make_bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
 

@@ -6,7 +6,7 @@ from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
-from cpsched_bridge.ports import PriorityBoost
+from cpsched_bridge.ports import BoostCommand
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -23,14 +23,14 @@ def a_site() -> MockCluster:
 def test_boost_requires_expected_previous_points():
     site = a_site()
     site.advance(10)
-    assert {rank.id: (rank.own, rank.points) for rank in site.rank_jobs()} == dict.fromkeys(range(1, 6), (10, 0))
+    assert {rank.id: (rank.own, rank.points) for rank in site.list_queue_ranks()} == dict.fromkeys(range(1, 6), (10, 0))
     found = site.set_boosts(
         [
-            PriorityBoost(1, 5),
-            PriorityBoost(1, 7, (4,)),
-            PriorityBoost(1, 8, (5,)),
-            PriorityBoost(9, 1),
-            PriorityBoost(2, 0),
+            BoostCommand(1, 5),
+            BoostCommand(1, 7, (4,)),
+            BoostCommand(1, 8, (5,)),
+            BoostCommand(9, 1),
+            BoostCommand(2, 0),
         ]
     )
     assert [each.result for each in found] == ["done", "refused", "done", "refused", "done"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import EndedJob
-from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
+from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
 from cpsched_bridge.cycle.backoff import (
     COMMAND_BACKOFF,
     COMMAND_MEMORY_S,
@@ -76,7 +76,7 @@ class World:
 
     def failure(self, id: int) -> FailedStart:
         pending = self.pending(id)
-        key = pending.groups[0] if id in self.alone else equivalence_key(pending.job)
+        key = pending.groups[0] if id in self.alone else make_equivalence_class_key(pending.job)
         return FailedStart(pending, key, explained=id in self.alone, benign=id in self.ordinary)
 
     def step(
@@ -100,7 +100,7 @@ class World:
             for id, each in (met or {}).items()
         ]
         outcomes = ObservedStartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
-        self.told += [happening.detail for happening in self.queue.record_starts(seen, outcomes)]
+        self.told += [happening.detail for happening in self.queue.record_start_outcomes(seen, outcomes)]
         marked = self.queue.mark_backed_off(seen, self.entries())
         self.order = [each.job.id for each in marked.pending]
         assert sorted(self.order) == [each.job.id for each in seen.pending]
@@ -165,7 +165,7 @@ def test_selects_startable_jobs_after_each_reading(row: str) -> None:
 def test_changes_nothing_without_failed_starts() -> None:
     world = World()
     seen = world.observation()
-    assert world.queue.record_starts(seen, ObservedStartOutcomes()) == []
+    assert world.queue.record_start_outcomes(seen, ObservedStartOutcomes()) == []
     assert world.queue.mark_backed_off(seen, {}) is seen
 
 
@@ -458,7 +458,7 @@ def test_reports_command_without_effect_once_and_resends_rarely() -> None:
     retries = CommandRetryTracker()
     sent, told = [], []
     for now_s in range(400):
-        retries.record_intended([7, 8], now_s)
+        retries.update_stuck_jobs([7, 8], now_s)
         if retries.is_due("hold", 7, now_s):
             sent.append(now_s)
         due = [id for id in (7, 8) if retries.is_due("hold", id, now_s) and (id == 7 or now_s > 1)]
@@ -471,12 +471,12 @@ def test_reports_command_without_effect_once_and_resends_rarely() -> None:
 
 def test_job_is_stuck_if_command_stays_pending_too_long() -> None:
     retries = CommandRetryTracker()
-    reported = [(now_s, retries.record_intended([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
+    reported = [(now_s, retries.update_stuck_jobs([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
     assert [each for each in reported if each[1]] == [(1001 + STUCK_S, {7: STUCK_S + 1})]
     assert retries.stuck == {7}
-    assert retries.record_intended([], 2000) == {}
+    assert retries.update_stuck_jobs([], 2000) == {}
     assert retries.stuck == set()
-    assert retries.record_intended([7], 2001) == {}, "the time begins again"
+    assert retries.update_stuck_jobs([7], 2001) == {}, "the time begins again"
 
 
 def test_other_command_resets_count_and_is_due_at_once() -> None:
@@ -496,5 +496,5 @@ def test_remembers_command_for_30_seconds_or_while_intended() -> None:
         retries = CommandRetryTracker()
         for now_s in range(MAX_REPETITIONS - 1):
             retries.record_sent("hold", [7, 8], now_s)
-        retries.record_intended([8], MAX_REPETITIONS - 2 + rest_s)
+        retries.update_stuck_jobs([8], MAX_REPETITIONS - 2 + rest_s)
         assert retries.record_sent("hold", [7, 8], 100) == ([7, 8] if rest_s < COMMAND_MEMORY_S else [8])

@@ -320,4 +320,4 @@ def test_exit_exception_ends_loop_and_releases_jobs(at):
     with pytest.raises(KeyboardInterrupt):
         bridge.run()
     assert cluster.commands == [("hand_back", (1, 2))]
-    assert bridge.ledger.list_held_ids() == []
+    assert bridge.ledger.list_managed_job_ids() == []

@@ -40,7 +40,7 @@ def test_sorts_equal_priorities_by_job_id():
 
 def test_boosts_only_job_that_must_pass_with_min_gap():
     told = plan_boost_changes(jobs(50, 60, 40), [], BOUNDS)
-    assert told == [(1, 10 + BOUNDS.min_gap)]
+    assert told == [(1, 10 + BOUNDS.min_priority_gap)]
 
 
 def test_boosts_only_new_first_job_of_many():
@@ -132,7 +132,7 @@ def test_lowered_bound_reduces_points(own):
 def test_plans_exact_points(front, behind, expected):
     """With a bound of 100 and a depth of 11, jobs that must pass get four points more than their difference."""
     bounds = PriorityBoostLimits(points=100, depth=11)
-    assert bounds.min_gap == 4
+    assert bounds.min_priority_gap == 4
     assert plan_boost_changes(front, behind, bounds) == expected
 
 
@@ -166,7 +166,7 @@ def test_reaches_plan_order_within_bound_and_stays(candidates):
     assert len(dict(told)) == len(told)
     now = after(candidates, told)
     within = max(each.own for each in candidates) - min(each.own for each in candidates)
-    if within + BOUNDS.min_gap * len(candidates) <= BOUNDS.points:
+    if within + BOUNDS.min_priority_gap * len(candidates) <= BOUNDS.points:
         assert compute_order_agreement(now) == 1.0
         assert plan_boost_changes(now, [], BOUNDS) == []
 

@@ -7,10 +7,10 @@ import pytest
 from cpsched.model import NEVER, Decision
 from cpsched_bridge.cycle import booster
 from cpsched_bridge.cycle.boost_planning import RankedPendingJob
-from cpsched_bridge.cycle.booster import PriorityBooster, plan_boost_removal, remove_all_boosts, split_by_plan
+from cpsched_bridge.cycle.booster import PriorityBooster, plan_boost_removal, remove_all_boosts, split_ranks_by_plan
 from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Hold, Outcome, PriorityBoost, QueueRank
+from cpsched_bridge.ports import BoostCommand, Hold, Outcome, QueueRank
 from cpsched_bridge.settings import AdviseModeSettings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from tests.bridges import Metrics, a_bridge
@@ -261,7 +261,7 @@ def test_builds_complete_list_in_plan_order(tmp_path):
         QueueRank(10, (10,), 0, 0, hidden=True), QueueRank(11, (11,), 8, 40, array_id=7), QueueRank(12, (12,), 9, 0),
         QueueRank(13, (13, 14), 4, 0),
     ]  # fmt: skip
-    planned, others = split_by_plan(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
+    planned, others = split_ranks_by_plan(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
     assert planned == [
         RankedPendingJob(9, 7, 0, 0, movable=False), RankedPendingJob(7, 5, 40, 2),
         RankedPendingJob(8, 6, 3, movable=False),
@@ -279,7 +279,7 @@ def test_removes_only_points_that_may_be_ours(tmp_path):
     ]  # fmt: skip
     book = a_book(tmp_path, j1=40, j2=40, j3=9, j4=9, j5=9, j9=0)
     assert plan_boost_removal(ranks, book) == [
-        PriorityBoost(1, 0, (40,)), PriorityBoost(3, 0, (9,)), PriorityBoost(4, 0, (9,)), PriorityBoost(7, 0, (40,)),
+        BoostCommand(1, 0, (40,)), BoostCommand(3, 0, (9,)), BoostCommand(4, 0, (9,)), BoostCommand(7, 0, (40,)),
     ]  # fmt: skip
 
 

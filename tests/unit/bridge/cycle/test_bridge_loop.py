@@ -17,7 +17,7 @@ from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, make_transition
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.bridges import a_bridge, settle
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
@@ -179,7 +179,7 @@ def test_job_held_after_start_loses_pin_and_stays_held(bridge_at, hold, mode):
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
     settle(bridge, cluster, 3)
     assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
-    assert not bridge.ledger.get_pins()
+    assert not bridge.ledger.get_pin_restores()
 
 
 def test_leaves_job_after_repeated_failed_starts(bridge_at):

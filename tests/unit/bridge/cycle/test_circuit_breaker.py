@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.model import Job, RunningJob
-from cpsched_bridge.backoff_groups import equivalence_key
+from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.cycle.circuit_breaker import FAILURE_WINDOW_S, MAX_FAILED_DECISIONS, CircuitBreaker
 from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, FailedStart, ObservedStartOutcomes
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
 
@@ -57,11 +57,11 @@ def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bo
     differs = {"account": f"of {user}", "queue": f"p {user}", "qos": f"q {user}", "walltime_s": 60 + ord(user[0])}
     pending = PendingJob(replace(a_job(1), user=user, **{**differs, **job}), Hold.PLUGIN)
     suspects = {
-        *zip(CAUSE_KINDS, equivalence_key(pending.job).name, strict=False),
+        *zip(CAUSE_KINDS, make_equivalence_class_key(pending.job).name, strict=False),
         ("node", node),
         *(("user", each) for each in beside),
     }
-    return FailedStart(pending, equivalence_key(pending.job), explained=alone, suspects=frozenset(suspects))
+    return FailedStart(pending, make_equivalence_class_key(pending.job), explained=alone, suspects=frozenset(suspects))
 
 
 def seen(*jobs: Job, nodes: int = 2) -> Observation:

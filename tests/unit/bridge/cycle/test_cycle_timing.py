@@ -94,7 +94,7 @@ def read(rest, busy="", reading_s=0.1, number=1):
     """The report of a cycle after its reading was taken note of."""
     seen = Observation(0, CLUSTER, CLUSTER.capacity, busy=busy)
     report = CycleReport(number, "control", 0.0, observation=seen, seconds={"observe": reading_s})
-    rest.note_load(report)
+    rest.update_interval_by_load(report)
     return report
 
 
@@ -126,7 +126,7 @@ def test_cycle_without_reading_keeps_pace():
     rest, _ = a_rest(interval_s=1.0)
     read(rest, "much to do")
     unread = CycleReport(2, "control", 0.0)
-    rest.note_load(unread)
+    rest.update_interval_by_load(unread)
     assert (unread.pause_s, unread.slowed, told(unread)) == (2.0, True, [])
 
 
@@ -217,7 +217,7 @@ def test_wait_without_change_is_full_with_watchdog(wake_file):
 )
 def test_new_bridge_uses_previous_heartbeat(heartbeat_age_s, was):
     pace = FakePace(at_s=1000.0)
-    assert CycleTiming(CycleSettings(), pace, Service(pace), heartbeat_age_s).was_interrupted == was
+    assert CycleTiming(CycleSettings(), pace, Service(pace), heartbeat_age_s).may_dead_man_have_released_jobs == was
 
 
 def test_interruption_lasts_after_next_successful_cycle():
@@ -229,12 +229,12 @@ def test_interruption_lasts_after_next_successful_cycle():
 
     good_at(INTERRUPTED_S - 1)
     pace.at_s = 100.0 + 2 * INTERRUPTED_S - 2
-    assert not timing.was_interrupted
+    assert not timing.may_dead_man_have_released_jobs
     back_s = 2 * INTERRUPTED_S - 1
     pace.at_s = 100.0 + back_s
-    assert timing.was_interrupted
+    assert timing.may_dead_man_have_released_jobs
     good_at(back_s)
     good_at(back_s + INTERRUPTED_S - 1)
-    assert timing.was_interrupted
+    assert timing.may_dead_man_have_released_jobs
     pace.at_s += 1
-    assert not timing.was_interrupted
+    assert not timing.may_dead_man_have_released_jobs

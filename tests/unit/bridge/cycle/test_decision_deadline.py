@@ -8,16 +8,16 @@ import structlog
 
 from cpsched.jit import compile_progress
 from cpsched_bridge.cycle import decision_deadline
-from cpsched_bridge.cycle.decision_deadline import call_policy, can_interrupt, run_within
+from cpsched_bridge.cycle.decision_deadline import call_policy, can_enforce_deadline, run_within_time_limit
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailure
 from tests.bridges import a_bridge
 from tests.fakes import FakeCluster
 
 
 def test_returns_result_or_exception_in_time():
-    assert run_within(10.0, lambda: 7) == 7
+    assert run_within_time_limit(10.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        run_within(10.0, lambda: 1 // 0)
+        run_within_time_limit(10.0, lambda: 1 // 0)
 
 
 def test_policy_exception_has_requested_failure_kind():
@@ -38,7 +38,7 @@ def test_cancelled_compilation_is_no_failed_decision():
 @pytest.mark.parametrize("wait", [lambda: time.sleep(600), threading.Event().wait, signal.pause])
 def test_interrupts_wait(wait):
     with pytest.raises(DecisionTimeout, match=r"no decision within 0\.05 s"):
-        run_within(0.05, wait)
+        run_within_time_limit(0.05, wait)
 
 
 def test_compilation_time_does_not_count():
@@ -47,9 +47,9 @@ def test_compilation_time_does_not_count():
             time.sleep(seconds)
         return 7
 
-    assert run_within(0.1, lambda: compile_for(0.5)) == 7
+    assert run_within_time_limit(0.1, lambda: compile_for(0.5)) == 7
     with pytest.raises(DecisionTimeout):
-        run_within(0.1, lambda: compile_for(0.3) and time.sleep(600))
+        run_within_time_limit(0.1, lambda: compile_for(0.3) and time.sleep(600))
 
 
 def test_reports_interrupted_code_position():
@@ -58,7 +58,7 @@ def test_reports_interrupted_code_position():
             pass
 
     with pytest.raises(DecisionTimeout, match=rf"no decision within 0\.05 s \({__file__}:\d+, in endless\)"):
-        run_within(0.05, endless)
+        run_within_time_limit(0.05, endless)
 
 
 @pytest.mark.parametrize("work", [lambda: None, lambda: time.sleep(600), lambda: 1 // 0])
@@ -69,7 +69,7 @@ def test_restores_handler_and_timer(work):
     try:
         mine = signal.getsignal(signal.SIGALRM)
         with contextlib.suppress(DecisionTimeout, ZeroDivisionError):
-            run_within(0.05, work)
+            run_within_time_limit(0.05, work)
         assert signal.getsignal(signal.SIGALRM) is mine
         left_s, every_s = signal.getitimer(signal.ITIMER_REAL)
         assert 90 < left_s < 100
@@ -96,13 +96,13 @@ def earlier(left_s, every_s=0.0):
 @pytest.mark.parametrize("work", [lambda: None, lambda: time.sleep(600), lambda: 1 // 0])
 def test_leaves_no_timer(work):
     with contextlib.suppress(DecisionTimeout, ZeroDivisionError):
-        run_within(0.05, work)
+        run_within_time_limit(0.05, work)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_restores_earlier_timer_that_was_due():
     with earlier(0.1) as rung:
-        run_within(10.0, lambda: time.sleep(0.3))
+        run_within_time_limit(10.0, lambda: time.sleep(0.3))
         assert signal.getitimer(signal.ITIMER_REAL)[0] < 0.1
         while not rung:
             signal.pause()
@@ -116,7 +116,7 @@ def test_repeats_signal_for_code_that_catches_it():
         time.sleep(5)
 
     with pytest.raises(DecisionTimeout):
-        run_within(0.05, stubborn)
+        run_within_time_limit(0.05, stubborn)
 
 
 @pytest.mark.parametrize(("work", "end"), [(lambda: 1 // 0, ZeroDivisionError), (signal.pause, DecisionTimeout)])
@@ -131,7 +131,7 @@ def test_ignores_signal_after_end_of_work(mocker, work, end):
 
     mocker.patch.object(signal, "setitimer", set_and_ring)
     with pytest.raises(end):
-        run_within(0.05, work)
+        run_within_time_limit(0.05, work)
 
 
 def test_ignores_second_signal_during_first(mocker):
@@ -141,15 +141,15 @@ def test_ignores_second_signal_during_first(mocker):
 
     mocker.patch.object(decision_deadline, "DecisionTimeout", ring_and_tell)
     with pytest.raises(DecisionTimeout):
-        run_within(0.05, signal.pause)
+        run_within_time_limit(0.05, signal.pause)
 
 
 def test_has_no_limit_outside_main_thread():
     found = []
 
     def work():
-        found.append(can_interrupt())
-        found.append(run_within(0.01, lambda: time.sleep(0.1)))
+        found.append(can_enforce_deadline())
+        found.append(run_within_time_limit(0.01, lambda: time.sleep(0.1)))
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -35,7 +35,7 @@ class Looking:
         """The rival after another look, this many seconds later."""
         self.now_s += after_s
         report = CycleReport(1, "control", 0.0)
-        self.leader_election.observe_lease(self.cluster.claimed, wanted, self.now_s, report)
+        self.leader_election.observe_and_renew_lease(self.cluster.claimed, wanted, self.now_s, report)
         self.told += [happening.kind for happening in report.bridge_events]
         assert report.other_leader == self.leader_election.other_leader
         return self.leader_election.other_leader

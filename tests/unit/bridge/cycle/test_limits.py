@@ -8,7 +8,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
-from cpsched.registry import dispatcher
+from cpsched.registry import build_dispatcher
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, SiteLimitPolicy
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
@@ -62,7 +62,7 @@ def under_a_cap(bridge, **watts):
 def a_limited(tmp_path, **facts):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits, **facts)
     queue(cluster)
-    return cluster, a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"}))
+    return cluster, a_bridge(tmp_path, cluster, build_dispatcher("easy", {"order": "priority"}))
 
 
 def test_user_at_limit_delays_no_other_and_fails_no_start(tmp_path):
@@ -88,7 +88,7 @@ def test_power_cap_applies_besides_limits(tmp_path):
     """8 W a core, a core each: besides ada's two, 60 W have room for five of bob's, and then for as many as end."""
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"})), cores=8)
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, build_dispatcher("easy", {"order": "priority"})), cores=8)
     settle(bridge, cluster, 4)
     assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
     (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 1019]
@@ -111,7 +111,7 @@ def test_fallback_respects_power_cap(tmp_path):
 def test_rejects_power_cap_of_unknown_resource_before_deciding(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), cores=8, gpus=9)
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, build_dispatcher("easy")), cores=8, gpus=9)
     with pytest.raises(
         InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must be a resource of the cluster: cores$"
     ):
@@ -121,7 +121,7 @@ def test_rejects_power_cap_of_unknown_resource_before_deciding(tmp_path):
 
 def test_resource_lost_later_only_fails_cycle(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES, gpus=[1]), view=with_limits)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), gpus=9)
+    bridge = under_a_cap(a_bridge(tmp_path, cluster, build_dispatcher("easy")), gpus=9)
     assert bridge.cycle().result == "ok"
     cluster.cluster = a_cluster(nodes=NODES)
     assert any("power.watts=gpus: must be one of cores" in each.detail for each in bridge.cycle().bridge_events)

@@ -7,8 +7,8 @@ from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, require_ready
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import NotReady
-from cpsched_bridge.ports import Check, Lease
-from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.ports import Lease, ReadinessCheck
+from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.fakes import FakeCluster
 
@@ -62,7 +62,7 @@ def test_reports_mode_on_change(pause):
 
 def test_tripped_breaker_pauses_on_disk_until_resume(pause, tripped):
     report = a_report()
-    tripped.pause_if_needed(report, 0.0)
+    tripped.pause_if_breaker_tripped(report, 0.0)
     why = "circuit breaker: 5 consecutive decisions failed; run `cpsched resume` to resume"
     assert [(each.kind, each.detail) for each in report.bridge_events] == [
         ("stood_down", "5 consecutive decisions failed")
@@ -70,7 +70,7 @@ def test_tripped_breaker_pauses_on_disk_until_resume(pause, tripped):
     assert (tripped.choose_mode(), pause.read_reason()) == ("paused", why)
     pause.resume()
     tripped.report_mode_change(a_report())
-    tripped.pause_if_needed(a_report(), 0.0)
+    tripped.pause_if_breaker_tripped(a_report(), 0.0)
     assert (tripped.choose_mode(), pause.read_reason()) == ("control", None), "it counts from zero"
 
 
@@ -82,17 +82,17 @@ def test_full_disk_does_not_prevent_pause(pause, tripped, monkeypatch):
         patched.setattr(PauseFile, "pause", full)
         for mode in ("control", "paused"):
             with pytest.raises(OSError, match="No space left"):
-                tripped.pause_if_needed(a_report(mode), 0.0)
+                tripped.pause_if_breaker_tripped(a_report(mode), 0.0)
             assert tripped.choose_mode() == "paused"
     assert pause.read_reason() is None
-    tripped.pause_if_needed(a_report("paused"), 0.0)
+    tripped.pause_if_breaker_tripped(a_report("paused"), 0.0)
     assert pause.read_reason() is not None
     pause.resume()
     assert tripped.pause_reason() is None
 
 
 def test_control_requires_every_required_check():
-    warning = Check("clocks", False, "2 s apart", "use NTP", required=False)
-    require_ready([Check("privilege", True, "operator"), warning])
+    warning = ReadinessCheck("clocks", False, "2 s apart", "use NTP", required=False)
+    require_ready([ReadinessCheck("privilege", True, "operator"), warning])
     with pytest.raises(NotReady, match="privilege: none; add an operator"):
-        require_ready([Check("privilege", False, "none", "add an operator"), warning])
+        require_ready([ReadinessCheck("privilege", False, "none", "add an operator"), warning])

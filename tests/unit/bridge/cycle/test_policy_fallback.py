@@ -10,7 +10,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import circuit_breaker
-from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
 from cpsched_bridge.cycle.policy_fallback import MAX_CONSECUTIVE_FAILURES
 from cpsched_bridge.cycle.startup import MAX_HELD_WAIT_S
 from cpsched_bridge.store.round_replay import replay_round

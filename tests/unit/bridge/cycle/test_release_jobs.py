@@ -97,7 +97,7 @@ def test_sends_no_command_if_no_job_is_held(cluster, ledger):
     assert release_all_jobs(cluster, ledger, "") == []
     assert cluster.commands == []
     assert len(cluster.readings) == 1
-    assert ledger.list_held_ids() == []
+    assert ledger.list_managed_job_ids() == []
 
 
 def test_releases_job_whose_hold_only_cluster_shows(cluster, ledger):
@@ -142,7 +142,10 @@ def test_continues_while_remaining_jobs_decrease(cluster, ledger, monkeypatch):
 
     cluster.hand_back_one = one_at_a_time
     signs = []
-    assert release_all_jobs(cluster, ledger, "", on_keep_alive=lambda: signs.append(len(ledger.list_held_ids()))) == []
+    assert (
+        release_all_jobs(cluster, ledger, "", on_keep_alive=lambda: signs.append(len(ledger.list_managed_job_ids())))
+        == []
+    )
     assert given == list(range(1, 8))
     assert len(cluster.readings) == 7
     assert signs == [7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 2, 2, 1, 1]

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import Check, Hold, Outcome
+from cpsched_bridge.ports import Hold, Outcome, ReadinessCheck
 from cpsched_bridge.store.ledger import LedgerState
 from tests.bridges import Metrics
 from tests.builders import a_job
@@ -80,7 +80,7 @@ def test_broken_journal_prevents_neither_start_nor_stop(bridge_at, monkeypatch):
     def broken(*_):
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(bridge.journal, "last_activity", broken)
+    monkeypatch.setattr(bridge.journal, "find_last_activity", broken)
     monkeypatch.setattr(bridge.journal, "write_events", broken)
     assert bridge.run() == []
 
@@ -151,7 +151,10 @@ def test_stable_states_are_not_stuck():
 def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
     exporter, metric = metrics
     cluster, pace = FakeCluster(), FakePace()
-    cluster.readiness = [Check("clock", True, "the same"), Check("plugin", False, "absent", "install it", False)]
+    cluster.readiness = [
+        ReadinessCheck("clock", True, "the same"),
+        ReadinessCheck("plugin", False, "absent", "install it", False),
+    ]
     bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), cycle={"checks_every_s": 60})
 
     def at(seconds):
@@ -163,12 +166,12 @@ def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
     assert at(60.0) == [("check_failed", "plugin: absent; install it")]
     assert metric("cpsched_check_ok", check="clock") == 1
     assert metric("cpsched_check_ok", check="plugin") == 0
-    cluster.readiness[0] = Check("clock", False, "4 s apart")
+    cluster.readiness[0] = ReadinessCheck("clock", False, "4 s apart")
     assert at(119.9) == []
     assert at(120.0) == [("check_failed", "clock: 4 s apart")]
-    cluster.readiness = [Check("clock", False, "9 s apart"), Check("plugin", True, "there")]
+    cluster.readiness = [ReadinessCheck("clock", False, "9 s apart"), ReadinessCheck("plugin", True, "there")]
     assert at(180.0) == [("check_failed", "clock: 9 s apart"), ("check_mended", "plugin")]
-    cluster.readiness[0] = Check("clock", True, "the same")
+    cluster.readiness[0] = ReadinessCheck("clock", True, "the same")
     assert at(240.0) == [("check_mended", "clock")]
     assert metric("cpsched_check_ok", check="clock") == 1
     assert at(300.0) == []

@@ -146,7 +146,7 @@ def step(before, after, event="", obstacle=None, id=1):
 @pytest.mark.parametrize("obstacle", [None, LIMIT])
 @pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))
 def test_measures_latency_of_each_start_once(tracker, after, obstacle):
-    tracker.record_decided([1], 5.0)
+    tracker.record_decided_starts([1], 5.0)
     report = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
     ran = after in (LedgerState.RUNNING, LedgerState.ENDED)
     assert report.latencies_s == ([2.5] if ran else [])
@@ -157,7 +157,7 @@ def test_measures_latency_of_each_start_once(tracker, after, obstacle):
 @pytest.mark.parametrize("before", [None, *(state for state in LedgerState if state is not LedgerState.STARTING)])
 def test_ignores_jobs_that_were_not_starting(tracker, before):
     for after in PERMITTED_TRANSITIONS[before]:
-        tracker.record_decided([1], 5.0)
+        tracker.record_decided_starts([1], 5.0)
         report = noted(tracker, step(before, after))
         assert report.latencies_s == []
         again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
@@ -190,8 +190,8 @@ def test_reports_notable_transitions(tracker, transition, told):
 
 
 def test_measures_latency_of_each_job(tracker):
-    tracker.record_decided([1, 2], 1.0)
-    tracker.record_decided([3], 4.0)
+    tracker.record_decided_starts([1, 2], 1.0)
+    tracker.record_decided_starts([3], 4.0)
     starts = [step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=id) for id in (3, 1, 9)]
     assert noted(tracker, *starts).latencies_s == [3.5, 6.5]
     last = step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=2)

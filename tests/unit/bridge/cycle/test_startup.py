@@ -40,7 +40,7 @@ def test_runs_steps_in_order_and_reports_them_until_end():
     def next_of(step):
         return left[step].pop(0) if left[step] else None
 
-    assert [startup.pending_step() for _ in range(5)] == ["a", "b", "c", None, None]
+    assert [startup.poll_pending_step() for _ in range(5)] == ["a", "b", "c", None, None]
     startup.report_step("")
     startup.report_step("")
     assert told == ["a", "b", "c", ""], "its end is reported once"

@@ -11,24 +11,24 @@ import structlog
 import cpsched_bridge
 from cpsched.errors import InvalidValue
 from cpsched_bridge.adapters import mock, slurm
-from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
-from cpsched_bridge.effective_config import with_adapter_defaults
+from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
+from cpsched_bridge.effective_config import apply_adapter_defaults
 from cpsched_bridge.errors import BackendStarting, BackendUnavailable, ClusterUnreachable, NotReady, SettingsError
-from cpsched_bridge.ports import Capabilities, Check
+from cpsched_bridge.ports import Capabilities, ReadinessCheck
 from cpsched_bridge.program.bootstrap import (
+    build_bridge_policies,
     check_until_ready,
-    choose_adapter,
     connect_backend,
     load_adapter,
+    load_configured_adapter,
     make_fallback,
     make_policy,
+    make_progress_listeners,
     plan_startup_steps,
-    prepare_policy,
-    progress_listeners,
     wait_for_checks,
 )
 from cpsched_bridge.settings import PolicySettings, Settings
-from cpsched_bridge.store.state_paths import startup_file
+from cpsched_bridge.store.state_paths import startup_progress_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster, FakePace
@@ -134,9 +134,9 @@ def test_overrun_setting_applies_to_default_dispatcher(said, rule):
     assert make_policy(PolicySettings(overrun=said).to_spec()).overrun == rule
 
 
-AWAY = Check("controller", False, "no answer", may_pass_later=True)
-WRONG = Check("job shrink", False, "allowed", "add disable_job_shrink")
-MISSING = Check("accounting", False, "does not answer", required=False)
+AWAY = ReadinessCheck("controller", False, "no answer", may_pass_later=True)
+WRONG = ReadinessCheck("job shrink", False, "allowed", "add disable_job_shrink")
+MISSING = ReadinessCheck("accounting", False, "does not answer", required=False)
 
 
 def away():
@@ -216,7 +216,7 @@ BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, preemptio
 )
 def test_uses_priorities_and_clock_of_site_by_default(can, policy, heeding):
     settings = Settings.model_validate({"policy": policy})
-    assert with_adapter_defaults(settings.policy.to_spec(), can).dispatcher_settings == heeding
+    assert apply_adapter_defaults(settings.policy.to_spec(), can).dispatcher_settings == heeding
 
 
 @pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Capabilities(decision_limit_s=0.1), "reg")])
@@ -226,11 +226,11 @@ def test_fallback_uses_priorities_and_clock_of_site(can, order):
 
 
 def test_built_in_adapters_have_capabilities():
-    assert choose_adapter(Settings(adapter="slurm")).can == BESIDE_SLURM
-    assert choose_adapter(Settings(adapter="slurm", options={"site_policy": False})).can == Capabilities(
+    assert load_configured_adapter(Settings(adapter="slurm")).can == BESIDE_SLURM
+    assert load_configured_adapter(Settings(adapter="slurm", options={"site_policy": False})).can == Capabilities(
         boosts=True, decision_limit_s=0.1
     )
-    assert choose_adapter(Settings(adapter="mock")).can == Capabilities()
+    assert load_configured_adapter(Settings(adapter="mock")).can == Capabilities()
 
 
 @pytest.mark.parametrize("priorities", [True, False])
@@ -238,14 +238,16 @@ def test_built_in_adapters_have_capabilities():
 @pytest.mark.parametrize("decision_limit_s", [None, 0.5])
 def test_treats_third_adapter_by_capabilities(site, priorities, limits, decision_limit_s):
     options = {"priorities": priorities, "limits": limits, "decision_limit_s": decision_limit_s}
-    ready = prepare_policy(Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}}))
+    ready = build_bridge_policies(
+        Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}})
+    )
     heeding = ({"site_weight": "1"} if priorities else {}) | ({"limit_s": "0.5"} if decision_limit_s else {})
     assert ready.in_force.policy.dispatcher_settings == heeding
     assert ready.fallback.dispatcher.scheme.order == ("priority" if priorities else "reg")
 
 
 def test_adapter_without_capabilities_has_none(site):
-    assert choose_adapter(Settings(adapter="mine")).can == Capabilities()
+    assert load_configured_adapter(Settings(adapter="mine")).can == Capabilities()
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_adapter_without_capabilities_has_none(site):
 )
 def test_rejects_adapter_with_broken_capabilities_in_one_line(site, says, told):
     with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: its capabilities cannot be read: {told}$"):
-        choose_adapter(Settings(adapter="lsf", options={"says": says}), "b.yaml")
+        load_configured_adapter(Settings(adapter="lsf", options={"says": says}), "b.yaml")
 
 
 @pytest.mark.parametrize(
@@ -286,14 +288,16 @@ def test_validates_capabilities(wrong):
 )
 def test_rejects_choice_of_victims_that_cannot_be_verified(settings, rule):
     with pytest.raises(SettingsError, match=f"preemption.choose: true: {rule}"):
-        prepare_policy(Settings.model_validate({"preemption": {"choose": True}, **settings}))
-    prepare_policy(Settings.model_validate({"preemption": {"choose": True}}))
+        build_bridge_policies(Settings.model_validate({"preemption": {"choose": True}, **settings}))
+    build_bridge_policies(Settings.model_validate({"preemption": {"choose": True}}))
 
 
 def test_rejects_advise_mode_without_boost_capability():
     with pytest.raises(SettingsError, match="mode: advise: is not supported by the adapter mock; use shadow"):
-        prepare_policy(Settings(mode="advise", adapter="mock"))
-    assert prepare_policy(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.boosts
+        build_bridge_policies(Settings(mode="advise", adapter="mock"))
+    assert build_bridge_policies(
+        Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})
+    ).chosen.can.boosts
 
 
 def test_no_code_compares_adapter_names():
@@ -370,14 +374,14 @@ def test_kernels_are_ready_in_both_processes_before_deciding(isolation):
 def test_reports_startup_step_in_all_outputs(systemd, tmp_path):
     settings = Settings(state_dir=tmp_path)
     watch = StatusApplication(settings)
-    found = progress_listeners(settings, SystemdNotifier(), watch)
+    found = make_progress_listeners(settings, SystemdNotifier(), watch)
     for tell in found:
         tell("compiles kernels")
     assert "STATUS=compiles kernels" in systemd
     assert {"WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
-    assert startup_file(settings).read_step()[0] == "compiles kernels"
+    assert startup_progress_file(settings).read_step()[0] == "compiles kernels"
     assert watch.health.list_unready_reasons()[0] == "no decision yet: compiles kernels"
     for tell in found:
         tell("")
-    assert startup_file(settings).read_step() is None
+    assert startup_progress_file(settings).read_step() is None
     assert watch.health.list_unready_reasons() == ["no cycle has ended yet"]

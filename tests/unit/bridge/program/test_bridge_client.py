@@ -13,11 +13,11 @@ from cpsched_bridge.program.bridge_client import (
     print_backfill_windows,
     print_queue,
     print_start_estimate,
-    query_address,
     query_bridge,
+    query_bridge_at_address,
 )
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.web.api_v1 import to_jobs
+from cpsched_bridge.web.api_v1 import to_api_jobs
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job
@@ -105,9 +105,9 @@ def test_all_users_jobs_are_listed_with_their_states(settings, capsys):
 
 def test_a_page_that_hides_names_selects_no_user():
     with pytest.raises(InvalidValue, match=re.escape("page.users")):
-        to_jobs(a_view(users_hidden=True), "bob")
+        to_api_jobs(a_view(users_hidden=True), "bob")
 
 
 def test_an_address_needs_a_scheme():
     with pytest.raises(BridgeRequestRejected, match="http://"):
-        query_address("bridge.example:9764", "jobs", {})
+        query_bridge_at_address("bridge.example:9764", "jobs", {})

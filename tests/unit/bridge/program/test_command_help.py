@@ -8,7 +8,7 @@ import pytest
 from cpsched import metrics
 from cpsched.errors import CpschedError
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURE_MEANINGS, HELP_GROUPS, exit_codes
+from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURE_MEANINGS, HELP_GROUPS, find_exit_codes
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.cli.name_completion import NAMES
 from cpsched_sim.errors import SimulationError
@@ -46,7 +46,7 @@ def test_example_parses_as_its_command(command, example, capsys):
 @pytest.mark.parametrize("command", ["doctor", "study verify", "whatif run", ""])
 def test_help_ends_with_example_and_exit_codes(command):
     shown = [line.strip() for line in invoke(*command.split(), "--help").stdout.splitlines()]
-    codes = exit_codes(command) if command else EXIT_CODES
+    codes = find_exit_codes(command) if command else EXIT_CODES
     at = shown.index("Exit codes:")
     assert shown[at + 1 : at + 1 + len(codes)] == [f"{code:<4} {meaning}" for code, meaning in codes.items()]
     assert (3 in codes) == (command in ("whatif run", ""))

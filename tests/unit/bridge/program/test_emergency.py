@@ -17,9 +17,9 @@ from cpsched_bridge.program import bootstrap, release_all
 from cpsched_bridge.settings import LeaseSettings, Settings
 from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store.heartbeat import touch_file
+from cpsched_bridge.store.heartbeat import touch_heartbeat
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
-from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.store.lock_and_request_files import PauseFile
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -47,7 +47,7 @@ def stranded(tmp_path, monkeypatch):
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
-    assert bridge.ledger.list_held_ids() == [1, 2, 3]
+    assert bridge.ledger.list_managed_job_ids() == [1, 2, 3]
     assert cluster.jobs[3].hold is Hold.ADMIN
     bridge.ledger.close()
     bridge.journal.close()
@@ -64,7 +64,7 @@ def test_release_all_releases_all_jobs(stranded):
     words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert words == "the bridge no longer holds any job (before: 3 jobs in its ledger)"
     assert held(cluster) == []
-    assert Ledger(state_paths.ledger_path(settings)).list_held_ids() == []
+    assert Ledger(state_paths.ledger_path(settings)).list_managed_job_ids() == []
 
 
 def test_release_all_works_on_full_disk(stranded):
@@ -290,7 +290,7 @@ def test_beating_heartbeat_means_alive_at_any_time(stranded, monkeypatch):
     settings, cluster = stranded
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
-    monkeypatch.setattr(release_all.time, "sleep", lambda _: touch_file(settings.heartbeat_path))
+    monkeypatch.setattr(release_all.time, "sleep", lambda _: touch_heartbeat(settings.heartbeat_path))
     words = release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
     assert words.endswith("s old and has changed since: the bridge runs again, or the clock was set: nothing to do")
     assert held(cluster) == [1, 2, 3]
@@ -464,7 +464,7 @@ def test_missing_heartbeat_means_not_alive(stranded):
 
 def test_reports_age_of_recent_heartbeat(stranded):
     settings, _ = stranded
-    touch_file(settings.heartbeat_path)
+    touch_heartbeat(settings.heartbeat_path)
     assert release_all.release_all(settings, "bridge.yaml", 60.0, False) == "the heartbeat is 0 s old: nothing to do"
 
 

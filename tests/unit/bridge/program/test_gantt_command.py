@@ -26,7 +26,7 @@ def written(tmp_path):
 
 def test_reads_schedule_with_nodes_in_order(written):
     path = written(*ROWS)
-    assert gantt_command.is_schedule(path)
+    assert gantt_command.is_schedule_file(path)
     found = gantt_command.read_schedule(path)
     assert list(found.node_names) == ["n2", "n10"]
     assert [(bar.id, bar.begin_s, bar.end_s, bar.nodes) for bar in found.bars] == [
@@ -56,12 +56,12 @@ def test_rejects_schedule_without_jobs(written):
 def test_draws_schedule_between_two_times(written, tmp_path):
     found = gantt_command.read_schedule(written(*ROWS))
     out = tmp_path / "g.svg"
-    assert "1 job on 2 nodes" in gantt_command.write_drawing(found, out, "110", "150s")
+    assert "1 job on 2 nodes" in gantt_command.write_gantt_chart(found, out, "110", "150s")
     titles = [e.text for e in ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}title")]
     assert [title for title in titles if title.startswith("job ")] == [
         "job 2 runs on 1 node: begin in 1 min 40 s, end in 2 min 40 s"
     ]
-    gantt_command.write_drawing(found, tmp_path / "g.html", None, None)
+    gantt_command.write_gantt_chart(found, tmp_path / "g.html", None, None)
     assert (tmp_path / "g.html").read_text().startswith("<!doctype html>")
 
 
@@ -69,7 +69,7 @@ def test_does_not_overwrite_existing_file(written, tmp_path):
     out = tmp_path / "g.svg"
     out.write_text("mine")
     with pytest.raises(InputError, match=r"g.svg: already exists: remove it, or choose another"):
-        gantt_command.write_drawing(gantt_command.read_schedule(written(*ROWS)), out, None, None)
+        gantt_command.write_gantt_chart(gantt_command.read_schedule(written(*ROWS)), out, None, None)
     trace = tmp_path / "none.swf"
     result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])
     assert (result.exit_code, "already exists" in result.stderr) == (2, True), "before anything is read"
@@ -88,7 +88,7 @@ def test_does_not_overwrite_existing_file(written, tmp_path):
 )
 def test_rejects_invalid_arguments(written, tmp_path, from_, to, out, message):
     with pytest.raises(InvalidValue, match=message):
-        gantt_command.write_drawing(gantt_command.read_schedule(written(*ROWS)), tmp_path / out, from_, to)
+        gantt_command.write_gantt_chart(gantt_command.read_schedule(written(*ROWS)), tmp_path / out, from_, to)
 
 
 @pytest.mark.parametrize("option", [["--serve"], ["--port", "0"]])
@@ -99,12 +99,12 @@ def test_removed_option_names_replacement(written, option):
 
 
 def test_replays_trace_with_users(tmp_path):
-    from cpsched_sim.workloads.load import load
+    from cpsched_sim.workloads.workload_loader import load
 
     trace = tmp_path / "t.swf"
     lines = [f"{n} {n} -1 60 4 -1 -1 4 100 -1 1 7 -1 -1 1 -1 -1 -1" for n in range(1, 6)]
     trace.write_text("; MaxProcs: 8\n" + "\n".join(lines) + "\n")
-    assert not gantt_command.is_schedule(trace)
+    assert not gantt_command.is_schedule_file(trace)
     found = gantt_command.load_schedule(trace, None, "easy", "walltime", None)
     assert len(found.bars) == len(load(trace).jobs) == 5
     assert all(bar.nodes and bar.user for bar in found.bars)

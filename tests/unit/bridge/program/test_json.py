@@ -8,7 +8,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.ports import Check, UnmanagedJob
+from cpsched_bridge.ports import ReadinessCheck, UnmanagedJob
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import round_replay
 from cpsched_bridge.store.round_replay import ReplayedRound
@@ -64,8 +64,8 @@ def test_prints_unsupported_jobs(printed):
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_prints_doctor_checks(printed, monkeypatch, ok, code):
     checks = [
-        Check("clock", False, "late", "set it", required=False),
-        Check("privileges", ok, "may hold", "ask", True, True),
+        ReadinessCheck("clock", False, "late", "set it", required=False),
+        ReadinessCheck("privileges", ok, "may hold", "ask", True, True),
     ]
     monkeypatch.setattr(bootstrap, "wait_for_checks", lambda backend, tell: checks)
     monkeypatch.setattr(bootstrap, "check_other_leader", lambda backend, settings, where: [])

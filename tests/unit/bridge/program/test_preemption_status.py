@@ -6,11 +6,15 @@ import time
 
 import pytest
 
-from cpsched_bridge.cycle.preemption_chooser import HOUR_S, PAUSE_S
+from cpsched_bridge.cycle.preemption_executor import HOUR_S, PAUSE_S
 from cpsched_bridge.errors import CorruptFile
 from cpsched_bridge.ports import PreemptionUnderWay, Victim
 from cpsched_bridge.program import json_output, terminal_views
-from cpsched_bridge.program.preemption_status import PreemptionStatus, check_victim_choice, read_preemption_status
+from cpsched_bridge.program.preemption_status import (
+    PreemptionStatus,
+    check_victim_choice_not_paused,
+    read_preemption_status,
+)
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from tests.bridges import a_bridge
@@ -28,14 +32,14 @@ def record(tmp_path, at_s, victims, ineffective_s=None):
     book, what = PreemptionLedger(tmp_path / "preemptions.sqlite"), tuple(Victim(id, 1, "requeue") for id in victims)
     book.record_intended([(PreemptionUnderWay(9, (("n1", 1),), what), "eve")], at_s)
     if ineffective_s is not None:
-        book.close_entry(book.open[9], "ineffective", ineffective_s)
+        book.close_entry(book.open_by_job_id[9], "ineffective", ineffective_s)
     book.close()
 
 
 @pytest.mark.parametrize("facts", [{"preemption": {"choose": False}}, {"mode": "shadow"}, {"mode": "advise"}])
 def test_no_status_unless_bridge_chooses(tmp_path, facts):
     assert read_preemption_status(configured(tmp_path, **facts)) is None
-    assert check_victim_choice(configured(tmp_path, **facts)) == []
+    assert check_victim_choice_not_paused(configured(tmp_path, **facts)) == []
 
 
 def test_counts_last_hour_and_shows_pause(tmp_path):
@@ -52,7 +56,7 @@ def test_counts_last_hour_and_shows_pause(tmp_path):
 def test_status_and_doctor_show_pause(tmp_path, capsys):
     now_s = int(time.time())
     bridge = a_bridge(tmp_path, FakeCluster(), preemption={"choose": True})
-    (check,) = check_victim_choice(bridge.settings)
+    (check,) = check_victim_choice_not_paused(bridge.settings)
     assert (check.ok, check.detail) == (True, "on; 0 preemptions, 0 victims in the last hour")
     record(tmp_path, now_s, [1, 2], now_s)
     terminal_views.print_status(bridge.settings)
@@ -62,7 +66,7 @@ def test_status_and_doctor_show_pause(tmp_path, capsys):
         "victims": 2,
         "paused_until_s": now_s + PAUSE_S,
     }
-    (check,) = check_victim_choice(bridge.settings)
+    (check,) = check_victim_choice_not_paused(bridge.settings)
     assert (check.ok, check.required) == (False, False)
 
 
@@ -71,7 +75,7 @@ def test_unreadable_ledger_is_reported(tmp_path):
     (tmp_path / "preemptions.sqlite").write_bytes(b"no database at all")
     with pytest.raises(CorruptFile, match=r"preemptions\.sqlite"):
         read_preemption_status(settings)
-    assert not check_victim_choice(settings)[0].ok
+    assert not check_victim_choice_not_paused(settings)[0].ok
     found = json_output.collect_status(settings)
     assert found["preemption"] is None
     assert any("preemptions.sqlite" in line for line in found["unreadable"])

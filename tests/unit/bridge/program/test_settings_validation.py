@@ -10,7 +10,7 @@ from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.program import settings_validation
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.program.settings_validation import parse_time_span_s
+from cpsched_bridge.program.settings_validation import parse_systemd_time_span_s
 from cpsched_bridge.settings import Settings
 
 # Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, the message).
@@ -285,7 +285,7 @@ def test_doctor_accepts_port_in_use(tmp_path):
     ("span", "seconds"), [("2min", 120), ("1h 30s", 3630), ("500ms", 0.5), ("0", None), ("infinity", None), ("", None)]
 )
 def test_parses_systemd_time_spans(span, seconds):
-    assert parse_time_span_s(span) == seconds
+    assert parse_systemd_time_span_s(span) == seconds
 
 
 def test_existing_state_dir_may_be_readonly(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.program import slurm_estimate_recording
 from cpsched_bridge.program.slurm_estimate_recording import SQUEUE
-from cpsched_sim.experiments.slurm_estimates import HEADING, read_estimates
+from cpsched_sim.experiments.slurm_start_estimates import HEADING, read_slurm_start_estimates
 from tests.fuzz.command_line import invoke
 
 
@@ -39,7 +39,7 @@ def record(path, *words):
 def test_second_run_appends_to_recording(squeue, tmp_path, name):
     path, began_s = tmp_path / name, int(time.time())
     assert [record(path).exit_code for _ in range(2)] == [0, 0]
-    found = list(read_estimates(path))
+    found = list(read_slurm_start_estimates(path))
     assert [row[1:] for row in found] == [("7", 1900000000), ("12_3", None), ("9+1", 1900000060)] * 2
     assert all(began_s <= at_s <= time.time() for at_s, _, _ in found)
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -58,7 +58,7 @@ def test_calls_once_per_interval_and_survives_failures(squeue, tmp_path, monkeyp
     clocks = SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0], time=time.time)
     monkeypatch.setattr(slurm_estimate_recording, "time", clocks)
     done = record(path, "--every", "30", "--for", "1")
-    assert (done.exit_code, slept, len(list(read_estimates(path)))) == (0, [0, 30, 30], 2)
+    assert (done.exit_code, slept, len(list(read_slurm_start_estimates(path)))) == (0, [0, 30, 30], 2)
     assert "warning: squeue --start" in done.stderr
     assert "no contact" in done.stderr
 
@@ -72,7 +72,7 @@ def test_interrupted_recording_keeps_its_rows(squeue, tmp_path, monkeypatch):
     monkeypatch.setattr(slurm_estimate_recording, "time", clocks)
     done = invoke("record-slurm-estimates", "--out", str(tmp_path / "estimates.csv"))
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (130, "interrupted")
-    assert len(list(read_estimates(tmp_path / "estimates.csv"))) == 3
+    assert len(list(read_slurm_start_estimates(tmp_path / "estimates.csv"))) == 3
 
 
 def test_without_slurm_says_where_to_record(tmp_path, monkeypatch):

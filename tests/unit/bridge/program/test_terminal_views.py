@@ -13,13 +13,13 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import UnknownJob
-from cpsched_bridge.ports import Check, Lease, Outcome
+from cpsched_bridge.ports import Lease, Outcome, ReadinessCheck
 from cpsched_bridge.program import json_output, terminal_views
 from cpsched_bridge.store import forecast_state_file, state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.process_files import StartupProgressFile
-from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState, memory_to_json
+from cpsched_bridge.store.lock_and_request_files import StartupProgressFile
+from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState, forecast_state_to_json
 from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from tests import stores
 from tests.bridges import a_bridge
@@ -43,7 +43,7 @@ def test_lists_show_names_unchanged(name, capsys):
     words, shown = HOSTILE[name]
     terminal_views.print_unmanaged([UnscheduledJob(1, "unsupported", words, words, words)])
     assert capsys.readouterr().out.splitlines()[-1].split() == [*shown.split()] * 3
-    terminal_views.print_checks([Check(words, False, words, words)])
+    terminal_views.print_checks([ReadinessCheck(words, False, words, words)])
     assert capsys.readouterr().out.count(shown) == 3
 
 
@@ -143,8 +143,8 @@ def test_why_says_that_forecasts_are_not_calibrated(array, capsys, outcomes):
     """Without a file of learned state, the bridge has not learned anything yet."""
     settings = array[0].settings
     if outcomes is not None:
-        calibration = StartCalibrator.from_memory([((0.0,) * 6, 0.0)] * outcomes, StartCalibrator().levels)
-        kept = memory_to_json(LearnedForecastState(calibration=calibration))
+        calibration = StartCalibrator.from_memory([((0.0,) * 6, 0.0)] * outcomes, StartCalibrator().levels_by_horizon)
+        kept = forecast_state_to_json(LearnedForecastState(calibration=calibration))
         forecast_state_file.write_forecast_state(state_paths.forecast_state_path(settings), kept)
     terminal_views.print_why("7_2", settings)
     assert (NOT_CALIBRATED in lines_of(capsys)) == (outcomes != 30)
@@ -262,7 +262,7 @@ def test_lists_events_by_kind_and_job(array, capsys):
     ],
 )
 def test_heartbeat_in_future_is_reported(age_s, words):
-    assert terminal_views.format_last_good_cycle(age_s).startswith(words)
+    assert terminal_views.format_last_good_cycle_age(age_s).startswith(words)
 
 
 @pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("ledger", "last round: 2")])
@@ -296,7 +296,7 @@ def test_replays_round_for_plan_no_longer_stored(array, capsys):
 def test_status_reports_startup_step(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster())
     bridge.cycle()
-    file = state_paths.startup_file(bridge.settings)
+    file = state_paths.startup_progress_file(bridge.settings)
     file.write_step("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
     terminal_views.print_status(bridge.settings)
     assert r"no decision yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (reported " in capsys.readouterr().out
@@ -314,7 +314,7 @@ def test_unwritable_state_dir_does_not_prevent_startup(tmp_path):
 
 def test_why_json_contains_values(array):
     bridge, _ = array
-    found = json_output.explain_job("7_2", bridge.settings)
+    found = json_output.job_explanation_to_json("7_2", bridge.settings)
     assert found["waiting"] == {
         "job_id": 8002,
         "label": "7_2",
@@ -332,7 +332,7 @@ def test_why_json_contains_values(array):
         "behind": ["7_1"],
     }
     assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)
-    assert json_output.explain_job("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
+    assert json_output.job_explanation_to_json("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
 
 
 def test_status_json_contains_values_or_null(array):

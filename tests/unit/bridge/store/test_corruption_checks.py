@@ -15,7 +15,7 @@ from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.corruption_checks import MAX_NUMBER, CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import FORMAT, Journal
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
-from cpsched_bridge.store.process_files import PauseFile, StartupProgressFile
+from cpsched_bridge.store.lock_and_request_files import PauseFile, StartupProgressFile
 from cpsched_bridge.store.sqlite_files import move_aside
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -60,7 +60,7 @@ def test_renames_ledger_damaged_at_start_and_creates_new_one(tmp_path, damage):
     (aside,) = asides(tmp_path, "ledger.sqlite")
     assert aside.read_bytes() == content
     assert [(h.kind, aside.name in h.detail) for h in ledger.unreported_events] == [("ledger_damaged", True)]
-    assert Ledger(path).list_held_ids() == [7]
+    assert Ledger(path).list_managed_job_ids() == [7]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_replaces_ledger_with_invalid_transitions(tmp_path, damage):
     damage(path)
     ledger = Ledger(path)
     assert [mishap.kind for mishap in ledger.unreported_events] == ["ledger_damaged"]
-    assert ledger.list_held_ids() == [1, 2, 3]
+    assert ledger.list_managed_job_ids() == [1, 2, 3]
 
 
 def test_discards_rows_of_damaged_ledger_without_checksums(tmp_path):
@@ -341,7 +341,7 @@ def test_reads_small_file_up_to_limit_without_blocking(tmp_path, what):
                 file.truncate(1 << 40)
         else:
             path.symlink_to(what)
-    assert heartbeat.read_age_s(tmp_path / "heartbeat") is not None
+    assert heartbeat.read_heartbeat_file_age_s(tmp_path / "heartbeat") is not None
     assert PauseFile(tmp_path / "paused").read_reason() == "paused"
     words, _ = StartupProgressFile(tmp_path / "beginning").read_step()
     assert len(words) < 1 << 17
@@ -352,7 +352,7 @@ def test_writing_to_pipe_in_place_of_small_file_fails(tmp_path):
     for name in ("heartbeat", "paused.new"):
         os.mkfifo(tmp_path / name)
     for write in (
-        lambda: heartbeat.touch_file(tmp_path / "heartbeat"),
+        lambda: heartbeat.touch_heartbeat(tmp_path / "heartbeat"),
         lambda: PauseFile(tmp_path / "paused").pause("why"),
     ):
         with pytest.raises(OSError, match="No such device"):

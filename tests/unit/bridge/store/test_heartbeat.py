@@ -5,8 +5,8 @@ import time
 import pytest
 
 from cpsched_bridge.store import heartbeat
-from cpsched_bridge.store.corruption_checks import row_checksum
-from cpsched_bridge.store.heartbeat import Heartbeat, read_age_s, touch_file
+from cpsched_bridge.store.corruption_checks import compute_row_checksum
+from cpsched_bridge.store.heartbeat import Heartbeat, read_heartbeat_file_age_s, touch_heartbeat
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
@@ -20,20 +20,20 @@ def booted(monkeypatch):
 
 def test_age_is_time_since_last_touch(tmp_path):
     path = tmp_path / "heartbeat"
-    assert read_age_s(path) is None
-    touch_file(path)
-    assert 0 <= read_age_s(path) < 60
+    assert read_heartbeat_file_age_s(path) is None
+    touch_heartbeat(path)
+    assert 0 <= read_heartbeat_file_age_s(path) < 60
     os.utime(path, (1000, 1000))
-    assert read_age_s(path) == pytest.approx(time.time() - 1000, abs=60)
-    touch_file(path)
-    assert 0 <= read_age_s(path) < 60
+    assert read_heartbeat_file_age_s(path) == pytest.approx(time.time() - 1000, abs=60)
+    touch_heartbeat(path)
+    assert 0 <= read_heartbeat_file_age_s(path) < 60
 
 
 def test_all_users_may_read_heartbeat(tmp_path):
     """The dead-man timer and readers of the status are other users."""
     before = os.umask(0o022)
     try:
-        touch_file(tmp_path / "heartbeat")
+        touch_heartbeat(tmp_path / "heartbeat")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "heartbeat").stat().st_mode) == 0o644
@@ -41,34 +41,34 @@ def test_all_users_may_read_heartbeat(tmp_path):
 
 def test_setting_wall_clock_does_not_change_age(tmp_path, monkeypatch):
     path, now_s = tmp_path / "heartbeat", time.time()
-    touch_file(path)
+    touch_heartbeat(path)
     monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 86_400)
-    assert 0 <= read_age_s(path) < 60
+    assert 0 <= read_heartbeat_file_age_s(path) < 60
 
 
 def test_after_reboot_file_time_counts(tmp_path, monkeypatch):
     path, now_s = tmp_path / "heartbeat", time.time()
-    touch_file(path)
+    touch_heartbeat(path)
     monkeypatch.setattr(heartbeat, "read_boot_id", lambda: "another-boot")
     monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 3600)
-    assert -3700 < read_age_s(path) < -3500, "in the future: reported, not hidden"
+    assert -3700 < read_heartbeat_file_age_s(path) < -3500, "in the future: reported, not hidden"
 
 
 def test_ignores_content_if_file_was_touched_by_others(tmp_path):
     path, later = tmp_path / "heartbeat", time.time() + 3600
-    touch_file(path)
+    touch_heartbeat(path)
     os.utime(path, (later, later))
-    assert -3600 <= read_age_s(path) < -3500
+    assert -3600 <= read_heartbeat_file_age_s(path) < -3500
 
 
 @pytest.mark.parametrize(("apart_s", "counts"), [(1.999, True), (2.0, False), (-2.0, False)])
 def test_content_2_seconds_from_file_time_is_ignored(tmp_path, apart_s, counts):
     path = tmp_path / "heartbeat"
-    touch_file(path)
+    touch_heartbeat(path)
     words = f"this-boot {path.read_text().split()[1]} 1000.0"
-    path.write_text(f"{words} {row_checksum(words.split())}\n")
+    path.write_text(f"{words} {compute_row_checksum(words.split())}\n")
     os.utime(path, (1000 + apart_s, 1000 + apart_s))
-    assert (read_age_s(path) < 60) is counts
+    assert (read_heartbeat_file_age_s(path) < 60) is counts
 
 
 @pytest.mark.parametrize("words", [b"", b"\xff", b"a b c", b"a b", b"x" * 10_000])
@@ -76,7 +76,7 @@ def test_invalid_content_falls_back_to_file_time(tmp_path, words):
     path = tmp_path / "heartbeat"
     path.write_bytes(words)
     os.utime(path, (1000, 1000))
-    assert read_age_s(path) == pytest.approx(time.time() - 1000, abs=60)
+    assert read_heartbeat_file_age_s(path) == pytest.approx(time.time() - 1000, abs=60)
 
 
 def test_touch_works_on_full_disk(tmp_path, monkeypatch):
@@ -84,8 +84,8 @@ def test_touch_works_on_full_disk(tmp_path, monkeypatch):
     path.touch()
     os.utime(path, (1000, 1000))
     monkeypatch.setattr(heartbeat.os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
-    touch_file(path)
-    assert 0 <= read_age_s(path) < 60
+    touch_heartbeat(path)
+    assert 0 <= read_heartbeat_file_age_s(path) < 60
 
 
 def test_reports_missing_heartbeat_after_grace_until_next_beat(tmp_path):

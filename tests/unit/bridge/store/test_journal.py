@@ -29,13 +29,13 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.round_records import (
-    as_plain_json,
     cluster_from_json,
     cluster_to_json,
     decision_to_json,
     job_from_json,
     job_to_json,
     parse_wait,
+    round_trip_json,
 )
 from cpsched_bridge.store.round_replay import replay_round
 from tests.builders import a_cluster, a_job, a_running
@@ -196,7 +196,7 @@ def test_hour_of_unchanged_rounds_is_small(tmp_path):
     sizes = []
     for number in range(1, 601):
         write(journal, number, a_scene(now_s=number, queue=queue, running=running))
-        sizes.append(journal.size_bytes())
+        sizes.append(journal.compute_used_size_bytes())
     assert (sizes[-1] - sizes[199]) / 400 < 300, "bytes per round"
     assert journal.read_round(600).queue == tuple(queue)
 
@@ -207,7 +207,7 @@ def test_size_is_bounded_and_rest_is_complete(tmp_path):
         queue = [a_job(number + i, units=2, per_unit=3, user=f"user{number}") for i in range(15)]
         write(journal, number, a_scene(now_s=number, queue=queue))
         journal.write_events(0.0, number, [CycleEvent("mode", "control")])
-    assert journal.size_bytes() <= 0.25 * 2**20
+    assert journal.compute_used_size_bytes() <= 0.25 * 2**20
     numbers = list(journal.iterate_round_numbers())
     assert numbers[-1] == 1024
     assert numbers == list(range(numbers[0], 1025))
@@ -229,21 +229,23 @@ def test_replaces_whole_list_of_unscheduled_jobs(tmp_path):
 
 def test_json_roundtrip_of_jobs_and_clusters():
     cluster = Cluster.of([[4, 8], [2, 0]], ("cores", "gpus"), ("a", "b"), {"gpu": [0]})
-    back = cluster_from_json(as_plain_json(cluster_to_json(cluster)))
+    back = cluster_from_json(round_trip_json(cluster_to_json(cluster)))
     assert (back.node_names, back.resources, back.node_set_names) == (("a", "b"), ("cores", "gpus"), ("all", "gpu"))
     assert np.array_equal(back.capacity, cluster.capacity)
     assert np.array_equal(back.node_sets, cluster.node_sets)
     dated = dataclasses.replace(cluster, epoch_s=7)
-    assert cluster_from_json(as_plain_json(cluster_to_json(dated))).epoch_s == 7
-    weighted = cluster_from_json(as_plain_json(cluster_to_json(dataclasses.replace(cluster, weights=np.array([5, 1])))))
+    assert cluster_from_json(round_trip_json(cluster_to_json(dated))).epoch_s == 7
+    weighted = cluster_from_json(
+        round_trip_json(cluster_to_json(dataclasses.replace(cluster, weights=np.array([5, 1]))))
+    )
     assert (back.weights, weighted.weights.tolist()) == (None, [5, 1])
     reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
     job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
-    assert job_from_json(as_plain_json(job_to_json(job))) == job
+    assert job_from_json(round_trip_json(job_to_json(job))) == job
 
 
 def test_old_ineligible_text_becomes_reason_other():
-    row = as_plain_json(job_to_json(a_job(3)))
+    row = round_trip_json(job_to_json(a_job(3)))
     row[8] = "held"
     assert job_from_json(row).ineligible == PendingReason(PendingCode.OTHER, ("held",))
 
@@ -314,7 +316,7 @@ def test_prunes_old_rounds_with_their_data(tmp_path, monkeypatch):
     assert journal.prune(1000.0 + 86_400 + 25) == 20, "a segment goes as a whole, when its last round is too old"
     assert list(journal.iterate_round_numbers()) == list(range(21, 41))
     assert min(event.round for event in journal.list_events(limit=100)) == 21
-    assert (journal.find_past_job("920"), journal.find_past_job("921").round) == (None, 21)
+    assert (journal.find_observed_job("920"), journal.find_observed_job("921").round) == (None, 21)
     assert journal.read_round(21).queue == (a_job(21),)
     assert journal.read_round(40).queue == (a_job(40),)
 
@@ -378,16 +380,16 @@ def test_past_job_keeps_name_nodes_and_times(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     task, plain = a_job(7, units=3, user="ada", submit_s=5), a_job(8, user="bob")
     write(journal, 1, a_scene(queue=[task, plain]), observation=observed(named(task, "19_3"), named(plain, "8")))
-    assert (journal.find_past_job("7"), journal.find_past_job("19_3")) == (None, None)
+    assert (journal.find_observed_job("7"), journal.find_observed_job("19_3")) == (None, None)
     running = [a_running(task, ((0, 2), (2, 1)), start_s=60), a_running(plain, ((1, 1),), start_s=61)]
     write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=observed())
-    assert journal.find_past_job("19_3") == JournalJobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
-    assert journal.find_past_job("8") == JournalJobRecord(8, 2, "", "bob", 0, 61, None, "n1")
+    assert journal.find_observed_job("19_3") == JournalJobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
+    assert journal.find_observed_job("8") == JournalJobRecord(8, 2, "", "bob", 0, 61, None, "n1")
     write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=observed())
-    assert journal.find_past_job("7") == JournalJobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
-    assert journal.find_past_job("8").end_s is None
+    assert journal.find_observed_job("7") == JournalJobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
+    assert journal.find_observed_job("8").end_s is None
     write(journal, 4, a_scene(), ended=[EndedJob(a_job(9), 95, 96)])
-    assert journal.find_past_job("9") == JournalJobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
+    assert journal.find_observed_job("9") == JournalJobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
     assert (journal.get_job_name(7), journal.get_job_name(8)) == ("19_3", "8")
 
 
@@ -398,7 +400,7 @@ def test_escapes_invalid_text_when_writing(tmp_path):
     write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
     journal.write_events(0.0, 2, [CycleEvent("odd", "d\udcff", 7)])
     journal.write_unscheduled_jobs([UnscheduledJob(1, "held", "r\udcff", "l\udcff", "u\udcff")])
-    past = journal.find_past_job("7")
+    past = journal.find_observed_job("7")
     assert (past.user, past.label) == ("u\\udcff", "l\\udcff")
     assert [event.detail for event in journal.list_events()] == ["d\\udcff"]
     assert journal.list_unscheduled_jobs() == [UnscheduledJob(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
@@ -506,7 +508,7 @@ def test_journal_of_exact_bound_keeps_all_rounds(tmp_path, monkeypatch):
     journal = Journal(tmp_path / "journal.sqlite")
     for number in (1, 2):
         write(journal, number, a_scene(now_s=number))
-    size = journal.size_bytes()
+    size = journal.compute_used_size_bytes()
     journal.close()
     assert Journal(tmp_path / "journal.sqlite", size / 2**20).prune(0.0) == 0
     assert Journal(tmp_path / "journal.sqlite", (size - 1) / 2**20).prune(0.0) == 1

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.json_deltas import JsonDeltaReader, JsonDeltaWriter, apply_delta, compute_delta, encode_json
-from cpsched_bridge.store.round_records import as_plain_json
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_bridge.store.round_records import round_trip_json
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.benchmarks.journal import World
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""]) | st.sampled_from([0.5, 1.0])
@@ -116,7 +116,7 @@ def test_writes_changes_of_lookahead_memory_only():
         scene, ended = world.next_scene()
         for each in ended:
             policy.learn(each)
-        snapshot, memory = policy.add_estimates(scene), as_plain_json(policy.memory())
+        snapshot, memory = policy.add_estimates(scene), round_trip_json(policy.memory())
         if number >= 40:
             changed += len(json.dumps(compute_delta(before, memory)))
             whole += len(json.dumps(memory))

@@ -20,7 +20,7 @@ from cpsched_bridge.store.ledger import (
     make_transition,
     make_unmanaged_fields,
 )
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.stores import change, nobody_is_writing, rows, setting
 
 
@@ -39,7 +39,7 @@ def test_each_entry_field_survives_restart(tmp_path):
         first.record([LedgerTransition(told.state if first.get(7) else None, told)])
         first.close()
         assert Ledger(tmp_path / "ledger.sqlite").get(7) == told
-        assert Ledger.load_copy(tmp_path / "ledger.sqlite").get(7) == told
+        assert Ledger.load_in_memory_copy(tmp_path / "ledger.sqlite").get(7) == told
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_each_entry_field_survives_restart(tmp_path):
 def test_reads_causes_of_old_ledger(tmp_path, state, why, cause):
     """The columns of the file are those of the first version, which goes on with the file after a downgrade."""
     first = Ledger(tmp_path / "ledger.sqlite")
-    first.replace_entries(
+    first.insert_or_replace_entries(
         [ManagedJobEntry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")]
     )
     first.close()
@@ -92,9 +92,9 @@ def test_reads_ledger_without_seals_and_seals_on_write(tmp_path):
         db.execute("alter table jobs drop column seal")
     db.close()
     with state_paths.open_ledger(Settings(state_dir=tmp_path), read_only=True) as looked_at:
-        assert looked_at.list_held_ids() == [1, 2]
+        assert looked_at.list_managed_job_ids() == [1, 2]
     ledger = Ledger(path)
-    assert (ledger.list_held_ids(), ledger.unreported_events, ledger.whole) == ([1, 2], [], True)
+    assert (ledger.list_managed_job_ids(), ledger.unreported_events, ledger.whole) == ([1, 2], [], True)
     ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "handed back")])
     assert dict(rows(path, "select id, seal is null from jobs")) == {1: 0, 2: 1}
 
@@ -104,7 +104,7 @@ def test_committed_data_is_in_main_file(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=7)])
     (tmp_path / "copy.sqlite").write_bytes((tmp_path / "ledger.sqlite").read_bytes())
-    assert Ledger(tmp_path / "copy.sqlite").list_held_ids() == [7]
+    assert Ledger(tmp_path / "copy.sqlite").list_managed_job_ids() == [7]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_detects_missing_rows_or_tables_at_start(tmp_path, damage):
     change(path, damage)
     anew = Ledger(path)
     assert not anew.whole
-    assert anew.list_held_ids() == {"delete": [2], "drop table jobs": []}.get(damage.split(" from")[0], [1, 2])
+    assert anew.list_managed_job_ids() == {"delete": [2], "drop table jobs": []}.get(damage.split(" from")[0], [1, 2])
     assert [mishap.kind for mishap in anew.unreported_events] == ["ledger_damaged"]
 
 
@@ -171,7 +171,7 @@ def test_legal_transitions_survive_restart(tmp_path_factory, walk):
         model[job_id] = step.entry
     fresh = Ledger(path, durable=False)
     assert {e.job_id: e for e in fresh.list_entries()} == {e.job_id: e for e in ledger.list_entries()} == model
-    assert set(fresh.list_held_ids()) == {id for id, e in model.items() if e.state in MANAGED_STATES}
+    assert set(fresh.list_managed_job_ids()) == {id for id, e in model.items() if e.state in MANAGED_STATES}
 
 
 def test_transition_validates_itself():
@@ -193,15 +193,15 @@ def test_ledger_has_many_readers_and_one_writer(tmp_path):
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         reader.record([make_transition(None, LedgerState.HELD, 0, "", job_id=2)])
     writer.record([make_transition(None, LedgerState.HELD, 0, "", job_id=3)])
-    assert reader.list_held_ids() == [1]
+    assert reader.list_managed_job_ids() == [1]
     reader.reload()
-    assert reader.list_held_ids() == [1, 3]
+    assert reader.list_managed_job_ids() == [1, 3]
     writer.record([make_transition(writer.get(3), LedgerState.GONE, 1, "")])
     writer.prune(2)
     reader.reload()
-    assert reader.list_held_ids() == [1]
+    assert reader.list_managed_job_ids() == [1]
     assert reader.get(3) is None
-    assert reader.counts_by_state()[LedgerState.GONE] == 0
+    assert reader.count_jobs_by_state()[LedgerState.GONE] == 0
 
 
 def test_reading_missing_ledger_creates_none(tmp_path, monkeypatch):
@@ -252,8 +252,8 @@ def test_prunes_job_that_ended_long_ago(tmp_path, state):
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=4)])
     ledger.prune(50)
     assert [entry.job_id for entry in ledger.list_entries()] == [2, 3, 4]
-    assert ledger.counts_by_state()[state] == 2
-    assert ledger.open_ids() == {4}
+    assert ledger.count_jobs_by_state()[state] == 2
+    assert ledger.list_open_job_ids() == {4}
     assert ledger.read_transitions(1) == []
     assert Ledger(tmp_path / "ledger.sqlite").list_entries() == ledger.list_entries()
 
@@ -269,11 +269,11 @@ def test_lists_entries_by_state_and_pins_of_open_jobs(tmp_path):
         id for id, state in states.items() if state in (LedgerState.FREE, LedgerState.GONE)
     ]
     assert (
-        ledger.get_pins().keys()
-        == ledger.open_ids()
+        ledger.get_pin_restores().keys()
+        == ledger.list_open_job_ids()
         == {id for id, state in states.items() if state not in CLOSED_STATES}
     )
-    assert ledger.list_held_ids() == [id for id, state in states.items() if state in MANAGED_STATES]
+    assert ledger.list_managed_job_ids() == [id for id, state in states.items() if state in MANAGED_STATES]
 
 
 def test_ledger_is_durable_unless_opened_for_emergency(tmp_path):
@@ -289,6 +289,6 @@ def test_record_returns_after_commit(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
     assert nobody_is_writing(tmp_path / "ledger.sqlite")
-    assert Ledger(tmp_path / "ledger.sqlite", read_only=True).list_held_ids() == [1]
+    assert Ledger(tmp_path / "ledger.sqlite", read_only=True).list_managed_job_ids() == [1]
     ledger.prune(0)
     assert nobody_is_writing(tmp_path / "ledger.sqlite")

@@ -16,17 +16,17 @@ def test_entries_survive_a_restart(tmp_path):
     path = tmp_path / "preemptions.sqlite"
     book = PreemptionLedger(path)
     book.record_intended([(WHAT, "eve\udcff"), (OTHER, "bob")], 100)
-    book.close_entry(book.open[8], "ineffective", 160)
+    book.close_entry(book.open_by_job_id[8], "ineffective", 160)
     book.close()
     again = PreemptionLedger(path)
     assert again.entries == book.entries
-    assert [each.what for each in again.open.values()] == [WHAT]
-    assert again.count_stops() == {1: 1, 2: 2}
-    assert again.count_since(100) == {"eve\udcff": 1, "bob": 1}
-    assert again.count_since(101) == Counter()
-    assert again.last_end_s("ineffective") == again.last_end_s("ineffective", job_id=8) == 160
-    assert again.last_end_s("ineffective", job_id=7) is None
-    assert again.last_end_s("dropped") is None
+    assert [each.what for each in again.open_by_job_id.values()] == [WHAT]
+    assert again.count_victim_choices_by_job() == {1: 1, 2: 2}
+    assert again.count_by_user_since(100) == {"eve\udcff": 1, "bob": 1}
+    assert again.count_by_user_since(101) == Counter()
+    assert again.find_last_end_s("ineffective") == again.find_last_end_s("ineffective", job_id=8) == 160
+    assert again.find_last_end_s("ineffective", job_id=7) is None
+    assert again.find_last_end_s("dropped") is None
     again.record_intended([(OTHER, "bob")], 200)
     assert [each.number for each in again.entries] == [1, 2, 3]
 
@@ -34,7 +34,7 @@ def test_entries_survive_a_restart(tmp_path):
 def test_only_closed_entries_are_pruned(tmp_path):
     book = PreemptionLedger(tmp_path / "preemptions.sqlite")
     book.record_intended([(WHAT, "eve"), (OTHER, "bob")], 100)
-    book.close_entry(book.open[8], "started", 160)
+    book.close_entry(book.open_by_job_id[8], "started", 160)
     book.prune(160)
     assert len(book.entries) == 2
     book.prune(161)

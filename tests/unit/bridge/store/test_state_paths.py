@@ -16,7 +16,7 @@ from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store import state_paths
-from cpsched_bridge.store.heartbeat import touch_file
+from cpsched_bridge.store.heartbeat import touch_heartbeat
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -66,7 +66,7 @@ def test_directory_with_one_ledger_is_used(tmp_path, path):
 
 def test_reports_unreadable_directory(tmp_path):
     settings = Settings(state_dir=tmp_path)
-    touch_file(settings.heartbeat_path)
+    touch_heartbeat(settings.heartbeat_path)
     with somebody_else(tmp_path), pytest.raises(SettingsError) as error:
         state_paths.require_used_state_dir(settings)
     assert f"state_dir={tmp_path}: is not readable by " in str(error.value)
@@ -83,13 +83,13 @@ def test_external_heartbeat_shows_that_directory_was_emptied(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     settings = Settings(state_dir=state, heartbeat=tmp_path / "heartbeat")
-    touch_file(settings.heartbeat_path)
+    touch_heartbeat(settings.heartbeat_path)
     state_paths.require_used_state_dir(settings)
 
 
 def test_living_bridge_with_deleted_files_is_reported(tmp_path, capsys):
     settings = Settings(state_dir=tmp_path)
-    touch_file(settings.heartbeat_path)
+    touch_heartbeat(settings.heartbeat_path)
     assert not terminal_views.print_status(settings)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said

@@ -23,7 +23,9 @@ def cycled(bridge_at, cluster, following):
     """Let the bridge do a cycle, and say what became certain with it."""
     found = []
     bridge = bridge_at(
-        cluster, dispatcher=EasyDispatcher(), listeners=(lambda report: found.append(following.record_report(report)),)
+        cluster,
+        dispatcher=EasyDispatcher(),
+        listeners=(lambda report: found.append(following.record_report_and_get_outcomes(report)),),
     )
 
     def cycle():

@@ -24,7 +24,9 @@ from tests.fuzz.stored import a_memory
 def again(kept, now_s=30_000):
     """Return a forecaster that has read the stored state."""
     forecaster = StartForecaster()
-    forecaster.restore_memory(forecast_state_codec.memory_from_json(json.loads(json.dumps(kept))))
+    forecaster.restore_memory_when_clock_known(
+        forecast_state_codec.forecast_state_from_json(json.loads(json.dumps(kept)))
+    )
     forecaster(a_report(now_s))
     return forecaster
 
@@ -134,13 +136,13 @@ def harmless(chance, kept):
         place, key = place[key], chance.randrange(len(place[key]))
     place[key] = chance.choice(HOSTILE)
     try:
-        found = forecast_state_codec.memory_from_json(kept)
+        found = forecast_state_codec.forecast_state_from_json(kept)
     except CorruptFileContent:
         return True
     forecaster = StartForecaster()
-    forecaster.restore_memory(found)
+    forecaster.restore_memory_when_clock_known(found)
     forecaster(a_report(30_000))
-    return forecast_state_codec.memory_from_json(json.loads(json.dumps(forecaster.export_memory()))) is not None
+    return forecast_state_codec.forecast_state_from_json(json.loads(json.dumps(forecaster.export_memory()))) is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(1000), b"[" * 100_000])

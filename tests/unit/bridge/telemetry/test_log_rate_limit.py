@@ -5,7 +5,7 @@ from asyncio import CancelledError
 
 import pytest
 
-from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHandler, write_log_line
+from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHandler, write_client_log_line
 
 
 class Log:
@@ -87,7 +87,7 @@ def test_truncates_long_line(log):
 
 
 def test_escapes_client_text_for_terminal(capsys):
-    write_log_line("\x1b[2J", 1, "Traceback\n\x1b[31m")
+    write_client_log_line("\x1b[2J", 1, "Traceback\n\x1b[31m")
     printed = "".join(capsys.readouterr())
     assert "\\x1b[2J" in printed
     assert "\x1b[2J" not in printed

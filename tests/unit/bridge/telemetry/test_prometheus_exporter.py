@@ -7,10 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from cpsched.model import NO_STARTS, Decision, Effort, EndedJob
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, UnmanagedJob, UnusableObject
+from cpsched_bridge.ports import OBJECT_KINDS, Hold, ReadinessCheck, UnmanagedJob, UnusableObject
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.forecast_outcomes import (
-    BridgeTelemetryContext,
+    BridgeStatusFacts,
     CycleReportWithOutcomes,
     RunTimeOutcome,
     StartTimeOutcome,
@@ -140,7 +140,7 @@ def test_oldest_pending_job_counts_at_any_position(submits_s):
 
 def test_exports_optional_checks():
     exporter = PrometheusExporter()
-    checks = [Check("plugin", False, "", required=False), Check("clock", False, "", required=True)]
+    checks = [ReadinessCheck("plugin", False, "", required=False), ReadinessCheck("clock", False, "", required=True)]
     exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, checks=checks)))
     found = scrape(exporter)
     assert [found["cpsched_check_ok", (("check", name),)] for name in ("plugin", "clock")] == [0, 0]
@@ -152,7 +152,7 @@ def test_exports_time_of_checks_and_forgets_removed_ones():
     def cycle(*checks):
         exporter(
             CycleReportWithOutcomes(
-                CycleReport(1, "control", 0.0, checks=[Check(n, ok, "") for n, ok in checks] or None)
+                CycleReport(1, "control", 0.0, checks=[ReadinessCheck(n, ok, "") for n, ok in checks] or None)
             )
         )
         return scrape(exporter)
@@ -287,7 +287,7 @@ def test_counts_unusable_objects_by_kind(bridge_at, watch):
 
 
 def test_exports_file_sizes_and_child_restarts(bridge_at):
-    around = [BridgeTelemetryContext(1.0, 10, 20, child_starts=1), BridgeTelemetryContext(1.0, 11, 21, child_starts=3)]
+    around = [BridgeStatusFacts(1.0, 10, 20, child_starts=1), BridgeStatusFacts(1.0, 11, 21, child_starts=3)]
     watch = StatusApplication(Settings(), lambda: around.pop(0))
     bridge = bridge_at(FakeCluster(), listeners=(watch,))
     bridge.cycle()

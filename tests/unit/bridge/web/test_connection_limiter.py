@@ -9,16 +9,16 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from cpsched_bridge.web import connection_limiter as gates
-from cpsched_bridge.web.connection_limiter import MAX_CLIENTS, ConnectionLimiter, max_connections
+from cpsched_bridge.web.connection_limiter import MAX_CLIENTS, ConnectionLimiter, compute_max_connections
 
 
 class Guest:
     """A client that the gate let in."""
 
     def __init__(self, gate, accepted, number):
-        self.gate, self.socket, self.activity, self.polite = gate, accepted, (False, float(number)), True
+        self.gate, self.socket, self.closing_order_key, self.polite = gate, accepted, (False, float(number)), True
 
-    def close_idle(self):
+    def close_immediately(self):
         if self.polite:
             self.leave()
 
@@ -93,7 +93,7 @@ def test_accepts_connections_up_to_maximum(monkeypatch):
 def test_keeps_active_connections_while_others_are_idle():
     async def visit(house):
         await house.come(3)
-        house.guests[0].activity = (True, 0.0)
+        house.guests[0].closing_order_key = (True, 0.0)
         await house.come(1)
         assert house.inside() == [0, 2, 3]
 
@@ -150,4 +150,4 @@ def test_reports_and_pauses_without_file_descriptors(monkeypatch):
     [(resource.RLIM_INFINITY, MAX_CLIENTS), (524_288, 64), (1024, 64), (256, 64), (128, 32), (20, 5), (3, 4)],
 )
 def test_connections_use_at_most_quarter_of_descriptors(open_files, clients):
-    assert max_connections(open_files) == clients
+    assert compute_max_connections(open_files) == clients

@@ -9,18 +9,29 @@ from cpsched.model import Effort, NodeSetCondition, PendingCode, PendingReason, 
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, PageLink, explain, explain_hidden_task, view_from_round
+from cpsched_bridge.web.job_explanation import (
+    NOT_CALIBRATED,
+    PageLink,
+    explain_job_in_view,
+    explain_missing_array_task,
+    view_from_round,
+)
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside
 
 
 def sentences(view, job="1"):
-    return explain(view, job).lines()
+    return explain_job_in_view(view, job).format_lines()
 
 
 def links(view, job="1"):
-    return [(each.to, each.key) for said in explain(view, job).sentences for each in said if isinstance(each, PageLink)]
+    return [
+        (each.to, each.key)
+        for said in explain_job_in_view(view, job).sentences
+        for each in said
+        if isinstance(each, PageLink)
+    ]
 
 
 def test_pending_job_shows_position_reason_and_predecessors():
@@ -138,18 +149,20 @@ def test_explains_ended_and_unscheduled_jobs_of_round():
     past = JournalJobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
     view = view_from_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
-    assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
+    assert [explain_job_in_view(view, job).label for job in ("7", "8")] == ["7", "8"]
     assert sentences(view, "8")[0].startswith("Only the cluster's own scheduler manages it")
-    assert explain(view_from_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
+    assert (
+        explain_job_in_view(view_from_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
+    )
 
 
 def test_explains_ended_and_unknown_jobs():
     bar = a_plan(1, 400, 0).model_copy(update={"kind": "past", "label": "9_4"})
     view = a_view(bars=[bar, a_plan(2, 2000, 0)])
-    ended = explain(view, " 9_4 ")
+    ended = explain_job_in_view(view, " 9_4 ")
     assert (ended.id, ended.label, ended.state) == (1, "9_4", "ended")
-    assert ended.lines() == ["It ran for 1 min and ended 9 min ago."]
-    unknown = [explain(view, job) for job in ("2", "x" * 200, "9" * 19)]
+    assert ended.format_lines() == ["It ran for 1 min and ended 9 min ago."]
+    unknown = [explain_job_in_view(view, job) for job in ("2", "x" * 200, "9" * 19)]
     assert [(each.id, each.label, each.state) for each in unknown] == [
         (2, "2", "unknown"), (-1, "x" * 100, "unknown"), (-1, "9" * 19, "unknown"),
     ]  # fmt: skip
@@ -164,9 +177,9 @@ def test_names_pending_predecessors_but_no_missing_jobs():
 
 def test_link_has_label_as_text_and_job_id_as_key():
     view = a_view(queue=[a_queued(1, behind=[50])], running=[a_running(50, label="9_4")])
-    (link,) = [each for said in explain(view, "1").sentences for each in said if isinstance(each, PageLink)]
+    (link,) = [each for said in explain_job_in_view(view, "1").sentences for each in said if isinstance(each, PageLink)]
     assert (link.words, link.key) == ("9_4", "50")
-    assert explain(view, "9_4").id == 50
+    assert explain_job_in_view(view, "9_4").id == 50
 
 
 def test_running_job_links_to_its_nodes():
@@ -208,7 +221,7 @@ def test_unscheduled_job_gives_reason(kind, words):
     [("7_700", 500, True), ("7_499", 500, False), ("7_700", 499, False), ("8_700", 500, False), ("700", 500, False)],
 )
 def test_explains_later_task_of_array(asked, shown, known):
-    words = explain_hidden_task(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
+    words = explain_missing_array_task(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
     expected = "It may come after the first 500 pending tasks of array 7: later tasks appear as these start."
     assert words == (expected if known else "")
 

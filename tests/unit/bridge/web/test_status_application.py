@@ -15,7 +15,7 @@ from cpsched_bridge.errors import AddressInUse, BackendTimeout
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit
 from cpsched_bridge.web import http_server as endpoints
-from cpsched_bridge.web.connection_limiter import max_connections
+from cpsched_bridge.web.connection_limiter import compute_max_connections
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster
@@ -139,16 +139,16 @@ def crowd(endpoint):
 )
 def test_idle_and_slow_clients_do_not_block_others(endpoint, crowd, said):
     """Some say nothing, some stop in the middle of a request, some never read their answer."""
-    crowd(max_connections() + 40, said)
+    crowd(compute_max_connections() + 40, said)
     for path in ("metrics", "healthz"):
         assert get(endpoint, path)[0] in (200, 503)
         assert get(endpoint, path)[2].strip() not in ("", "Service Unavailable")
 
 
 def test_bounds_number_of_connections(endpoint, crowd):
-    crowd(max_connections() + 40)
+    crowd(compute_max_connections() + 40)
     assert get(endpoint, "metrics")[0] == 200
-    assert len(endpoint._server.server_state.connections) <= max_connections()  # noqa: SLF001
+    assert len(endpoint._server.server_state.connections) <= compute_max_connections()  # noqa: SLF001
 
 
 def sent_for_ever(endpoint, first, then, pause_s=0.0):

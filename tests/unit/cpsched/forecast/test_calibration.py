@@ -128,19 +128,19 @@ def test_one_start_adjusts_only_its_quantiles_and_horizon():
     """A missed quantile moves outward and the others inward, at its horizon alone; the median stays."""
     calibration = StartCalibrator()
     found = told(calibration, 3600)
-    assert (found.issued_at_s, found.median_s, found.horizon) == (0, 3600, 1)
+    assert (found.issued_at_s, found.median_s, found.horizon_class) == (0, 3600, 1)
     calibration.record_outcome(found, 854)
     missed = {2: 0.1 - 0.009 * 0.9, 3: 0.25 - 0.01875 * 0.75}
     learned = [
         missed.get(at, level - 0.1 * level * (1 - level) * (min(level, 1 - level) if at > 4 else -level) * (at != 4))
         for at, level in enumerate(LEVELS)
     ]
-    assert calibration.levels[1] == pytest.approx(learned)
-    assert [calibration.levels[at] for at in (0, 2, 3, 4)] == [list(LEVELS)] * 4
+    assert calibration.levels_by_horizon[1] == pytest.approx(learned)
+    assert [calibration.levels_by_horizon[at] for at in (0, 2, 3, 4)] == [list(LEVELS)] * 4
     ((features, ratio),) = calibration.past_errors
     assert (features, ratio) == (found.features, pytest.approx(np.log(914 / 3660)))
-    again = StartCalibrator.from_memory(calibration.past_errors, calibration.levels)
-    assert (again.past_errors, again.levels) == (calibration.past_errors, calibration.levels)
+    again = StartCalibrator.from_memory(calibration.past_errors, calibration.levels_by_horizon)
+    assert (again.past_errors, again.levels_by_horizon) == (calibration.past_errors, calibration.levels_by_horizon)
 
 
 def test_burst_of_one_user_hardly_affects_calibration():
@@ -188,7 +188,7 @@ def test_computes_interval_features():
     [(600, 0), (601, 1), (3600, 1), (3601, 2), (21600, 2), (21601, 3), (86400, 3), (86401, 4)],
 )  # fmt: skip
 def test_horizon_includes_its_last_second(wait_s, horizon):
-    assert told(StartCalibrator(), wait_s).horizon == horizon
+    assert told(StartCalibrator(), wait_s).horizon_class == horizon
 
 
 @pytest.mark.parametrize("levels", [[LEVELS] * 4, [LEVELS[1:]] * 5, [(-0.21, *LEVELS[1:])] * 5])

@@ -321,7 +321,7 @@ def test_progress_counts_functions_once_per_compiled_kernel(monkeypatch: pytest.
         compile_progress.KernelCompileProgress("made", functions) as _,
         compile_progress.KernelCompileProgress("other", functions),
     ):
-        compile_progress._under_way[0].begin()  # noqa: SLF001
+        compile_progress._under_way[0].mark_uncached()  # noqa: SLF001
         compile_progress.on_function_compiled(functions[1])
         compile_progress.on_function_compiled(functions[1])
     assert told == [("made", 0, 2), ("made", 1, 2), ("made", 2, 2)]

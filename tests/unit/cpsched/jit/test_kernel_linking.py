@@ -59,7 +59,7 @@ def test_new_and_cached_kernel_give_same_result(
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compiled_functions, "TESTED_NUMBA_RELEASES", known)
     for _ in range(2):
-        check(compiled_functions.compile_for(a_door()[0], (types.int64,)))
+        check(compiled_functions.compile_for_types(a_door()[0], (types.int64,)))
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -67,7 +67,7 @@ def test_helpers_have_no_separate_machine_code(tmp_path: Path, monkeypatch: pyte
     only_where_linking_is_ours()
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
-    compiled_functions.compile_for(function, (types.int64,))
+    compiled_functions.compile_for_types(function, (types.int64,))
     (made,) = helper.dispatcher.overloads.values()
     assert type(made.library).__name__ == "SubroutineCodeLibrary"
     written = [each.name for each in made.library.alone().functions if not each.is_declaration]
@@ -78,7 +78,7 @@ def test_helpers_have_no_separate_machine_code(tmp_path: Path, monkeypatch: pyte
 def test_ordinary_functions_share_helpers_with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
-    compiled_functions.compile_for(function, (types.int64,))
+    compiled_functions.compile_for_types(function, (types.int64,))
 
     @njit
     def ordinary(value: int) -> Any:
@@ -95,7 +95,7 @@ def test_collects_compiler_options_like_numba() -> None:
     from cpsched.jit import kernel_linking
 
     flags = cast(Any, Flags)()
-    assert kernel_linking.option_values(flags) == flags.values()
+    assert kernel_linking.compiler_option_values(flags) == flags.values()
     flags.nrt, flags.error_model = True, "numpy"
-    assert kernel_linking.option_values(flags) == flags.values()
-    assert list(kernel_linking.option_values(flags)) == list(flags.values())
+    assert kernel_linking.compiler_option_values(flags) == flags.values()
+    assert list(kernel_linking.compiler_option_values(flags)) == list(flags.values())

@@ -9,7 +9,7 @@ from numba import types
 from numba.core.compiler import Flags
 from numba.core.targetconfig import ConfigStack
 
-from cpsched.jit.kernel_linking import cache_call_types
+from cpsched.jit.kernel_linking import make_cached_get_call_type
 
 PAIR = (types.int64, types.int64)
 
@@ -42,7 +42,7 @@ def searched() -> Searched:
 
 @pytest.fixture
 def call_type() -> Any:
-    return cache_call_types(Searched.get_call_type)
+    return make_cached_get_call_type(Searched.get_call_type)
 
 
 def test_caches_repeated_lookup(searched, call_type):

@@ -109,7 +109,7 @@ def test_kernel_reads_fields_of_each_kind():
         slots=np.array([11]),
     )
     assert told(every) == (-7, 0.25, 235, 1, 31, 9, 1.5, 11)
-    every.replace(share=2.5, count=3, rows=np.arange(20).reshape(4, 5), shelf=Shelf(1, np.array([8])))
+    every.set_fields(share=2.5, count=3, rows=np.arange(20).reshape(4, 5), shelf=Shelf(1, np.array([8])))
     assert told(every) == (3, 2.5, 457, 1, 31, 8, 1.5, 11)
 
 
@@ -126,7 +126,7 @@ def test_arrays_are_freed_with_handle_or_on_replacement():
     del first
     gc.collect()
     assert on_shelf(shelf).tolist() == [0], "kernels hold it"
-    shelf.replace(books=second)
+    shelf.set_fields(books=second)
     del second
     gc.collect()
     assert [ref() is None for ref in gone] == [True, False, False]
@@ -201,7 +201,7 @@ def test_python_may_replace_arrays_at_any_time(built):
     room = a_room()
     if built:
         furnish(room, 0)
-    room.replace(sizes=np.array([1, 10, 100]), chairs=8)
+    room.set_fields(sizes=np.array([1, 10, 100]), chairs=8)
     assert furnish(room, 0) == 11
     assert room.sizes.tolist() == [1, 10, 100]
     assert room.chairs == 9
@@ -212,7 +212,7 @@ def test_python_may_replace_arrays_at_any_time(built):
 )
 def test_rejects_incompatible_arrays(sizes):
     room = a_room()
-    room.replace(sizes=sizes)
+    room.set_fields(sizes=sizes)
     with pytest.raises(TypeError, match=r"Room.sizes: must be a contiguous int64 array with 1 axes"):
         furnish(room, 0)
 

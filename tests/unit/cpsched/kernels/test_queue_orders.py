@@ -59,7 +59,7 @@ def test_sort_by_cost_per_area_equals_stable_numpy_sort(seed, monkeypatch):
     site, found = a_queue(60, seed)
     found.head, found.shared = 60, SimpleNamespace()
     arranged = []
-    monkeypatch.setattr(order_search, "build_order", lambda site, found, order: arranged.append(order.tolist()))
+    monkeypatch.setattr(order_search, "set_trial_order", lambda site, found, order: arranged.append(order.tolist()))
     order_search.load_candidate_order(site, found, order_search.SMITH)
     area = np.maximum(1, site.jobs.units * site.jobs.per_unit[:, 0])
     key = -found.queued.weight / (area * np.maximum(found.queued.expected, 1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.parsing.gres import Gres, parse_count, parse_gres
+from cpsched.parsing.gres import Gres, parse_gres, parse_slurm_count
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_rejects_what_slurm_rejects(text: str) -> None:
     [("0", 0), ("7", 7), ("1KiB", 1024), ("1GB", 10**9), ("1x", None), ("", None), ("٣", None), ("9" * 5000, None)],
 )
 def test_parses_counts(word: str, expected: int | None) -> None:
-    assert parse_count(word) == expected
+    assert parse_slurm_count(word) == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
+from cpsched.parsing.hostlist import expand_hostlist, expand_hostlist_or_empty
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_rejects_invalid_hostlist(text: str) -> None:
 
 
 def test_invalid_list_expands_to_nothing_if_tolerated() -> None:
-    assert expand_if_valid("n[1-2") == ()
-    assert expand_if_valid("n[1-2]") == ("n1", "n2")
+    assert expand_hostlist_or_empty("n[1-2") == ()
+    assert expand_hostlist_or_empty("n[1-2]") == ("n1", "n2")

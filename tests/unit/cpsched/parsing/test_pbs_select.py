@@ -5,8 +5,8 @@ from cpsched.parsing.pbs_select import (
     PbsPlaceDirective,
     PbsSelectChunk,
     parse_duration_s,
-    parse_place,
-    parse_select,
+    parse_pbs_place,
+    parse_pbs_select,
     parse_size_bytes,
 )
 
@@ -46,11 +46,13 @@ def test_rejects_invalid_durations(text):
 
 
 def test_parses_select_into_chunks():
-    assert parse_select("2:ncpus=4:mem=8gb+ncpus=1+3") == [
+    assert parse_pbs_select("2:ncpus=4:mem=8gb+ncpus=1+3") == [
         PbsSelectChunk(2, {"ncpus": "4", "mem": "8gb"}), PbsSelectChunk(1, {"ncpus": "1"}), PbsSelectChunk(3, {}),
     ]  # fmt: skip
     quoted = """1:host="a:b+c":ncpus=1"""
-    assert parse_select(quoted) == [PbsSelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], "a quoted value is one word"
+    assert parse_pbs_select(quoted) == [PbsSelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], (
+        "a quoted value is one word"
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,16 +60,16 @@ def test_parses_select_into_chunks():
 )
 def test_rejects_invalid_select_with_field_and_rule(select):
     with pytest.raises(InvalidValue, match=r"^Resource_List\.select=.*: must be like 2:ncpus=4"):
-        parse_select(select, "Resource_List.select")
+        parse_pbs_select(select, "Resource_List.select")
 
 
 def test_errors_truncate_long_text():
     with pytest.raises(InvalidValue) as error:
-        parse_select("x" * 100_000)
+        parse_pbs_select("x" * 100_000)
     assert len(str(error.value)) < 200
 
 
 def test_parses_place_into_arrangement_sharing_and_group():
-    assert parse_place("scatter:excl:group=rack") == PbsPlaceDirective("scatter", "excl", "rack")
-    assert parse_place("") == PbsPlaceDirective("free", "", "")
-    assert parse_place("nearby:pack").unknown == ("nearby",)
+    assert parse_pbs_place("scatter:excl:group=rack") == PbsPlaceDirective("scatter", "excl", "rack")
+    assert parse_pbs_place("") == PbsPlaceDirective("free", "", "")
+    assert parse_pbs_place("nearby:pack").unknown == ("nearby",)

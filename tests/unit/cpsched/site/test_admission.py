@@ -29,12 +29,12 @@ from cpsched.site.accounts import AccountingLimits, Association, AssociationTree
 from cpsched.site.admission import (
     PendingJobLimitsAndUsage,
     admit_jobs,
-    decide_within,
+    decide_respecting_limits,
     pending_job_limits,
     respects_limits,
 )
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 
 NONE = AccountingLimits()
 USERS = {"a": "ada", "b": "bob", "c": "cid"}
@@ -66,7 +66,7 @@ def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
 
 def started(snapshot, limits, dispatcher=None):
     chosen = dispatcher or EasyDispatcher(order="priority")
-    found = decide_within(snapshot, limits, chosen.decide)
+    found = decide_respecting_limits(snapshot, limits, chosen.decide)
     assert not verify(found.decision, found.snapshot)
     return sorted(found.decision.starts_by_job(found.snapshot)), found
 
@@ -129,7 +129,7 @@ def test_policy_decides_alone_without_cap_and_limits():
 def test_starting_jobs_count_as_running():
     jobs = [job(1), job(2), job(3)]
     snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
-    ids, _ = started(snapshot, limits.count_as_running([3, 77]))
+    ids, _ = started(snapshot, limits.add_job_usage([3, 77]))
     assert ids == [1]
 
 
@@ -178,7 +178,7 @@ def test_asks_once_if_limited_jobs_fit_on_no_node():
 
 def test_returns_snapshot_unchanged_without_limits():
     snapshot, _ = scene([job(1)], AccountingLimits())
-    assert decide_within(snapshot, PendingJobLimitsAndUsage(), EasyDispatcher().decide).snapshot is snapshot
+    assert decide_respecting_limits(snapshot, PendingJobLimitsAndUsage(), EasyDispatcher().decide).snapshot is snapshot
 
 
 def test_reports_each_kind_of_refusal_once():
@@ -356,6 +356,6 @@ def test_started_barred_job_breaks_limit():
 def test_counting_starting_jobs_does_not_change_usage():
     standing, _ = standing_for(AccountingLimits(group_jobs=9))
     limits = PendingJobLimitsAndUsage({1: standing, 2: standing}, [3])
-    assert limits.count_as_running([1, 2, 77]).used == [5]
-    assert limits.count_as_running([]).used == [3]
+    assert limits.add_job_usage([1, 2, 77]).used == [5]
+    assert limits.add_job_usage([]).used == [3]
     assert limits.used == [3]

@@ -14,8 +14,8 @@ from cpsched.site.multifactor_priority import (
     PriorityInputColumns,
     PriorityPolicy,
     PriorityWeights,
+    age_accrual_start_s,
     age_factor,
-    age_start_s,
     basic_priorities,
     normalized_priority,
     priority_points,
@@ -156,7 +156,7 @@ def test_basic_priority_decreases_by_arrival_and_nice():
     [(100, 0, 0, False, 100), (100, 500, 0, False, 500), (100, 500, 900, False, 900), (100, 500, 900, True, 100)],
 )
 def test_age_starts_when_unheld_job_would_accrue(submit_s, begin_s, free_since_s, always, expected):
-    assert age_start_s(submit_s, begin_s, free_since_s, always) == expected
+    assert age_accrual_start_s(submit_s, begin_s, free_since_s, always) == expected
 
 
 @pytest.mark.parametrize("wrong", [{"age": -1}, {"max_age_s": 0}, {"tres": {"cpu": -1.0}}])

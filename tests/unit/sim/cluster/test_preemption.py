@@ -17,9 +17,9 @@ from cpsched.model import NEVER, Cluster, Job, Request
 from cpsched_sim import cli
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.simulation import simulate
-from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload, apply_site_policy
+from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy
 
 NODES = Cluster.of([[4]] * 4, ["cores"])
 BY_QOS = """
@@ -41,7 +41,9 @@ def workload(rows, policy, cluster=NODES):
         TraceJob(Job(id, submit, 5000, request, user="ada", qos=kind, queue=kind), run_s)
         for id, (submit, request, run_s, kind) in enumerate(rows)
     ]
-    return apply_site_policy(Workload("made", "lab", cluster, jobs, {}, ()), parse_policy(Path("site.yaml"), policy))
+    return apply_site_policy(
+        Workload("made", "lab", cluster, jobs, {}, ()), parse_site_policy_file(Path("site.yaml"), policy)
+    )
 
 
 def replayed(rows, policy):
@@ -257,23 +259,23 @@ def test_two_preemptors_do_not_use_same_free_nodes():
 )
 def test_rejects_setting_that_is_not_simulated(section, field):
     with pytest.raises(InvalidPolicy, match=field):
-        parse_policy(Path("site.yaml"), f"preemption: {section}\n")
+        parse_site_policy_file(Path("site.yaml"), f"preemption: {section}\n")
 
 
 def test_preempt_list_names_known_qos():
     with pytest.raises(InvalidPolicy, match="scavenger"):
-        parse_policy(Path("site.yaml"), "qos: { high: { preempt: [scavenger] } }\n")
+        parse_site_policy_file(Path("site.yaml"), "qos: { high: { preempt: [scavenger] } }\n")
 
 
 def test_reads_modes_and_lists_from_dump(tmp_path):
     (tmp_path / "qos.txt").write_text(
         "Name|Priority|Preempt|PreemptMode|PreemptExemptTime\nhigh|10|low|cluster|\nlow|0||cancel|00:10:00\n"
     )
-    policy = parse_policy(tmp_path / "site.yaml", "dumps: { qos: qos.txt }\npreemption: { type: qos }\n")
+    policy = parse_site_policy_file(tmp_path / "site.yaml", "dumps: { qos: qos.txt }\npreemption: { type: qos }\n")
     job = Job(1, 0, 60, Request(1, (1,)), qos="low")
-    assert policy.preemption.victims_of("high") == ("low",)
+    assert policy.preemption.preemptible_classes_of("high") == ("low",)
     assert policy.preemption.mode_of("low") == "cancel"
-    assert policy.exempt_s(job) == 600
+    assert policy.preempt_exempt_time_s(job) == 600
 
 
 def test_json_counts_preemptions_only_if_site_preempts(tmp_path):

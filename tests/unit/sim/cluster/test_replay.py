@@ -23,8 +23,8 @@ def trace_of(*jobs):
 
 
 def run(trace, dispatcher="easy", predictor="walltime", cluster=None, **options):
-    estimate = OraclePredictor(trace) if predictor == "oracle" else registry.predictor(predictor)
-    policy = Policy(estimate, registry.dispatcher(dispatcher) if isinstance(dispatcher, str) else dispatcher)
+    estimate = OraclePredictor(trace) if predictor == "oracle" else registry.build_predictor(predictor)
+    policy = Policy(estimate, registry.build_dispatcher(dispatcher) if isinstance(dispatcher, str) else dispatcher)
     return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, **options)
 
 
@@ -87,7 +87,7 @@ class Breaker:
 
 
 def test_invalid_decision_is_counted_but_not_applied():
-    policy = Policy(registry.predictor("walltime"), Breaker())
+    policy = Policy(registry.build_predictor("walltime"), Breaker())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [NEVER]
     assert schedule.violations == ("job 1: is placed on a node that does not exist",)
@@ -102,8 +102,8 @@ def test_strict_replay_stops_at_first_error():
         (Unsure(), "Unsure: ValueError: no idea"),
     ):
         with pytest.raises(PolicyError, match=told):
-            replay(trace, a_cluster(nodes=1), Policy(registry.predictor("walltime"), dispatcher), strict=True)
-    policy = Policy(Guessing(0, learns=False), registry.dispatcher("easy"))
+            replay(trace, a_cluster(nodes=1), Policy(registry.build_predictor("walltime"), dispatcher), strict=True)
+    policy = Policy(Guessing(0, learns=False), registry.build_dispatcher("easy"))
     with pytest.raises(PolicyError, match="estimate_s=0"):
         TraceReplay(trace, a_cluster(nodes=1), policy, strict=True)
 
@@ -118,7 +118,7 @@ class Twice(Dispatcher):
 
 
 def test_counts_invalid_round_even_if_check_passes():
-    policy = Policy(registry.predictor("walltime"), Twice())
+    policy = Policy(registry.build_predictor("walltime"), Twice())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=2), policy)
     assert len(schedule.violations) == 1
     assert schedule.start_s.tolist() == [NEVER]
@@ -147,7 +147,7 @@ class Failing(Dispatcher):
 def test_dispatcher_failure_is_violation_and_replay_continues():
     failing = Failing(ValueError("no idea"), None, Decision(NO_STARTS, None))
     trace = trace_of(*((second, 1, 1, 10) for second in range(4)))
-    schedule = replay(trace, a_cluster(nodes=1), Policy(registry.predictor("walltime"), failing))
+    schedule = replay(trace, a_cluster(nodes=1), Policy(registry.build_predictor("walltime"), failing))
     told = [violation.partition(f" ({__file__}:")[0] for violation in schedule.violations]
     assert told[:3] == [
         "dispatcher Failing: ValueError: no idea",
@@ -168,7 +168,9 @@ class Unsure(EasyDispatcher):
 
 
 def test_failing_learns_property_is_violation_only():
-    schedule = replay(trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(registry.predictor("walltime"), Unsure()))
+    schedule = replay(
+        trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(registry.build_predictor("walltime"), Unsure())
+    )
     assert [told.partition(" (")[0] for told in schedule.violations] == ["dispatcher Unsure: ValueError: no idea"]
     assert schedule.start_s.tolist() == [0]
 
@@ -187,7 +189,7 @@ class Guessing(Predictor):
 @pytest.mark.parametrize("answer", [0, -1, None, float("nan"), 10**30, "many"])
 def test_unpredictable_jobs_use_walltimes(answer, learns):
     trace = trace_of((0, 5, 4, 10), (1, 5, 4, 10))
-    policy = Policy(Guessing(answer, learns), registry.dispatcher("easy"))
+    policy = Policy(Guessing(answer, learns), registry.build_dispatcher("easy"))
     schedule = replay(trace, a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [0, 5]
     assert len(schedule.violations) == (2 if learns else 1)
@@ -195,7 +197,7 @@ def test_unpredictable_jobs_use_walltimes(answer, learns):
 
 
 def test_compiled_loop_counts_failed_predictions():
-    policy = Policy(Guessing(0, False), registry.dispatcher("easy"))
+    policy = Policy(Guessing(0, False), registry.build_dispatcher("easy"))
     schedule = TraceReplay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy).run_compiled()
     assert (schedule.start_s.tolist(), len(schedule.violations)) == ([0], 1)
 
@@ -257,7 +259,7 @@ class Watcher:
 def test_predictors_learn_ends_before_predicting_arrivals():
     watcher = Watcher()
     trace = trace_of((0, 10, 4, 10), (3, 5, 4, 10), (10, 5, 4, 10))
-    replay(trace, a_cluster(nodes=1, cores=4), Policy(watcher, registry.dispatcher("easy")))
+    replay(trace, a_cluster(nodes=1, cores=4), Policy(watcher, registry.build_dispatcher("easy")))
     assert watcher.seen[:4] == [("arrives", 1), ("arrives", 2), ("ended", 1), ("arrives", 3)]
 
 
@@ -291,7 +293,7 @@ class Patient(EasyDispatcher):
 def test_calls_dispatcher_again_at_requested_time():
     """Events before are rounds as ever, and the second that was asked for counts once."""
     trace = [TraceJob(a_job(1, submit_s=10, walltime_s=5), 5), TraceJob(a_job(2, submit_s=20, walltime_s=5), 5)]
-    policy = Policy(registry.predictor("walltime"), Patient())
+    policy = Policy(registry.build_predictor("walltime"), Patient())
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
     assert schedule.start_s.tolist() == [50, 50]
     assert policy.dispatcher.asked_s == [10, 20, 50]
@@ -301,7 +303,7 @@ def test_calls_dispatcher_again_at_requested_time():
 def test_charge_may_pass_requested_time():
     """Then the dispatcher is asked at once."""
     trace = [TraceJob(a_job(1, submit_s=40, walltime_s=5), 5)]
-    policy = Policy(registry.predictor("walltime"), Patient())
+    policy = Policy(registry.build_predictor("walltime"), Patient())
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy, charge=20_000.0)
     assert policy.dispatcher.asked_s == [40, 60]
     assert schedule.start_s.tolist() == [80]
@@ -323,7 +325,7 @@ def test_event_dispatcher_is_called_even_if_nothing_fits():
         a_job(id, per_unit=2, submit_s=at, walltime_s=run_s) for id, at, run_s in ((1, 0, 60), (2, 20, 30), (3, 25, 5))
     ]
     trace = [TraceJob(job, job.walltime_s) for job in jobs]
-    policy = Policy(registry.predictor("walltime"), Watchful())
+    policy = Policy(registry.build_predictor("walltime"), Watchful())
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
     assert schedule.start_s.tolist() == [0, 60, 90]
     assert policy.dispatcher.asked_s == [0, 20, 25, 60, 70, 90]

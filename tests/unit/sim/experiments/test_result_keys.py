@@ -3,12 +3,16 @@
 import pytest
 
 from cpsched_sim.experiments import result_keys
-from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests, plugin_identity
+from cpsched_sim.experiments.result_keys import code_digest, compute_result_key, plugin_digests, plugin_file_digests
 from tests.unit.sim.study.studies import plugin
 
 
 def test_key_depends_on_inputs_not_on_order():
-    assert hash_inputs({"a": 1, "b": 2}) == hash_inputs({"b": 2, "a": 1}) != hash_inputs({"a": 1, "b": 3})
+    assert (
+        compute_result_key({"a": 1, "b": 2})
+        == compute_result_key({"b": 2, "a": 1})
+        != compute_result_key({"a": 1, "b": 3})
+    )
 
 
 @pytest.fixture
@@ -17,9 +21,9 @@ def identity(tmp_path, monkeypatch):
 
     def of(text="a = 1", cpsched="1", ortools="2"):
         (tmp_path / "one.py").write_text(text)
-        monkeypatch.setattr(result_keys, "plugin_files", lambda module: [tmp_path / "one.py"])
+        monkeypatch.setattr(result_keys, "module_source_files", lambda module: [tmp_path / "one.py"])
         monkeypatch.setattr(result_keys, "version", {"cpsched": cpsched, "ortools": ortools}.get)
-        return code_identity.__wrapped__()
+        return code_digest.__wrapped__()
 
     return of
 
@@ -34,7 +38,7 @@ def test_wheel_of_same_source_has_same_identity(identity):
 
 
 def test_identity_covers_core_and_simulator():
-    files = {path.as_posix() for name in result_keys.OWN_PACKAGES for path in result_keys.plugin_files(name)}
+    files = {path.as_posix() for name in result_keys.OWN_PACKAGES for path in result_keys.module_source_files(name)}
     for name in ("cpsched/planning.py", "cpsched/kernels/__init__.py", "cpsched_sim/cluster/replay.py"):
         assert any(path.endswith(name) for path in files)
 
@@ -54,4 +58,4 @@ def test_plugin_identity_covers_module_and_neighbours(tmp_path, monkeypatch, cha
 
 
 def test_built_in_or_unknown_name_is_no_plugin():
-    assert plugin_digests("easy", "nobody") == plugin_identity("cpsched.dispatchers.easy") == {}
+    assert plugin_digests("easy", "nobody") == plugin_file_digests("cpsched.dispatchers.easy") == {}

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cpsched_sim.errors import InputError, InvalidFile
 from cpsched_sim.input import yaml_tree as trees
 from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_INTEGER
-from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import YamlTree, parse_yaml_tree, read_yaml_tree
 
 
 class Inner(BaseModel):
@@ -24,12 +24,12 @@ class Outer(BaseModel):
 
 
 def parsed(tmp_path, text):
-    return parse_tree(tmp_path / "f.yaml", text)
+    return parse_yaml_tree(tmp_path / "f.yaml", text)
 
 
 def refused(tmp_path, text):
     with pytest.raises(InvalidFile) as error:
-        parse_tree(tmp_path / "f.yaml", text)
+        parse_yaml_tree(tmp_path / "f.yaml", text)
     return str(error.value).removeprefix(f"{tmp_path}/f.yaml")
 
 
@@ -99,24 +99,24 @@ def test_bounds_number_of_values_including_aliases(tmp_path, monkeypatch):
 def test_reads_file_up_to_size_bound(tmp_path):
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\n" + b"#" * (MAX_YAML_BYTES - 8))
-    assert read_tree(path).content == {"a": 1}
+    assert read_yaml_tree(path).content == {"a": 1}
     path.write_bytes(b"a: 1\n" + b"#" * (MAX_YAML_BYTES - 4))
     with pytest.raises(InvalidFile, match=re.escape(f"{path}:1: file: f.yaml: must not be larger than")):
-        read_tree(path)
+        read_yaml_tree(path)
 
 
 def test_invalid_utf8_names_its_line(tmp_path):
     path = tmp_path / "f.yaml"
     path.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(InvalidFile, match=r"f\.yaml:2: file: byte 0xff: must be UTF-8 text"):
-        read_tree(path)
+        read_yaml_tree(path)
 
 
 def test_missing_file_or_directory_is_input_error(tmp_path):
     with pytest.raises(InputError, match="No such file"):
-        read_tree(tmp_path / "nothing.yaml")
+        read_yaml_tree(tmp_path / "nothing.yaml")
     with pytest.raises(InputError, match="must be a file"):
-        read_tree(tmp_path)
+        read_yaml_tree(tmp_path)
 
 
 TEXT = """\

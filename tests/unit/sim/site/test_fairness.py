@@ -7,7 +7,15 @@ import pytest
 
 from cpsched.metrics import ScheduleData
 from cpsched.model import Job, Request
-from cpsched_sim.site.fairness import WINDOW_S, account_usage, gini, jain, max_min_share, mean_by_owner, user_slowdowns
+from cpsched_sim.site.fairness import (
+    WINDOW_S,
+    account_usage_by_window,
+    gini,
+    jain,
+    max_min_share,
+    mean_by_job_attribute,
+    user_slowdowns,
+)
 
 
 def measures(*rows):
@@ -30,7 +38,7 @@ def test_usage_is_compared_with_shares_of_present_users():
     # Day 2: biology is alone, all of it is its due.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1),
                     ("b", "biology", 0, WINDOW_S, WINDOW_S + 400, 1))  # fmt: skip
-    use = account_usage(jobs, {"physics": 0.5, "biology": 0.5})
+    use = account_usage_by_window(jobs, {"physics": 0.5, "biology": 0.5})
     assert use.accounts == ("biology", "physics")
     assert use.usage_shares.tolist() == [[0.25, 1.0], [0.75, 0.0]]
     assert use.due.tolist() == [[0.5, 1.0], [0.5, 0.0]]
@@ -40,7 +48,7 @@ def test_usage_is_compared_with_shares_of_present_users():
 def test_due_share_is_at_most_demand():
     # Biology's share is 9/10, but its one job is over after 100 of the 400 seconds that were used.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1))
-    use = account_usage(jobs, {"physics": 0.1, "biology": 0.9})
+    use = account_usage_by_window(jobs, {"physics": 0.1, "biology": 0.9})
     assert use.due.tolist() == [[0.25], [0.75]]
     assert use.misallocated_share == 0
 
@@ -53,12 +61,12 @@ def test_unused_share_is_divided_by_shares():
 
 def test_splits_usage_at_window_end():
     jobs = measures(("a", "physics", 0, WINDOW_S - 10, WINDOW_S + 30, 2))
-    assert account_usage(jobs, {"physics": 1.0}, 7 * WINDOW_S).used.tolist() == [[80.0]], "one long window"
-    use = account_usage(jobs, {"physics": 1.0})
+    assert account_usage_by_window(jobs, {"physics": 1.0}, 7 * WINDOW_S).used.tolist() == [[80.0]], "one long window"
+    use = account_usage_by_window(jobs, {"physics": 1.0})
     assert use.used.tolist() == [[20, 60]]
 
 
 def test_computes_means_by_account_and_user():
     jobs = measures(("a", "x", 0, 10, 20, 1), ("a", "x", 0, 30, 40, 1), ("b", "y", 0, 0, 10, 1))
-    assert mean_by_owner(jobs.jobs, jobs.wait_s, "account") == {"x": 20.0, "y": 0.0}
+    assert mean_by_job_attribute(jobs.jobs, jobs.wait_s, "account") == {"x": 20.0, "y": 0.0}
     assert user_slowdowns(jobs) == [3.0, 1.0]

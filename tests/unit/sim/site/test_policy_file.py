@@ -10,7 +10,7 @@ import pytest
 from cpsched.model import Job, Request
 from cpsched.site.accounts import AccountingLimits
 from cpsched_sim.errors import InputError, InvalidPolicy
-from cpsched_sim.site.policy_file import load_policy, parse_policy
+from cpsched_sim.site.policy_file import load_site_policy_file, parse_site_policy_file
 from cpsched_sim.traces.trace_job import TraceJob
 
 WHOLE = """\
@@ -29,7 +29,7 @@ enforce: [limits, safe]
 
 
 def policy(text):
-    return parse_policy(Path("site.yaml"), text)
+    return parse_site_policy_file(Path("site.yaml"), text)
 
 
 def trace_job(id, user, queue="2", account=""):
@@ -116,7 +116,7 @@ def test_error_names_invalid_setting(text, message):
 
 def test_missing_file_is_input_error():
     with pytest.raises(InputError, match=r"nowhere\.yaml: No such file"):
-        load_policy(Path("nowhere.yaml"))
+        load_site_policy_file(Path("nowhere.yaml"))
 
 
 ASSOC = """\
@@ -144,7 +144,7 @@ def dumped(folder, assoc=ASSOC, qos=QOS, shares=SSHARE):
     for name, text in (("assoc.txt", assoc), ("qos.txt", qos), ("sshare.txt", shares)):
         (folder / name).write_text(text)
     (folder / "site.yaml").write_text("dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }\n")
-    return load_policy(folder / "site.yaml")
+    return load_site_policy_file(folder / "site.yaml")
 
 
 def test_reads_slurm_dumps(tmp_path):

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import task_executors, task_runner
+from cpsched_sim.experiments import executor_selection, task_runner
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_output import write_all
-from cpsched_sim.study.study_runner import run_case, run_cases, run_study
+from cpsched_sim.study.study_output import write_study_outputs
+from cpsched_sim.study.study_runner import run_case_within_limits, run_missing_cases, run_study
 from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
@@ -64,7 +64,7 @@ def disk(tmp_path):
 )
 def test_full_disk_is_reported_and_same_command_resumes(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s: Here())
+    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -151,7 +151,7 @@ def test_forked_processes_end_at_timeout_and_stop(tmp_path, fork, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cases(
+        run_missing_cases(
             build_study_cases(study), StudyResultStore(tmp_path / "stopped"), LocalProcessExecutor(2), progress=stop
         )
     forked = noted.read_text().split()
@@ -159,7 +159,7 @@ def test_forked_processes_end_at_timeout_and_stop(tmp_path, fork, monkeypatch):
     noted.rename(tmp_path / "forked before")
     monkeypatch.setattr(task_runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
     campaign = build_study_cases(study | {"limits": {"minutes": 2}})
-    row = told_of(run_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)))["slow"]
+    row = told_of(run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)))["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
     assert 0 < row["cpu_s"] < 60
     noted.write_text(noted.read_text() + forked[0])
@@ -178,13 +178,15 @@ def test_cases_end_with_killed_study(tmp_path, fork):
 
 
 def test_worker_takes_one_outcome_and_ignores_forks(tmp_path, fork, lives_on):
-    from cpsched_sim.experiments.dask_executor import run_in_subprocess
+    from cpsched_sim.experiments.dask_executor import run_task_in_subprocess
 
     study = own_dispatchers(tmp_path, twice=fork, lives_on=lives_on) | {"jobs": True}
     cases = [case for case in build_study_cases(study).cases if case.labels["dispatcher"] != "easy"]
     path = [each for each in sys.path if each]
     twice, leaves = (
-        run_in_subprocess(pickle.dumps((run_case, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path)
+        run_task_in_subprocess(
+            pickle.dumps((run_case_within_limits, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path
+        )
         for case in cases
     )
     assert leaves == TaskFailure.from_exit_code(4)
@@ -228,7 +230,7 @@ def test_file_changed_during_study_fails_its_cases(tmp_path, monkeypatch, kind):
     path.write_text(f"# another line\n{text}")
     told = {
         row["dispatcher"]: row
-        for row in run_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)).rows()
+        for row in run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)).rows()
     }
     failed = told.pop("easy" if kind == "system" else own)
     assert failed["outcome"] == "failed"
@@ -236,7 +238,7 @@ def test_file_changed_during_study_fails_its_cases(tmp_path, monkeypatch, kind):
     assert all(row["outcome"] == "ended" for row in told.values())
     path.unlink()
     assert (
-        run_cases(campaign, StudyResultStore(tmp_path / "gone"), LocalProcessExecutor(2)).rows()[0]["outcome"]
+        run_missing_cases(campaign, StudyResultStore(tmp_path / "gone"), LocalProcessExecutor(2)).rows()[0]["outcome"]
         == "failed"
     )
 
@@ -246,15 +248,15 @@ def test_damaged_schedule_is_named_and_recomputed_if_deleted(tmp_path, content):
     pytest.importorskip("pyarrow")
     study, out = words() | {"jobs": True}, tmp_path / "out"
     written(tmp_path)
-    write_all(run_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
+    write_study_outputs(run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
     schedule = sorted((out / "jobs").iterdir())[0]
     schedule.write_bytes(content)
     with pytest.raises(
         InputError, match=f"{schedule.name}: is not a schedule: delete it, and run the same command again"
     ):
-        write_all(run_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
+        write_study_outputs(run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
     schedule.unlink()
-    write_all(run_cases(build_study_cases(study, tmp_path), StudyResultStore(out), once := Here()))
+    write_study_outputs(run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(out), once := Here()))
     assert (len(once.decided), schedule.exists()) == (1, True)
 
 
@@ -271,7 +273,7 @@ def test_plugin_output_does_not_mix_with_json(tmp_path):
 
 
 def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
+    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -285,7 +287,7 @@ def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
 
 
 def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
+    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = StudyResultStore.find
@@ -308,10 +310,10 @@ def test_clock_set_back_changes_no_result_or_duration(tmp_path, monkeypatch):
 
     written(tmp_path)
     study = words()
-    run_cases(build_study_cases(study, tmp_path), StudyResultStore(tmp_path / "now"), Here())
+    run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(tmp_path / "now"), Here())
     monkeypatch.setattr(case_execution, "datetime", Yesterday)
     then = iter(range(10**9, 0, -1000))
     monkeypatch.setattr("time.time", lambda: next(then))
-    rows = run_cases(build_study_cases(study, tmp_path), StudyResultStore(tmp_path / "then"), Here()).rows()
+    rows = run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(tmp_path / "then"), Here()).rows()
     assert results_in(tmp_path / "now") == results_in(tmp_path / "then")
     assert all(row["wall_s"] >= 0 and row["date"].startswith("1999-12-31") for row in rows)

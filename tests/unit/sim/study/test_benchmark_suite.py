@@ -9,14 +9,19 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import task_executors
+from cpsched_sim.experiments import executor_selection
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study import benchmark_suite
-from cpsched_sim.study.benchmark_suite import BASELINE_DISPATCHER, import_results, make_benchmark_study, render_table
+from cpsched_sim.study.benchmark_suite import (
+    BASELINE_DISPATCHER,
+    import_benchmark_results,
+    make_benchmark_study,
+    render_benchmark_table,
+)
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases, read_study
-from cpsched_sim.study.study_output import write_all
-from cpsched_sim.study.study_runner import run_cases
+from cpsched_sim.study.study_output import write_study_outputs
+from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.test_study_runner import Here
 from tests.unit.sim.test_cli import FOUR_JOBS
 
@@ -57,7 +62,7 @@ def small(tmp_path, monkeypatch):
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setattr(benchmark_suite, "SUITE_FILE", path)
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s: Here())
+    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s: Here())
     return tmp_path
 
 
@@ -95,7 +100,7 @@ def test_suite_is_study_without_time_limits(monkeypatch):
     assert {case.digest for case in campaign.cases} == {
         case.digest for case in build_study_cases(make_benchmark_study(quick=True)).cases
     }
-    assert len(campaign.distinct) == len(campaign.cases)
+    assert len(campaign.distinct_cases) == len(campaign.cases)
 
 
 def test_missing_trace_is_skipped_with_its_recipe(small):
@@ -145,7 +150,7 @@ def test_foreign_results_are_imported_and_verified(small):
 
 def kept_lines(small):
     campaign = build_study_cases(make_benchmark_study(quick=True))
-    write_all(run_cases(campaign, StudyResultStore(small / "ours"), Here()))
+    write_study_outputs(run_missing_cases(campaign, StudyResultStore(small / "ours"), Here()))
     return campaign, small / "ours" / "results.jsonl"
 
 
@@ -157,23 +162,23 @@ def test_does_not_import_changed_line(small):
     lines[3] = json.dumps(line, sort_keys=True)
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was stored"):
-        import_results(campaign, StudyResultStore(small / "other"), path)
+        import_benchmark_results(campaign, StudyResultStore(small / "other"), path)
     assert not (small / "other").exists()
 
 
 def test_does_not_import_existing_result(small):
     campaign, path = kept_lines(small)
-    assert import_results(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
-    assert import_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
+    assert import_benchmark_results(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
+    assert import_benchmark_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
     half = build_study_cases(make_benchmark_study(["fcfs"], quick=True, alone=True))
-    assert import_results(half, StudyResultStore(small / "third"), path) == (8, 8)
+    assert import_benchmark_results(half, StudyResultStore(small / "third"), path) == (8, 8)
 
 
 def test_line_of_later_version_may_have_more_fields(small):
     campaign, path = kept_lines(small)
     lines = [{**json.loads(line), "later": {"new": 1}} for line in path.read_text().splitlines()]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert import_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
+    assert import_benchmark_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
 
 
 def row(dispatcher, af, seed=0, predictor="walltime", **more):
@@ -188,7 +193,7 @@ def row(dispatcher, af, seed=0, predictor="walltime", **more):
 def test_table_has_ratios_to_baseline_best_first(small):
     rows = [row("easy", 2.0), row("easy", 4.0, 1), row("good", 1.0), row("good", 2.0, 1), row("bad", 3.0, 0)]
     rows += [row("bad", None, 1, outcome="failed")]
-    text = render_table(METRICS, rows)
+    text = render_benchmark_table(METRICS, rows)
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     head = ["| dispatcher | AF | longest wait | decision | cases |", "| --- | --- | --- | --- | --- |"]
     assert lines == [
@@ -201,7 +206,7 @@ def test_table_has_ratios_to_baseline_best_first(small):
 
 def test_dispatcher_without_figures_is_last(small):
     rows = [row("none", None, outcome="did not end"), row("easy", 2.0), row("slow", 8.0, cpu_s=None)]
-    names = [line.split(" | ") for line in render_table(METRICS, rows).splitlines() if line.startswith("| ")]
+    names = [line.split(" | ") for line in render_benchmark_table(METRICS, rows).splitlines() if line.startswith("| ")]
     assert [cells[0] for cells in names[2:5]] == ["| easy", "| slow", "| none"]
     assert names[4][1:] == ["-", "-", "-", "0 of 1 |"]
     assert names[3][3] == "-"

@@ -11,7 +11,7 @@ import pytest
 
 from cpsched_sim.study.case_execution import MIB, bound_memory, execute_case, scale_load
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads.workload_loader import load
 from tests.unit.sim.study.studies import words, written
 
 DAY_S = 86_400

@@ -13,7 +13,7 @@ import pytest
 from cpsched_sim.experiments import dask_executor
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_runner import run_cases, run_study
+from cpsched_sim.study.study_runner import run_missing_cases, run_study
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
 from tests.unit.sim.study.test_study_runner import Here, results_in
@@ -67,7 +67,7 @@ def test_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
     killer.join()
     assert killed[0] < 8, "it was killed in mid-study"
     assert [row["outcome"] for row in found.rows()] == ["ended"] * 8
-    run_cases(build_study_cases(study), StudyResultStore(tmp_path / "here"), Here())
+    run_missing_cases(build_study_cases(study), StudyResultStore(tmp_path / "here"), Here())
     assert results_in(tmp_path / "out") == results_in(tmp_path / "here")
 
 
@@ -115,12 +115,12 @@ def test_parallel_studies_on_one_cluster_keep_own_results(monkeypatch):
         time.sleep(1)  # so that both are there at once
         return pickle.dumps(pickle.loads(given)[1])
 
-    monkeypatch.setattr(dask_executor, "run_in_subprocess", done)
+    monkeypatch.setattr(dask_executor, "run_task_in_subprocess", done)
     heard = {}
 
     def run(name, address):
         hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome))  # noqa: E731
-        dask_executor.make_executor(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
+        dask_executor.make_dask_executor(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
 
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"

@@ -67,14 +67,14 @@ def test_named_function_is_called_once_in_file_and_module(tmp_path):
     path = file_of(tmp_path, "def make():\n    raise KeyError\n\ndef workers():\n    return Cluster()")
     for on in (f"{path}:workers", "of_the_site:make"):
         MADE.clear()
-        found = dask_executor.make_executor(on, 0.0)
+        found = dask_executor.make_dask_executor(on, 0.0)
         assert [found.own] == MADE
         assert found.client.cluster is found.own
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["in peace", "after the connection was lost"])
 def test_cluster_is_closed_whatever_ends_study(fails):
-    engine = dask_executor.make_executor("of_the_site:make", 0.0)
+    engine = dask_executor.make_dask_executor("of_the_site:make", 0.0)
     Client.fails = fails
     with pytest.raises((KeyboardInterrupt, OSError)):
         begun(engine)
@@ -83,7 +83,7 @@ def test_cluster_is_closed_whatever_ends_study(fails):
 
 
 def test_client_of_user_has_no_own_cluster():
-    engine = dask_executor.make_executor("of_the_site:other", 0.0)
+    engine = dask_executor.make_dask_executor("of_the_site:other", 0.0)
     assert (engine.own, engine.client.cluster) == (None, None)
     with pytest.raises(KeyboardInterrupt):
         begun(engine)
@@ -93,7 +93,7 @@ def test_client_of_user_has_no_own_cluster():
 def test_unreachable_cluster_is_closed():
     Client.refuses = True
     with pytest.raises(InputError, match="--on of_the_site:make: TimeoutError: no scheduler answers"):
-        dask_executor.make_executor("of_the_site:make", 0.0)
+        dask_executor.make_dask_executor("of_the_site:make", 0.0)
     assert [each.closed for each in MADE] == [1]
 
 
@@ -108,11 +108,11 @@ def test_unreachable_cluster_is_closed():
 )  # fmt: skip
 def test_rejects_function_that_returns_no_cluster(on, told):
     with pytest.raises(InputError, match=f"--on {on}: {told}"):
-        dask_executor.make_executor(on, 0.0)
+        dask_executor.make_dask_executor(on, 0.0)
 
 
 @pytest.mark.parametrize("body", ["def make(:", "def make():\n    raise RuntimeError('sbatch: no such partition')"])
 def test_broken_file_is_reported(tmp_path, body):
     path = file_of(tmp_path, body)
     with pytest.raises(InputError, match=r"workers.py:make: (SyntaxError|RuntimeError: sbatch: no such partition)"):
-        dask_executor.make_executor(f"{path}:make", 0.0)
+        dask_executor.make_dask_executor(f"{path}:make", 0.0)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from cpsched_sim.experiments.statistics import margins_of_error
-from cpsched_sim.study.policy_ranking import compare_policies, complete_rows, rank_policies
+from cpsched_sim.experiments.bootstrap_statistics import margins_of_error
+from cpsched_sim.study.policy_ranking import compare_policies, rank_policies, rows_shared_by_all_policies
 
 
 def row(policy, value, trace="a", seed=0, drawn=False, outcome="ended", digest="", case=""):
@@ -74,7 +74,7 @@ def test_higher_is_better_where_defined():
 
 def test_ranks_only_common_workloads():
     rows = [row("x", 1.0, "a"), row("y", 2.0, "a"), row("x", 9.0, "b"), row("y", 1.0, "b", outcome="failed")]
-    assert {each["trace"] for each in complete_rows(rows, "bsld")} == {"a"}
+    assert {each["trace"] for each in rows_shared_by_all_policies(rows, "bsld")} == {"a"}
     assert [place.name for place in rank_policies(rows, "bsld")] == ["x", "y"]
 
 

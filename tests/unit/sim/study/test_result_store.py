@@ -9,7 +9,7 @@ from cpsched_sim.study import result_store as module
 from cpsched_sim.study.case_execution import StudyCaseOutcome, failed_result, limit_exceeded_result
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_runner import run_cases
+from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_study_runner import Here, results_in
 
@@ -37,22 +37,22 @@ def test_full_disk_leaves_only_complete_results(tmp_path, campaign, monkeypatch,
 
     monkeypatch.setattr(module, "write_atomically", full)
     with pytest.raises(InputError, match="No space left"):
-        run_cases(campaign, store, Here())
+        run_missing_cases(campaign, store, Here())
     monkeypatch.undo()
     results, made, schedules = ({path.stem for path in (tmp_path / "out").glob(f"{name}/*")} for name in FOLDERS)
     assert results <= made <= schedules, "what says that a case is finished comes last"
     assert len(store.load_earlier_results(campaign).done) == room // 3
-    run_cases(campaign, store, rest := Here())
+    run_missing_cases(campaign, store, rest := Here())
     assert len(rest.decided) == 4 - room // 3
-    run_cases(campaign, StudyResultStore(tmp_path / "other"), Here())
+    run_missing_cases(campaign, StudyResultStore(tmp_path / "other"), Here())
     assert results_in(tmp_path / "out") == results_in(tmp_path / "other")
 
 
 def test_schedules_requested_later_are_recomputed(tmp_path, campaign):
     store = StudyResultStore(tmp_path / "out")
-    run_cases(build_study_cases(words(), tmp_path), store, Here())
+    run_missing_cases(build_study_cases(words(), tmp_path), store, Here())
     assert store.load_earlier_results(campaign).done == {}
-    run_cases(campaign, store, Here())
+    run_missing_cases(campaign, store, Here())
     assert len(store.load_earlier_results(campaign).done) == 4
 
 
@@ -100,7 +100,7 @@ def test_writes_cases_and_exclusions_of_study(tmp_path):
     written(tmp_path)
     left_out = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
     campaign, store = build_study_cases(words(exclude=[left_out]), tmp_path), StudyResultStore(tmp_path / "out")
-    store.write_study(campaign)
+    store.write_case_list(campaign)
     content = json.loads((tmp_path / "out" / "study.json").read_bytes())
     assert (content["title"], content["excluded"]) == ("four jobs", {"too dense": 1})
     assert [case["digest"] for case in content["cases"]] == [case.digest for case in campaign.cases]
@@ -109,7 +109,7 @@ def test_writes_cases_and_exclusions_of_study(tmp_path):
 def test_new_trace_has_not_changed(tmp_path):
     written(tmp_path)
     store = StudyResultStore(tmp_path / "out")
-    store.write_study(build_study_cases(words(), tmp_path))
+    store.write_case_list(build_study_cases(words(), tmp_path))
     traces = {"four": {"file": "four.swf"}, "more": {"file": "four.swf"}}
     more = words(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
     assert store.list_changed_traces(build_study_cases(more, tmp_path)) == []

@@ -123,7 +123,7 @@ def test_seeds_make_different_replays_only_if_random(tmp_path):
     by = digests(found)
     assert by["easy", 0, 1.0] == by["easy", 1, 1.0]
     assert by["lookahead", 0, 1.0] != by["lookahead", 1, 1.0]
-    assert len(found.distinct) == 3
+    assert len(found.distinct_cases) == 3
 
 
 def test_digest_depends_on_contents_not_on_name(tmp_path):
@@ -292,7 +292,7 @@ def test_case_names_are_unique(tmp_path):
 def test_code_identity_is_part_of_digest(tmp_path, monkeypatch):
     written(tmp_path)
     before = digests(build_study_cases(words(), tmp_path))
-    monkeypatch.setattr(study_cases, "code_identity", lambda: "other")
+    monkeypatch.setattr(study_cases, "code_digest", lambda: "other")
     assert not set(digests(build_study_cases(words(), tmp_path)).values()) & set(before.values())
 
 

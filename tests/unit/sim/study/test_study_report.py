@@ -9,10 +9,10 @@ from cpsched_sim.report_document import render_page as page_of
 from cpsched_sim.study import study_output
 from cpsched_sim.study.result_store import StoredCaseResult, StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_output import study_json_lines, write_all
+from cpsched_sim.study.study_output import study_json_lines, write_study_outputs
 from cpsched_sim.study.study_report import study_report_blocks
 from cpsched_sim.study.study_results import StudyResults
-from cpsched_sim.study.study_runner import run_cases
+from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_study_runner import Here
 
@@ -98,11 +98,11 @@ def test_three_policies_have_three_comparisons(tmp_path):
 
 @pytest.mark.parametrize(("across", "x"), [("load", [1.0, 4.0]), ("window", [0.0])])
 def test_numeric_axis_is_to_scale_and_text_axis_is_even(tmp_path, monkeypatch, across, x):
-    from cpsched_sim.report import weekly_charts
+    from cpsched_sim.report import svg_charts
 
     drawn = []
     monkeypatch.setattr(
-        weekly_charts, "draw_line_plot", lambda series, *words: drawn.append((series, words)) or "<svg></svg>"
+        svg_charts, "draw_line_plot", lambda series, *words: drawn.append((series, words)) or "<svg></svg>"
     )
     grid = {"traces": ["four"], "dispatchers": ["easy"], "loads": [1.0, 4.0]}
     plot = {"title": "Along", "metric": "bsld", "across": across, "lines": "dispatcher"}
@@ -145,7 +145,9 @@ def test_writes_line_per_case_with_current_labels(tmp_path):
 def test_writes_lines_and_note_without_pyarrow(tmp_path, monkeypatch):
     written(tmp_path)
     monkeypatch.setattr(study_output, "find_spec", lambda name: None)
-    (note,) = write_all(run_cases(build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out"), Here()))
+    (note,) = write_study_outputs(
+        run_missing_cases(build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out"), Here())
+    )
     assert "requires pyarrow" in note
     kept = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert kept == {"results.jsonl", "report.md", "report.html"}
@@ -159,6 +161,6 @@ def test_schedules_of_ended_cases_are_one_table(tmp_path):
     written(tmp_path)
     grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": windows}
     campaign = build_study_cases(words(jobs=True, grids=[grid]), tmp_path)
-    write_all(run_cases(campaign, StudyResultStore(tmp_path / "out"), Here()))
+    write_study_outputs(run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), Here()))
     rows = read_table(tmp_path / "out" / "jobs.parquet").to_pylist()
     assert [row["digest"] for row in rows] == [campaign.cases[0].digest] * 4

@@ -9,9 +9,9 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.task_runner import TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import read_study
-from cpsched_sim.study.study_output import write_all
+from cpsched_sim.study.study_output import write_study_outputs
 from cpsched_sim.study.study_reproduction import verify_study_results
-from cpsched_sim.study.study_runner import run_cases
+from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.studies import written
 from tests.unit.sim.study.test_study_runner import Here
 
@@ -20,7 +20,7 @@ from tests.unit.sim.study.test_study_runner import Here
 def study(tmp_path):
     """The path of a study that was run, and its folder of results."""
     path = written(tmp_path)
-    write_all(run_cases(read_study(path), StudyResultStore(tmp_path / "out"), Here()))
+    write_study_outputs(run_missing_cases(read_study(path), StudyResultStore(tmp_path / "out"), Here()))
     return path, tmp_path / "out"
 
 
@@ -117,7 +117,7 @@ def test_sample_depends_on_seed_only(study):
 def test_replays_no_case_with_time_limit_or_without_figures(tmp_path):
     windows = ["whole", {"days": 1, "from_day": 9}]
     path = written(tmp_path, grids=[{"traces": ["four"], "dispatchers": ["pcp20", "easy"], "windows": windows}])
-    write_all(run_cases(read_study(path), StudyResultStore(tmp_path / "out"), Here()))
+    write_study_outputs(run_missing_cases(read_study(path), StudyResultStore(tmp_path / "out"), Here()))
     found = checked(path, tmp_path / "out")
     assert (found.read, found.by_clock, found.decided, found.differs) == (4, 1, 1, [])
 

@@ -12,7 +12,7 @@ from cpsched_sim.experiments.task_runner import TaskFailure
 from cpsched_sim.study.case_execution import execute_case
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases, read_study
-from cpsched_sim.study.study_runner import run_cases, run_study
+from cpsched_sim.study.study_runner import run_missing_cases, run_study
 from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
@@ -39,7 +39,9 @@ def results_in(folder):
 
 
 def run_here(tmp_path, engine, study=None, again=False):
-    return run_cases(build_study_cases(study or words(), tmp_path), StudyResultStore(tmp_path / "out"), engine, again)
+    return run_missing_cases(
+        build_study_cases(study or words(), tmp_path), StudyResultStore(tmp_path / "out"), engine, again
+    )
 
 
 def test_finished_case_is_never_run_again(tmp_path):
@@ -95,15 +97,15 @@ def test_trace_changed_during_run_fails(tmp_path):
     campaign = build_study_cases(words(), tmp_path)
     with (tmp_path / "four.swf").open("a") as file:
         file.write("; changed\n")
-    rows = run_cases(campaign, StudyResultStore(tmp_path / "out"), Here()).rows()
+    rows = run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), Here()).rows()
     assert {row["why"] for row in rows} == {"four.swf: has changed since the study was read"}
     changed = build_study_cases(words(), tmp_path)
     store = StudyResultStore(tmp_path / "out")
-    store.write_study(campaign)
+    store.write_case_list(campaign)
     assert store.list_changed_traces(changed) == [
         "four: the trace has changed since the last run in this folder, so its cases run again"
     ]
-    assert {row["outcome"] for row in run_cases(changed, store, Here()).rows()} == {"ended"}
+    assert {row["outcome"] for row in run_missing_cases(changed, store, Here()).rows()} == {"ended"}
 
 
 def test_failed_cases_stay_until_retried_explicitly(tmp_path):
@@ -162,7 +164,9 @@ def test_hanging_case_ends_at_limit_and_may_be_retried(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     study = own_dispatchers(tmp_path, sleeps=f"import time; time.sleep({ENOUGH_S})")
     campaign, store = build_study_cases(study), StudyResultStore(tmp_path / "out")
-    run_cases(build_study_cases(study | {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}), store, Here())
+    run_missing_cases(
+        build_study_cases(study | {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}), store, Here()
+    )
     told = told_of(run_study(study | {"limits": {"minutes": 0.01}}, tmp_path / "out"))
     assert (told["sleeps"]["why"], told["easy"]["outcome"]) == ("did not end in 0.01 min", "ended")
     assert len(store.load_earlier_results(campaign).done) == 1
@@ -171,7 +175,7 @@ def test_hanging_case_ends_at_limit_and_may_be_retried(tmp_path, monkeypatch):
 def test_results_are_identical_in_processes(tmp_path):
     path = written(tmp_path)
     run_study(path, tmp_path / "processes")
-    run_cases(read_study(path), StudyResultStore(tmp_path / "here"), Here())
+    run_missing_cases(read_study(path), StudyResultStore(tmp_path / "here"), Here())
     assert results_in(tmp_path / "processes") == results_in(tmp_path / "here")
 
 
@@ -188,7 +192,7 @@ def test_sigkill_loses_no_finished_case(tmp_path):
     kept = results_in(tmp_path / "out")
     assert kept
     rest = Here()
-    run_cases(read_study(path), StudyResultStore(tmp_path / "out"), rest)
+    run_missing_cases(read_study(path), StudyResultStore(tmp_path / "out"), rest)
     assert len(rest.decided) == 8 - len(kept)
     assert {name: results_in(tmp_path / "out")[name] for name in kept} == kept
 
@@ -223,7 +227,9 @@ def test_progress_counts_stored_cases_and_parts(tmp_path):
 
     campaign = build_study_cases(words(limits={"minutes": 2}), tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign, StudyResultStore(tmp_path / "out"), engine, progress=lambda *done: told.append(done))
+        run_missing_cases(
+            campaign, StudyResultStore(tmp_path / "out"), engine, progress=lambda *done: told.append(done)
+        )
     assert told == [(1.0, 4), (1.75, 4)]
 
 
@@ -241,7 +247,7 @@ def test_reports_cause_of_process_death(tmp_path):
             heard(at, deaths[at])
 
     limits = {"minutes": 2, "memory_mib": 1024}
-    rows = run_cases(
+    rows = run_missing_cases(
         build_study_cases(words(limits=limits), tmp_path), StudyResultStore(tmp_path / "out"), engine
     ).rows()
     assert [row["outcome"] for row in rows] == ["failed", "did not end", "failed", "failed"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_nodes
+from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_slurm_nodes
 
 DATA = Path(__file__).parents[3] / "data" / "slurm" / "nodes"
 LAB = [
@@ -15,7 +15,7 @@ LAB = [
 
 
 def nodes(text):
-    return parse_nodes(text, "x").nodes
+    return parse_slurm_nodes(text, "x").nodes
 
 
 def facts(node):
@@ -24,24 +24,24 @@ def facts(node):
 
 @pytest.mark.parametrize("name", ["scontrol.txt", "scontrol-o.txt", "sinfo-N-o.txt", "sinfo-o.txt"])
 def test_all_slurm_outputs_of_test_cluster_agree(name):
-    printed = parse_nodes((DATA / name).read_text(), name)
+    printed = parse_slurm_nodes((DATA / name).read_text(), name)
     assert sorted(map(facts, printed.nodes)) == LAB
     assert [node.features for node in printed.nodes] == [
         ("cpu", "rack1"), ("cpu", "rack2"), ("gpu", "rack1"), ("gpu", "rack2"),
     ]  # fmt: skip
     assert printed.lacks == ()
-    assert not any(node.is_unavailable for node in printed.nodes)
+    assert not any(node.is_unavailable_state for node in printed.nodes)
 
 
 def test_aligned_sinfo_table_lacks_gpus():
-    printed = parse_nodes((DATA / "sinfo-N-l.txt").read_text(), "x")
+    printed = parse_slurm_nodes((DATA / "sinfo-N-l.txt").read_text(), "x")
     assert [facts(node)[:3] for node in printed.nodes] == [row[:3] for row in LAB]
     assert printed.lacks == ("GRES",)
 
 
 def test_rejects_default_sinfo_and_names_right_command():
     with pytest.raises(InputError, match=r"sinfo.txt:1: must include cores, memory; to print nodes, run: sinfo -N -o"):
-        parse_nodes((DATA / "sinfo.txt").read_text(), "sinfo.txt")
+        parse_slurm_nodes((DATA / "sinfo.txt").read_text(), "sinfo.txt")
 
 
 def test_subtracts_system_reservations():
@@ -87,7 +87,7 @@ def test_only_slurm_lines_start_node(end):
     ],
 )  # fmt: skip
 def test_finds_sinfo_columns_by_heading(text):
-    assert [(node.name, node.cores, node.memory_mib, node.is_unavailable) for node in nodes(text)] == [
+    assert [(node.name, node.cores, node.memory_mib, node.is_unavailable_state) for node in nodes(text)] == [
         ("n1", 16, 64_000, False)
     ]
 
@@ -126,7 +126,7 @@ def test_merges_partitions_of_sinfo_node_lines():
     ],
 )  # fmt: skip
 def test_node_state_gives_availability(state, away):
-    assert SlurmNode("a", 1, 1, state=state).is_unavailable is away
+    assert SlurmNode("a", 1, 1, state=state).is_unavailable_state is away
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_node_state_gives_availability(state, away):
 )
 def test_unreadable_input_names_line_and_fix(text, message):
     with pytest.raises(InputError, match=message) as error:
-        parse_nodes(text, "x")
+        parse_slurm_nodes(text, "x")
     assert str(error.value).isprintable()
 
 
 def test_parsed_nodes_compare_by_value():
-    assert parse_nodes("NodeName=a CPUTot=1 RealMemory=1", "x") == ParsedSlurmNodes((SlurmNode("a", 1, 1),))
+    assert parse_slurm_nodes("NodeName=a CPUTot=1 RealMemory=1", "x") == ParsedSlurmNodes((SlurmNode("a", 1, 1),))

@@ -6,20 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidSystem
-from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_nodes
-from cpsched_sim.systems.system_draft import draft_from_nodes, node_name_prefix, render_valid_draft
+from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_slurm_nodes
+from cpsched_sim.systems.system_draft import draft_system_from_nodes, node_name_prefix, render_and_parse_draft
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_record import UnitsRequest
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
 
 def drafted(*nodes, lacks=(), name="lab"):
-    text, file = render_valid_draft(draft_from_nodes(ParsedSlurmNodes(nodes, lacks), name, "a test"))
+    text, file = render_and_parse_draft(draft_system_from_nodes(ParsedSlurmNodes(nodes, lacks), name, "a test"))
     return text, System(file)
 
 
 def of_lab(name):
-    return render_valid_draft(draft_from_nodes(parse_nodes((DATA / name).read_text(), name), "lab", "a test"))[0]
+    return render_and_parse_draft(
+        draft_system_from_nodes(parse_slurm_nodes((DATA / name).read_text(), name), "lab", "a test")
+    )[0]
 
 
 def test_draft_of_test_cluster_is_independent_of_output_form():

@@ -5,7 +5,7 @@ import pytest
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import PowerCap, Request
 from cpsched_sim.errors import InputError, InvalidSystem
-from cpsched_sim.systems.system_file import System, known_systems, load_system, parse_system
+from cpsched_sim.systems.system_file import System, bundled_system_names, load_system, parse_system
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, UnitsRequest
 
 TWO_TYPES = """
@@ -26,7 +26,7 @@ def a_system(text=TWO_TYPES, header=None, **changes):
 
 
 def test_loads_bundled_systems():
-    assert known_systems() == ["eurora", "kit-forhlr2", "pool"]
+    assert bundled_system_names() == ["eurora", "kit-forhlr2", "pool"]
     eurora, kit = System(load_system("eurora")).cluster, System(load_system("kit-forhlr2")).cluster
     assert (eurora.size, eurora.capacity.sum(axis=0).tolist()) == (64, [1024, 64 * 16384, 64, 64])
     assert (eurora.node_names[0], eurora.node_names[63]) == ("node01", "node64")

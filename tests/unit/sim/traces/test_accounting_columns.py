@@ -5,9 +5,9 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.accounting_columns import AccountingColumns
-from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.traces.sacct_reader import SacctReader
-from cpsched_sim.workloads.load import open_trace
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.workloads.workload_loader import open_trace
 
 FIRST = "Job Number;owner;queued at;began;ended;limit;nodes;cores;what"
 THEIRS = "JobID=Job Number,User=owner,Submit=queued at,Start=began,End=ended,Timelimit=limit,NNodes=nodes,NCPUS=cores"

@@ -6,9 +6,9 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
-from cpsched_sim.input.text_lines import open_text
+from cpsched_sim.input.text_line_reader import open_text
 from cpsched_sim.traces import native_format, trace_record
-from cpsched_sim.workloads.load import load, open_trace
+from cpsched_sim.workloads.workload_loader import load, open_trace
 from tests.unit.sim.traces.test_sacct_reader import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 

@@ -4,8 +4,8 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_HEADER_LINES
 from cpsched_sim.traces import native_format
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
-from cpsched_sim.workloads.eurora import RESOURCES, eurora
-from cpsched_sim.workloads.load import load
+from cpsched_sim.workloads.eurora_generator import RESOURCES, generate_eurora_records
+from cpsched_sim.workloads.workload_loader import load
 
 RECORD = TraceRecord(
     3, 7, 50, 60, UnitsRequest(2, (("cores", 4),), True, False, "p"), "ada", 'a "b",c1', "debug", "acc"
@@ -14,7 +14,7 @@ RECORD = TraceRecord(
 
 def test_written_trace_is_read_back(tmp_path):
     path = tmp_path / "t.csv.gz"
-    records = [RECORD, *(record._replace(id=record.id + 3) for record in eurora(0.2, seed=1))]
+    records = [RECORD, *(record._replace(id=record.id + 3) for record in generate_eurora_records(0.2, seed=1))]
     native_format.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
     reader = native_format.NativeTraceReader(path)
     assert list(reader) == records
@@ -52,16 +52,16 @@ def test_rejects_table_without_resources(tmp_path):
 
 def test_same_records_give_same_bytes(tmp_path):
     for name in ("a.csv.gz", "b.csv.gz"):
-        native_format.write(tmp_path / name, eurora(0.1, seed=2), RESOURCES, {"seed": 2})
+        native_format.write(tmp_path / name, generate_eurora_records(0.1, seed=2), RESOURCES, {"seed": 2})
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
 
 
 def test_generated_trace_loads_on_its_system(tmp_path):
     path = tmp_path / "t.csv.gz"
-    native_format.write(path, eurora(0.5, seed=1), RESOURCES, {"system": "eurora"})
+    native_format.write(path, generate_eurora_records(0.5, seed=1), RESOURCES, {"system": "eurora"})
     workload = load(path)
     assert (workload.system, workload.cluster.size) == ("eurora", 64)
-    assert len(workload.jobs) == len(eurora(0.5, seed=1))
+    assert len(workload.jobs) == len(generate_eurora_records(0.5, seed=1))
 
 
 @pytest.mark.parametrize(("amounts", "holds"), [("1,0", True), ("0,1", True), ("0,0", False), ("5,-1", False)])

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.traces.job_run_numbering import RUN_OFFSET
 from cpsched_sim.traces.pbs_accounting import FORGED_FIELD_REASON, PbsAccountingReader
 from cpsched_sim.traces.pbs_lines import PbsRecordFields
@@ -16,9 +15,10 @@ from cpsched_sim.traces.pbs_requests import (
     OTHER_RESOURCES_NOTE,
     parse_pbs_size_mib,
 )
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.traces.trace_record import UnitsRequest
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.workloads.load import load, open_trace
+from cpsched_sim.workloads.workload_loader import load, open_trace
 
 T0 = 1_795_426_800
 """2026-11-23 09:40:00 UTC."""

@@ -6,11 +6,11 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.traces.accounting_columns import XDMOD_COLUMNS, sacct_column_separator
-from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.traces.job_run_numbering import DUPLICATE_NUMBER_REASON, RUN_OFFSET
-from cpsched_sim.traces.sacct_reader import REORDERED_HEADER, SacctReader, parse_job_number
+from cpsched_sim.traces.sacct_reader import REORDERED_HEADER, SacctReader, parse_slurm_job_number
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.traces.trace_record import UnitsRequest
-from cpsched_sim.workloads.load import open_trace
+from cpsched_sim.workloads.workload_loader import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
 
@@ -588,13 +588,13 @@ def test_bounds_runs_of_job_by_id_space(read_times):
     [("7", 7), ("7_3", -70000003), ("7+1", -79000001), ("67108863_4000000", -671088634000000), ("7_[1-3%2]", 7)],
 )
 def test_tasks_and_components_have_own_ids(text, number):
-    assert parse_job_number(text) == number
+    assert parse_slurm_job_number(text) == number
 
 
 @pytest.mark.parametrize("text", ["7_", "x", "", "-7", "7.batch", "٧"])
 def test_rejects_invalid_job_id(text):
     with pytest.raises(InvalidValue, match="must be a whole number"):
-        parse_job_number(text)
+        parse_slurm_job_number(text)
 
 
 def test_pending_array_tasks_are_one_unstarted_line(tmp_path):

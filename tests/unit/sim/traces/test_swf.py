@@ -83,7 +83,7 @@ def test_ignores_byte_order_mark(tmp_path, pack):
 def test_truncates_run_to_limit_and_counts_it(swf, run, lines):
     reader = SwfReader(swf(line(run=run)))
     assert next(iter(reader)).run_s == 200
-    assert reader.tally.lines() == lines
+    assert reader.tally.to_sentences() == lines
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_truncates_run_to_limit_and_counts_it(swf, run, lines):
 def test_drops_and_counts_jobs_that_cannot_be_replayed(swf, fields, reason):
     reader = SwfReader(swf(line(**fields), line("2")))
     assert [record.id for record in reader] == [2]
-    assert reason in reader.tally.lines()[0]
+    assert reason in reader.tally.to_sentences()[0]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_lenient_reading_skips_and_counts(swf):
 def test_fields_beyond_18_are_ignored_with_one_note(swf):
     reader = SwfReader(swf(line() + " 2048", line("2") + " 1024", line("3")))
     assert [record.id for record in reader] == [1, 2, 3]
-    assert reader.tally.lines() == ["ignored in 2 lines: fields beyond the 18 of the format"]
+    assert reader.tally.to_sentences() == ["ignored in 2 lines: fields beyond the 18 of the format"]
 
 
 def test_truncates_long_header_quickly(swf):
@@ -146,7 +146,7 @@ def test_uses_allocated_processors_if_none_requested(swf, processors):
     assert next(iter(SwfReader(swf(line(processors=processors, allocated="5"))))).ask.processors == 5
     reader = SwfReader(swf(line(processors=processors, allocated="0")))
     assert list(reader) == []
-    assert reader.tally.lines() == ["dropped 1 job: no processors, neither requested nor allocated"]
+    assert reader.tally.to_sentences() == ["dropped 1 job: no processors, neither requested nor allocated"]
 
 
 def test_jobs_differing_in_one_field_have_different_requests(swf):
@@ -194,7 +194,7 @@ def test_header_keys_are_words(swf):
     [("; a comment", True), (line(), True), (line("x"), False), ("1 2 3", False), (line(submit="x"), True)],
 )
 def test_line_starting_like_job_or_comment_is_swf(first, is_one):
-    assert SwfReader.looks_like_one(first) is is_one
+    assert SwfReader.looks_like_swf_line(first) is is_one
 
 
 @pytest.mark.parametrize(

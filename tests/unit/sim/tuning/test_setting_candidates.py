@@ -10,8 +10,8 @@ from cpsched_sim.tuning.setting_candidates import (
     describe_changes,
     expand_defaults,
     is_randomized,
-    list_candidates,
-    to_replayable,
+    list_candidate_settings,
+    to_replayable_policy,
 )
 
 
@@ -25,7 +25,7 @@ from cpsched_sim.tuning.setting_candidates import (
     ids=str,
 )
 def test_present_setting_is_first_and_none_is_repeated(present):
-    found = list_candidates(present)
+    found = list_candidate_settings(present)
     assert found[0] == present
     for predictor, *_ in RUN_TIME_MODELS:
         tried = {str(expand_defaults(spec)["objective"]) for spec in found[1:] if spec.predictor == predictor}
@@ -38,17 +38,17 @@ def test_present_setting_is_first_and_none_is_repeated(present):
 
 
 def test_explicit_default_equals_default():
-    assert len(list_candidates(PolicySpec.parse("lookahead objective=default"))) == len(
-        list_candidates(PolicySpec("lookahead"))
+    assert len(list_candidate_settings(PolicySpec.parse("lookahead objective=default"))) == len(
+        list_candidate_settings(PolicySpec("lookahead"))
     )
 
 
 def test_drops_unreplayable_settings_and_seeds_only_random_ones():
     spec = PolicySpec.parse("lookahead limit_s=0.1 site_weight=1 horizon=50")
-    assert dict(to_replayable(spec, 2).dispatcher_settings) == {"horizon": "50", "seed": "2"}
+    assert dict(to_replayable_policy(spec, 2).dispatcher_settings) == {"horizon": "50", "seed": "2"}
     assert is_randomized(spec)
     assert not is_randomized(PolicySpec("easy"))
-    assert to_replayable(PolicySpec("easy"), 2) == PolicySpec("easy")
+    assert to_replayable_policy(PolicySpec("easy"), 2) == PolicySpec("easy")
 
 
 def test_describes_changes_in_text():
@@ -60,4 +60,4 @@ def test_describes_changes_in_text():
 
 def test_rejects_unknown_dispatcher():
     with pytest.raises(UnknownName):
-        list_candidates(PolicySpec("nobody"))
+        list_candidate_settings(PolicySpec("nobody"))

@@ -15,13 +15,13 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import result_keys
 from cpsched_sim.tuning import tuner
-from cpsched_sim.tuning.setting_candidates import expand_defaults, list_candidates
+from cpsched_sim.tuning.setting_candidates import expand_defaults, list_candidate_settings
 from cpsched_sim.tuning.tuner import TuningRequest, TuningResult, tune, tuning_result_to_json
 from cpsched_sim.tuning.tuning_windows import split_last_weeks
 from cpsched_sim.tuning.window_replays import (
     SettingTrialRunner,
     TrialResultCache,
-    replay_window_metrics,
+    replay_window_sums,
     trial_result_file_name,
 )
 from cpsched_sim.tuning.window_scores import WindowMetricSums
@@ -159,7 +159,7 @@ def test_setting_breaking_limit_on_judging_half_is_not_better(cut):
     found = tune(TuningRequest(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
     assert found.verdict == "unclear"
     assert found.gain.high < 1
-    assert found.sentence == (
+    assert found.verdict_sentence == (
         "No change is recommended: the best setting, objective=waits, exceeds a limit on 4 windows not used for the "
         "choice (longest 855 %)."
     )
@@ -208,7 +208,7 @@ def test_json_is_complete(cut):
     assert content["chosen"]["changes"] == "objective=waits"
     assert content["chosen"]["against_present"]["score"]["ratio"] == pytest.approx(0.5, abs=0.01)
     assert content["beside"][0]["policy"] == "slurm / walltime"
-    assert len(content["tried"]) == len(list_candidates(PRESENT))
+    assert len(content["tried"]) == len(list_candidate_settings(PRESENT))
     assert content["notes"] == ["a note"]
 
 
@@ -217,7 +217,7 @@ def test_json_is_complete(cut):
 
 def test_finds_stored_replay_but_rejects_damaged_one(cut, tmp_path):
     window, kept = cut.all[0], TrialResultCache(tmp_path)
-    tally = replay_window_metrics(PolicySpec("easy"), window)
+    tally = replay_window_sums(PolicySpec("easy"), window)
     assert tally.jobs == window.judged
     kept.store_result(PolicySpec("easy"), window, tally)
     assert kept.find(PolicySpec("easy"), window) == tally
@@ -246,7 +246,7 @@ def test_replays_in_processes_are_equal_and_cached(cut, tmp_path):
     apart = SettingTrialRunner(2, kept)(trials, told.append)
     assert told[-1] == 4.0
     assert "nobody" in apart[1]
-    assert apart[0] == [replay_window_metrics(PolicySpec("easy"), window) for window in windows]
+    assert apart[0] == [replay_window_sums(PolicySpec("easy"), window) for window in windows]
     assert kept.taken == 0
     assert SettingTrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
     assert kept.taken == 2
@@ -297,7 +297,7 @@ def test_rejects_invalid_input_in_one_line(month, tmp_path, words, message):
 
 def test_command_prints_one_object_and_resumes(month, tmp_path, monkeypatch):
     few = [PRESENT, PolicySpec.parse("lookahead objective=slowdown")]
-    monkeypatch.setattr(tuner, "list_candidates", lambda present: few)
+    monkeypatch.setattr(tuner, "list_candidate_settings", lambda present: few)
     words = ("tune", str(month), "--goal", "waits", "--limits", "none", "--seeds", "1", "--keep", str(tmp_path / "k"))
     first, again = invoke(*words, "--json"), invoke(*words)
     assert first.exit_code == 0, first.stderr
@@ -325,5 +325,5 @@ def test_each_part_of_cache_key_counts(cut, tmp_path, monkeypatch):
     assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None
     assert kept.find(PRESENT, cut.all[1]) is None
     assert TrialResultCache(None).find(PRESENT, window) is None
-    monkeypatch.setattr(result_keys, "code_identity", lambda: "newer")
+    monkeypatch.setattr(result_keys, "code_digest", lambda: "newer")
     assert (kept.find(PRESENT, window), kept.taken) == (None, 1)

@@ -8,7 +8,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
 from cpsched_sim.errors import InputError
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.tuning.tuning_windows import DAY_S, MIN_WINDOW_JOBS, MIN_WINDOWS, cut_window, split_last_weeks
+from cpsched_sim.tuning.tuning_windows import DAY_S, MIN_WINDOW_JOBS, MIN_WINDOWS, cut_tuning_window, split_last_weeks
 from tests.unit.sim.tuning.weeks import weeks
 
 
@@ -75,7 +75,9 @@ def a_cut(most_jobs=4000, from_s=100, to_s=170, **other):
     jobs = [TraceJob(replace(first, id=number, submit_s=submit_s), 10) for number, submit_s in enumerate(at_s)]
     changed = other.pop("job", {})
     whole = replace(whole, jobs=[changed.get(entry.job.id, entry) for entry in jobs])
-    return cut_window(replace(whole, **other), [entry.job.submit_s for entry in whole.jobs], from_s, to_s, most_jobs)
+    return cut_tuning_window(
+        replace(whole, **other), [entry.job.submit_s for entry in whole.jobs], from_s, to_s, most_jobs
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from cpsched.goal_presets import Goal
 from cpsched.metrics import ScheduleData
 from cpsched_sim.tuning.window_scores import (
     WindowMetricSums,
+    goal_metric_values,
     mean_metric_sums,
-    metric_values,
     paired_ratios,
     scores_by_window,
 )
@@ -27,7 +27,7 @@ def measures(seed, jobs=60, slower=1.0):
 def test_window_figures_equal_those_of_all_jobs():
     whole = measures(1)
     parts = [WindowMetricSums.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
-    found = metric_values(parts)
+    found = goal_metric_values(parts)
     assert found["mean_wait"] == pytest.approx(whole.wait_s.mean())
     assert found["longest"] == whole.wait_s.max()
     for name in ("bsld", "af", "awf", "p2sf"):

@@ -15,7 +15,7 @@ from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_replay import replay_window
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, cut_window
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, cut_whatif_window
 
 FIRST_S = 1_790_000_000 // 86_400 * 86_400
 COLUMNS = (
@@ -64,7 +64,7 @@ def a_window(
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
     system = parse_system(Path("small"), SYSTEM)
-    return cut_window(history, system, span or WindowPeriodOptions(from_=begin), "", zone, site, (), totals)
+    return cut_whatif_window(history, system, span or WindowPeriodOptions(from_=begin), "", zone, site, (), totals)
 
 
 def replayed(window: WhatIfWindow, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:

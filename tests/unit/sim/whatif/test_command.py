@@ -135,11 +135,11 @@ def test_hints_at_nodes_that_most_jobs_cannot_use(tmp_path):
     window = a_window(tmp_path, [a_line(at, at * 60, at * 60, at * 60 + 30) for at in range(1, 9)])
     system = SYSTEM.replace("main: [a, b]", "main: [a]")
     apart = replace(window, system=parse_system(tmp_path, system))
-    assert WhatIfCase.parse("add-nodes=2 like=b").hint(apart) == (
+    assert WhatIfCase.parse("add-nodes=2 like=b").added_nodes_hint(apart) == (
         "add-nodes=2 like=b: 8 of 8 jobs are in partitions without nodes like b (main), so they cannot use the "
         "new nodes"
     )
-    assert WhatIfCase.parse("add-nodes=2 like=a").hint(apart) == ""
-    assert WhatIfCase.parse("add-nodes=2 like=b").hint(window) == ""
+    assert WhatIfCase.parse("add-nodes=2 like=a").added_nodes_hint(apart) == ""
+    assert WhatIfCase.parse("add-nodes=2 like=b").added_nodes_hint(window) == ""
     with pytest.raises(InvalidValue, match=r"like=\(not given\): must be a kind of node of small.*: a, b"):
-        WhatIfCase.parse("add-nodes=2").hint(window)
+        WhatIfCase.parse("add-nodes=2").added_nodes_hint(window)

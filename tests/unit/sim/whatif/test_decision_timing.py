@@ -9,7 +9,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.whatif.decision_timing import DecisionTiming, StartLagSequence
-from cpsched_sim.whatif.whatif_cases import WhatIfCase, with_site_policy
+from cpsched_sim.whatif.whatif_cases import WhatIfCase, add_site_priority_settings
 from cpsched_sim.whatif.whatif_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window
 
@@ -87,7 +87,9 @@ def test_limits_learning_and_twin_clocks_advance_at_rounds(tmp_path):
     for text in ("easy / quantile interval=30", "lookahead effort=20 interval=30"):
         case = WhatIfCase.parse(text)
         for half_closed in (False, True):
-            found = replay_window(window, ReplaySpec(case.spec).build(window.jobs), half_closed, None, case.pace)
+            found = replay_window(
+                window, ReplaySpec(case.spec).build(window.jobs), half_closed, None, case.bridge_timing
+            )
             assert (found.start_s % 30 == 0).all()
             assert (found.start_s >= found.arrival_s).all()
 
@@ -142,17 +144,17 @@ def test_interval_of_1_second_without_lag_changes_nothing(tmp_path, text):
 def test_control_has_bridge_pace_and_lookahead_none():
     control, plain = WhatIfCase.parse("control objective=waits"), WhatIfCase.parse("lookahead objective=waits")
     assert control.spec == plain.spec
-    assert control.pace == DecisionTiming(1, 0.7)
-    assert plain.pace == DecisionTiming()
-    assert WhatIfCase.parse("control interval=10 lag=2").pace == DecisionTiming(10, 2.0)
-    assert WhatIfCase.parse("easy interval=5").pace == DecisionTiming(5, 0.0)
+    assert control.bridge_timing == DecisionTiming(1, 0.7)
+    assert plain.bridge_timing == DecisionTiming()
+    assert WhatIfCase.parse("control interval=10 lag=2").bridge_timing == DecisionTiming(10, 2.0)
+    assert WhatIfCase.parse("easy interval=5").bridge_timing == DecisionTiming(5, 0.0)
 
 
 def test_bridge_modes_use_bridge_defaults():
     assert WhatIfCase.parse("advise").spec.dispatcher_settings == {"every_s": "30"}
     assert WhatIfCase.parse("advise every_s=60").spec.dispatcher_settings == {"every_s": "60"}
     assert WhatIfCase.parse("advised").spec.dispatcher_settings == {}
-    told = {text: with_site_policy(WhatIfCase.parse(text)).spec.dispatcher_settings
+    told = {text: add_site_priority_settings(WhatIfCase.parse(text)).spec.dispatcher_settings
             for text in ("control", "control site_weight=0", "advise", "lookahead", "easy")}  # fmt: skip
     assert told == {
         "control": {"site_weight": "1"}, "control site_weight=0": {"site_weight": "0"},
@@ -178,7 +180,10 @@ def test_rejects_invalid_pace_before_reading(text, says):
 
 
 def test_report_states_pace_and_assumptions():
-    told = {text: WhatIfCase.parse(text).pace_in_words for text in ("easy", "easy lag=2", "control", "control lag=2")}
+    told = {
+        text: WhatIfCase.parse(text).bridge_timing_description
+        for text in ("easy", "easy lag=2", "control", "control lag=2")
+    }
     assert told == {
         "easy": "a round at every event",
         "easy lag=2": "a round at every event, starts 2 s later",

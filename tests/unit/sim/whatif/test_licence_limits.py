@@ -9,21 +9,21 @@ from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
-from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within, with_queue_subset
+from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits, with_queue_subset
 from cpsched_sim.cli import app
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.decision_timing import DecisionTiming
-from cpsched_sim.whatif.licence_limits import LicenceUsage, RequestedLicences, parse_totals, read_totals
-from cpsched_sim.whatif.site_changes import list_changes
+from cpsched_sim.whatif.licence_limits import LicenceUsage, RequestedLicences, parse_licence_totals, read_licence_totals
+from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_io import read_window
+from cpsched_sim.whatif.whatif_io import read_whatif_window
 from cpsched_sim.whatif.whatif_replay import EVENT_TIMING, replay_window
 from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
@@ -128,14 +128,14 @@ def test_reservation_job_is_first_but_waits_for_licence(tmp_path):
 )
 def test_qos_limit_on_licence_applies_without_total(tmp_path, totals, third):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
-    site = parse_policy(Path("policy.yaml"), LIMITED)
+    site = parse_site_policy_file(Path("policy.yaml"), LIMITED)
     starts = replayed(a_window(tmp_path, lines, site=site, totals=totals), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: third}
 
 
 def test_licences_apply_without_site_limits(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
-    site = parse_policy(Path("policy.yaml"), "accounts: { phys: { users: [ada] } }\nenforce: []\n")
+    site = parse_site_policy_file(Path("policy.yaml"), "accounts: { phys: { users: [ada] } }\nenforce: []\n")
     starts = replayed(a_window(tmp_path, lines, site=site, totals={"matlab": 1}), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: 2}
 
@@ -165,7 +165,7 @@ def some_lines(draw, names):
 @pytest.mark.parametrize("site", ["", LIMITED])
 def test_usage_never_exceeds_total(tmp_path, text, half_closed, pace, site):
     window_lines = some_lines(np.random.default_rng(len(text) + half_closed), totals := {"matlab": 3, "ansys": 2})
-    policy = parse_policy(Path("policy.yaml"), site) if site else None
+    policy = parse_site_policy_file(Path("policy.yaml"), site) if site else None
     window = a_window(tmp_path, window_lines, WindowPeriodOptions(from_=clock(DAY)), site=policy, totals=totals)
     found = replay_window(window, ReplaySpec(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace)
     assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
@@ -289,7 +289,7 @@ def test_invalid_amount_makes_line_broken(tmp_path, amount):
 def test_reads_totals_of_each_slurm_version(tmp_path, text, found):
     path = tmp_path / "licenses.txt"
     path.write_text(text)
-    assert read_totals(path) == found
+    assert read_licence_totals(path) == found
 
 
 @pytest.mark.parametrize(
@@ -307,11 +307,11 @@ def test_invalid_total_names_its_line(tmp_path, text, why):
     path = tmp_path / "licenses.txt"
     path.write_text(text)
     with pytest.raises(InvalidSystem, match=why):
-        read_totals(path)
+        read_licence_totals(path)
 
 
 def test_parses_totals_in_slurm_conf_syntax():
-    assert parse_totals("matlab=10, Ansys@flex:4 ,license/b=0") == {"matlab": 10, "ansys@flex": 4, "b": 0}
+    assert parse_licence_totals("matlab=10, Ansys@flex:4 ,license/b=0") == {"matlab": 10, "ansys@flex": 4, "b": 0}
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_parses_totals_in_slurm_conf_syntax():
 )
 def test_rejects_invalid_totals(text):
     with pytest.raises(InvalidValue, match="--licenses"):
-        parse_totals(text)
+        parse_licence_totals(text)
 
 
 # ------------------------------------------------------------------------------------------ from folder to report
@@ -338,7 +338,7 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
 
 
 def of_folder(path, totals=None, earlier=None):
-    return read_window(
+    return read_whatif_window(
         path, None, WindowPeriodOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals
     )
 
@@ -375,9 +375,9 @@ def test_broken_total_in_folder_names_file_and_line(tmp_path):
 
 def test_reports_changed_totals(tmp_path):
     earlier, later = a_folder(tmp_path / "one", "LicenseName=matlab Total=5\n"), a_folder(tmp_path / "two")
-    assert list_changes(earlier, later) == ["license matlab: Total was 5, is 2"]
+    assert list_site_changes(earlier, later) == ["license matlab: Total was 5, is 2"]
     (earlier / "licenses.txt").unlink()
-    assert list_changes(earlier, later) == []
+    assert list_site_changes(earlier, later) == []
 
 
 def test_command_line_sets_totals_by_name(tmp_path):
@@ -405,7 +405,7 @@ def a_cluster(window):
     """The machine of a window after all arrivals, before any start."""
     cluster = SimulatedCluster(System(window.system, window.header).cluster)
     cluster.load(window.jobs)
-    cluster.skip_to(FIRST_S + 3)
+    cluster.advance_without_round(FIRST_S + 3)
     return cluster
 
 
@@ -417,7 +417,7 @@ def test_reason_is_that_of_slurm_with_usage(tmp_path):
     cluster = a_cluster(window)
     dispatcher = ReplaySpec(WhatIfCase.parse("easy").spec).build(window.jobs)
     limits = play.add_licence_limits(None, cluster.snapshot())
-    found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
+    found = decide_respecting_limits(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
     assert dict(found.limited) == {
         2: "Licenses: 2 of 2 matlab for the cluster are in use, and the job requests 2",
@@ -425,7 +425,7 @@ def test_reason_is_that_of_slurm_with_usage(tmp_path):
     }
     none = np.array([], np.int64)
     assert (play.count_used(np.array([0, 2, 3])).tolist(), play.count_used(none).tolist()) == ([3], [0])
-    assert [play.has_room(at, np.array([3])) for at in range(3)] == [False, False, True]
+    assert [play.has_free_licences(at, np.array([3])) for at in range(3)] == [False, False, True]
 
 
 def test_queue_without_licences_uses_site_limits(tmp_path):

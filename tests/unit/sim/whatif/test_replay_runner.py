@@ -6,8 +6,8 @@ from cpsched_sim.whatif.case_comparison import HALF_CLOSED_MODEL, OPEN_MODEL
 from cpsched_sim.whatif.replay_runner import (
     PREEMPTION_FIGURES,
     WhatIfReplayRunner,
+    _load_stored_replay,
     _pack_result,
-    _read_result,
     build_replay_tasks,
 )
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES
@@ -57,20 +57,20 @@ def test_stored_replay_is_read_back_and_damaged_one_ignored(tmp_path):
     empty = np.arange(2.0 * len(CAUSES)).reshape(2, -1)
     counts = {name: float(at) for at, name in enumerate(PREEMPTION_FIGURES)}
     path.write_bytes(_pack_result(WindowReplayResult(*columns, 7, 0.5, 2, empty, counts)))
-    found = _read_result(path, 3)
+    found = _load_stored_replay(path, 3)
     assert found is not None
     assert found.preemption == counts
     path.write_bytes(_pack_result(WindowReplayResult(*columns, rounds=7, cpu_s=0.5, late_fixed=2, stranded=empty)))
-    found = _read_result(path, 3)
+    found = _load_stored_replay(path, 3)
     assert found is not None
     assert found.preemption == {}
     assert (found.rounds, found.cpu_s, found.late_fixed) == (7, 0.5, 2)
     assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
     assert np.array_equal(found.stranded, empty)
-    assert _read_result(path, 4) is None, "of another window"
+    assert _load_stored_replay(path, 4) is None, "of another window"
     path.write_bytes(path.read_bytes()[:100])
-    assert _read_result(path, 3) is None
-    assert _read_result(tmp_path / "nothing.npz", 3) is None
+    assert _load_stored_replay(path, 3) is None
+    assert _load_stored_replay(tmp_path / "nothing.npz", 3) is None
 
 
 def test_replays_nothing_if_all_is_done(tmp_path):

@@ -73,7 +73,7 @@ def test_job_with_later_end_line_is_one_job(tmp_path, earlier, later):
 def test_future_begin_time_does_not_extend_file(tmp_path):
     waits = a_line(7, 0, None, None, State="PENDING", Eligible="2099-01-01T00:00:00")
     history = read_history(a_file(tmp_path, [a_line(1), waits]))
-    assert history.last_s == history.ran[0].submit_s + 100
+    assert history.last_recorded_s == history.ran[0].submit_s + 100
     assert history.reader.tally.taken[STILL_WAITING_NOTE] == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.share_usage import usage_against_shares
 from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule, actual_schedule
@@ -21,7 +21,7 @@ def window(tmp_path):
     whole = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
     lines = [a_line(1, 0, 0, 7200, User="bob", Account="bio", **whole), a_line(2, 0, 7200, 14400, **whole)]
     window = a_window(tmp_path, lines)
-    site, jobs = parse_policy(Path("p.yaml"), POLICY).with_users_of(window.jobs)
+    site, jobs = parse_site_policy_file(Path("p.yaml"), POLICY).with_users_of(window.jobs)
     return replace(window, site=site, jobs=jobs, to_s=window.from_s + 60 + 3 * 3600)
 
 

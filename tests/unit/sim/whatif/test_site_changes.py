@@ -5,10 +5,10 @@ import json
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT
-from cpsched_sim.whatif.site_changes import list_changes, read_slurm_parameters
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
+from cpsched_sim.whatif.site_changes import list_site_changes, read_slurm_parameters
 from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect_from_slurm, pseudonymize
-from cpsched_sim.whatif.whatif_io import read_window
+from cpsched_sim.whatif.whatif_io import read_whatif_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
 from tests.unit.sim.whatif.test_slurm_collection import NODES, NOW, answers, at
@@ -36,12 +36,12 @@ def before(path, until_h=10, **other):
 
 def window_of(folder, earlier=None, to=""):
     span = WindowPeriodOptions(from_=at(0) + "+00:00", to=to)
-    return read_window(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
+    return read_whatif_window(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
 
 
 def test_equal_folders_have_no_change(tmp_path):
     earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
-    assert list_changes(earlier, later) == []
+    assert list_site_changes(earlier, later) == []
     assert any(note.startswith("no change since") for note in window_of(later, earlier).notes)
 
 
@@ -51,7 +51,7 @@ def test_each_change_is_named_with_both_values(tmp_path):
         partitions=("PriorityTier=3", "PriorityTier=1"), qos=("fast|9", "fast|4"),
         nodes=("NodeName=n1 CPUTot=4 CPUEfctv=4", "NodeName=n1 CPUTot=2 CPUEfctv=2"),
     )  # fmt: skip
-    found = list_changes(earlier, a_folder(tmp_path / "two"))
+    found = list_site_changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: PriorityWeightAge was 500, is 1000",
         "partition main: PriorityTier was 1, is 3",
@@ -65,7 +65,7 @@ def test_reports_new_and_removed_nodes(tmp_path):
         tmp_path / "one", config=("SchedulerParameters     = bf_interval=45\n", ""),
         partitions=("PartitionName=main", "PartitionName=old"), nodes=("NodeName=n3 ", "NodeName=n9 "),
     )  # fmt: skip
-    found = list_changes(earlier, a_folder(tmp_path / "two"))
+    found = list_site_changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
         "1 node is new: unavailable until the first job ran there: n3", "1 node is removed and not in the replay: n9",
@@ -109,7 +109,7 @@ def test_earlier_folder_must_be_earlier(tmp_path):
 
 def test_plain_file_has_no_earlier_folder(tmp_path):
     with pytest.raises(InvalidValue, match="requires a folder"):
-        read_window(
+        read_whatif_window(
             a_folder(tmp_path / "one") / "jobs.txt",
             None,
             WindowPeriodOptions(),
@@ -138,5 +138,5 @@ def test_file_missing_in_one_folder_is_no_change(tmp_path):
     earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
     for name in ("config", "partitions", "qos"):
         (earlier / f"{name}.txt").unlink()
-    assert list_changes(earlier, later) == []
+    assert list_site_changes(earlier, later) == []
     assert NODES.count("NodeName") == 3

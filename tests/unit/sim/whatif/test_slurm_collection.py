@@ -10,13 +10,18 @@ from typer.testing import CliRunner
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT
+from cpsched_sim.site.policy_file import load_site_policy_file
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
-from cpsched_sim.whatif.slurm_collection import JOB_FORMAT, collect_from_slurm, parse_slurm_days, slurm_output
+from cpsched_sim.whatif.slurm_collection import (
+    JOB_FORMAT,
+    collect_from_slurm,
+    parse_slurm_duration_days,
+    run_slurm_command_in_utc,
+)
+from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_io import read_window
+from cpsched_sim.whatif.whatif_io import read_whatif_window
 from cpsched_sim.whatif.whatif_replay import replay_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
@@ -123,7 +128,7 @@ def test_queries_slurm_in_utc(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("TZ", "Europe/Berlin")
-    assert slurm_output("sacct") == "UTC standard\n"
+    assert run_slurm_command_in_utc("sacct") == "UTC standard\n"
 
 
 def test_queries_partial_day_in_whole_seconds(tmp_path):
@@ -159,14 +164,18 @@ def test_replaces_names_if_requested(tmp_path):
 
 
 def test_policy_is_that_of_site(folder):
-    policy = load_policy(folder / "policy.yaml")
+    policy = load_site_policy_file(folder / "policy.yaml")
     assert (policy.file.priority.age, policy.file.priority.fair_share) == (1000, 100_000)
     assert policy.file.partitions["main"].tier == 3
     assert policy.file.fair_share.algorithm == "classic"
     assert policy.file.fair_share.half_life_days == 14
     assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
     assert policy.file.priority.max_age == "7-0", "(null) says nothing"
-    assert (parse_slurm_days("1-12:00:00"), parse_slurm_days("00:36:00"), parse_slurm_days("08:38:24")) == (
+    assert (
+        parse_slurm_duration_days("1-12:00:00"),
+        parse_slurm_duration_days("00:36:00"),
+        parse_slurm_duration_days("08:38:24"),
+    ) == (
         1.5,
         0.025,
         0.36,
@@ -180,7 +189,7 @@ def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
         )
         ask = lambda command: answers(command) + config * command.endswith("show config")  # noqa: E731
         collect_from_slurm(2, tmp_path / mode, False, ask, NOW)
-        return load_policy(tmp_path / mode / "policy.yaml")
+        return load_site_policy_file(tmp_path / mode / "policy.yaml")
 
     entry = policy("REQUEUE").file.preemption
     assert (entry.type, entry.mode, entry.youngest_first, entry.reorder_count) == ("qos", "requeue", True, 3)
@@ -195,7 +204,7 @@ def test_reads_usage_without_decay_and_omits_missing_qos(tmp_path):
         return told.replace("QoS=fast", "QoS=gone")
 
     collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
-    policy = load_policy(tmp_path / "site" / "policy.yaml")
+    policy = load_site_policy_file(tmp_path / "site" / "policy.yaml")
     assert policy.file.fair_share.half_life_days == 0
     assert policy.used_s == {}
     assert policy.file.partitions["main"].qos == ""
@@ -206,7 +215,7 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
     outages, strange = there.outages(there.system())
     assert strange == 1, "a node that is not there any more"
     assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
-    window, digests = read_window(
+    window, digests = read_whatif_window(
         folder, None, WindowPeriodOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy()
     )
     away = window.role == OUTAGE
@@ -272,7 +281,7 @@ def test_missing_slurm_names_how_to_collect(tmp_path, monkeypatch):
     with pytest.raises(
         InputError, match="sacct is not installed on this machine: run collect on a host with Slurm, then copy"
     ):
-        slurm_output("sacct")
+        run_slurm_command_in_utc("sacct")
 
 
 # ------------------------------------------------------------------------------------------ what users and sites write
@@ -344,9 +353,9 @@ def test_reports_and_omits_associations_of_several_clusters(tmp_path):
     found = collect_from_slurm(1, site, False, replied({"sacctmgr --parsable2 show assoc": head + root + root}), NOW)
     assert "more than one cluster" in found.lacking["associations.txt"]
     assert not (site / "associations.txt").exists()
-    assert load_policy(site / "policy.yaml").file.dumps.associations == ""
+    assert load_site_policy_file(site / "policy.yaml").file.dumps.associations == ""
 
 
 @pytest.mark.parametrize(("text", "days"), [("7-0", 7), ("90", 0.0625), ("90:00", 0.0625), ("soon", None), ("", None)])
 def test_parses_configuration_times_like_slurm(text, days):
-    assert parse_slurm_days(text) == days
+    assert parse_slurm_duration_days(text) == days

@@ -8,10 +8,10 @@ import pytest
 
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_replay import MAX_THINK_TIME_S, replay_window, session_dependencies
+from cpsched_sim.whatif.whatif_replay import MAX_THINK_TIME_S, replay_window, session_followers
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window, clock, replayed
 
@@ -89,7 +89,7 @@ def test_reacting_user_submits_after_end_of_previous_job(tmp_path):
     ]
     window = a_window(tmp_path, lines)
     ids = [item.job.id for item in window.jobs]
-    told = {(ids[at], ids[next_], s) for at, pairs in session_dependencies(window).items() for next_, s in pairs}
+    told = {(ids[at], ids[next_], s) for at, pairs in session_followers(window).items() for next_, s in pairs}
     assert told == {(2, 3, 60), (6, 7, MAX_THINK_TIME_S), (7, 8, 0)}, (
         "a pause of just 20 minutes, and none, are of a session"
     )
@@ -103,7 +103,7 @@ def test_reacting_user_submits_after_end_of_previous_job(tmp_path):
 def test_chain_of_sessions_loses_no_job(tmp_path):
     site = a_site(tmp_path, days=2, jobs_a_day=60)
     window = a_window(tmp_path, site.read_text().splitlines()[1:])
-    assert len(session_dependencies(window)) > 3
+    assert len(session_followers(window)) > 3
     assert len(replayed(window, "slurm", half_closed=True)) == len(window.jobs)
 
 
@@ -119,7 +119,7 @@ def test_twin_of_twin_site_reproduces_all_starts(tmp_path):
 
 @pytest.mark.parametrize(("checkpoints", "kept_s"), [("", 0), (', checkpoint_every: "00:00:01"', -5)])
 def test_preempted_job_runs_again_but_outage_does_not(tmp_path, checkpoints, kept_s):
-    policy = parse_policy(
+    policy = parse_site_policy_file(
         Path("site.yaml"), "accounts: { lab: {} }\npartitions: { main: { tier: 1 }, high: { tier: 2 } }\n"
         f"preemption: {{ type: partition_prio{checkpoints} }}\n",
     )  # fmt: skip

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched_sim.experiments.statistics import BOOTSTRAP_DRAWS, bootstrap_interval
+from cpsched_sim.experiments.bootstrap_statistics import BOOTSTRAP_DRAWS, bootstrap_interval
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
 from cpsched_sim.whatif.case_comparison import (
     HALF_CLOSED_MODEL,
     OPEN_MODEL,
     SIGNIFICANT,
-    compare_case,
+    compare_case_with_twin,
     users_waiting_longer,
 )
 from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
@@ -84,7 +84,7 @@ def test_too_few_blocks_give_no_interval(tmp_path):
     facts, really = facts_and_real(window)
     assert not facts.blocks.has_enough_blocks
     row = mean_wait_of(
-        compare_case(facts, facts, really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -50)]}, [])
+        compare_case_with_twin(facts, facts, really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -50)]}, [])
     )
     assert (row["difference"], row["interval"]) == (-50, None)
     assert row["verdict"] == "not significant: no interval, the window is too short"
@@ -93,7 +93,7 @@ def test_too_few_blocks_give_no_interval(tmp_path):
 def test_constant_figure_has_interval_of_zero_width():
     blocks = BlockBootstrap.of(0, 10 * DAY)
     block = blocks.block_of_times(np.arange(100) * DAY // 10)
-    point, draws = blocks.ratios(blocks.sums(block, 7.0), blocks.sums(block, 1.0))
+    point, draws = blocks.ratios_with_draws(blocks.sums_by_block(block, 7.0), blocks.sums_by_block(block, 1.0))
     assert point[0] == 7
     assert bootstrap_interval(draws[0], blocks.count) == (7, 7)
 
@@ -101,7 +101,7 @@ def test_constant_figure_has_interval_of_zero_width():
 def test_quantiles_of_draws_are_near_quantile():
     blocks = BlockBootstrap.of(0, 10 * DAY)
     wait_s = np.arange(1.0, 1001)
-    point, draws = blocks.quantile(np.arange(1000) % 10, wait_s, 0.5)
+    point, draws = blocks.wait_quantile(np.arange(1000) % 10, wait_s, 0.5)
     assert point == pytest.approx(500.5)
     assert np.all(np.abs(draws / 500.5 - 1) < 0.06)
 
@@ -146,7 +146,7 @@ def test_capacity_counts_as_unused_only_while_jobs_wait(tmp_path):
 def test_reports_gain_above_twin_error(window):
     facts, really = facts_and_real(window)
     twin = {OPEN_MODEL: [later(really, 10)]}
-    found = compare_case(
+    found = compare_case_with_twin(
         facts, facts, really, twin, {OPEN_MODEL: [later(really, -300)]}, classify_jobs(window, facts.processors)
     )
     row = mean_wait_of(found)
@@ -160,7 +160,7 @@ def test_reports_gain_above_twin_error(window):
 )
 def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
     facts, really = facts_and_real(a_window(tmp_path, hourly(days, users)))
-    found = compare_case(
+    found = compare_case_with_twin(
         facts,
         facts,
         really,
@@ -175,7 +175,7 @@ def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
 def test_gain_below_twin_error_is_not_significant(window):
     facts, really = facts_and_real(window)
     twin = {OPEN_MODEL: [later(really, 400)]}
-    row = mean_wait_of(compare_case(facts, facts, really, twin, {OPEN_MODEL: [later(really, 100)]}, []))
+    row = mean_wait_of(compare_case_with_twin(facts, facts, really, twin, {OPEN_MODEL: [later(really, 100)]}, []))
     assert row["difference"] == -300
     assert row["verdict"] == "not significant: the twin's own error is larger"
 
@@ -184,7 +184,7 @@ def test_interval_covers_all_seeds_and_user_models(window):
     facts, really = facts_and_real(window)
     twin = {OPEN_MODEL: [really], HALF_CLOSED_MODEL: [later(really, 5)]}
     case = {OPEN_MODEL: [later(really, -100), later(really, -50)], HALF_CLOSED_MODEL: [later(really, 25)]}
-    row = mean_wait_of(compare_case(facts, facts, really, twin, case, []))
+    row = mean_wait_of(compare_case_with_twin(facts, facts, really, twin, case, []))
     assert row["difference"] == -75
     assert row["interval"] == (-100, 20)
     assert row["half_closed"] == 20
@@ -257,9 +257,13 @@ def test_case_is_policy_with_site_changes():
     assert case.changes == {"walltimes": "0.5"}
     assert case.spec.dispatcher_settings == {"every_s": "30", "objective": "slowdown"}
     assert WhatIfCase.parse("scheduler_parameters=bf_interval=60").spec.dispatcher == "slurm"
-    assert [spec.dispatcher_settings["seed"] for spec in WhatIfCase.parse("lookahead").seeds(3)] == ["0", "1", "2"]
-    assert len(WhatIfCase.parse("easy").seeds(3)) == 1
-    assert len(WhatIfCase.parse("lookahead seed=7").seeds(3)) == 1
+    assert [spec.dispatcher_settings["seed"] for spec in WhatIfCase.parse("lookahead").policies_by_seed(3)] == [
+        "0",
+        "1",
+        "2",
+    ]
+    assert len(WhatIfCase.parse("easy").policies_by_seed(3)) == 1
+    assert len(WhatIfCase.parse("lookahead seed=7").policies_by_seed(3)) == 1
 
 
 def test_parses_cases_from_command_line():
@@ -321,17 +325,20 @@ def test_rejects_unknown_dispatcher():
 
 def test_adds_nodes_removes_partitions_and_shortens_limits(tmp_path):
     window = a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
-    more = WhatIfCase.parse("add-nodes=2 like=b1").apply_to(window)
+    more = WhatIfCase.parse("add-nodes=2 like=b1").apply_to_window(window)
     assert more.system.node_types["b"].count == 4
-    less = WhatIfCase.parse("remove-partition=old").apply_to(window)
+    less = WhatIfCase.parse("remove-partition=old").apply_to_window(window)
     assert list(less.system.partitions) == ["main"]
     assert [item.job.queue for item in less.jobs] == ["main", "main"]
-    shorter = WhatIfCase.parse("walltimes=0.1").apply_to(window)
+    shorter = WhatIfCase.parse("walltimes=0.1").apply_to_window(window)
     assert [item.job.walltime_s for item in shorter.jobs] == [360, 3600]
-    assert [item.job.walltime_s for item in WhatIfCase.parse("walltimes=0.001").apply_to(window).jobs] == [100, 100]
+    assert [item.job.walltime_s for item in WhatIfCase.parse("walltimes=0.001").apply_to_window(window).jobs] == [
+        100,
+        100,
+    ]
     for wrong in ("add-nodes=2 like=zz", "add-nodes=2", "remove-partition=zz", "remove-partition=old into=zz"):
         with pytest.raises(InvalidValue):
-            WhatIfCase.parse(wrong).apply_to(window)
+            WhatIfCase.parse(wrong).apply_to_window(window)
 
 
 def test_hours_of_week_use_given_zone(tmp_path):
@@ -347,7 +354,7 @@ def test_hours_of_week_use_given_zone(tmp_path):
 
 def test_findings_are_plain_values(window):
     facts, really = facts_and_real(window)
-    found = compare_case(
+    found = compare_case_with_twin(
         facts,
         facts,
         really,

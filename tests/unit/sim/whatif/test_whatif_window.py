@@ -6,7 +6,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import InputError
-from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.whatif.accounting_history import WHOLE_NODES_NOTE, read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_window import (
@@ -17,7 +17,7 @@ from cpsched_sim.whatif.whatif_window import (
     RESERVED,
     RUNNING,
     WindowPeriodOptions,
-    choose_system,
+    choose_or_guess_system,
 )
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
 
@@ -120,7 +120,7 @@ def test_dates_use_zone_of_file(tmp_path):
     there = a_window(tmp_path, [a_line(1, 2 * DAY, 2 * DAY, 2 * DAY + 9)], WindowPeriodOptions(days=1))
     assert there.to_local_time(FIRST_S).hour == 0
     history = read_history(a_file(tmp_path, [a_line(1, 3 * DAY, 3 * DAY, 3 * DAY + 9)]))
-    assert history.last_s == FIRST_S + 3 * DAY + 9
+    assert history.last_recorded_s == FIRST_S + 3 * DAY + 9
 
 
 def test_job_that_does_not_fit_is_left_out_and_counted(tmp_path):
@@ -132,7 +132,7 @@ def test_job_that_does_not_fit_is_left_out_and_counted(tmp_path):
 
 def test_guesses_system_from_used_nodes(tmp_path):
     history = read_history(a_file(tmp_path, [a_line(1, NodeList="a1"), a_line(2, NodeList="a2", NCPUS=8)]))
-    file, by = choose_system(history, None, "guessed")
+    file, by = choose_or_guess_system(history, None, "guessed")
     assert sum(kind.count for kind in file.node_types.values()) == 2
     assert "NodeList" in by
 
@@ -165,9 +165,9 @@ def test_job_keeps_its_named_qos(tmp_path):
     policy.write_text("qos: { normal: {}, long: {} }\nusers: { qos: normal }\naccounts: { phys: { users: [ada] } }\n")
     names = ("long", "gone", "normal", "long")
     lines = [a_line(at, at, 9 + at, 99 + at, QOS=name) for at, name in enumerate(names)]
-    window = a_window(tmp_path, lines, site=load_policy(policy))
+    window = a_window(tmp_path, lines, site=load_site_policy_file(policy))
     assert [item.job.qos for item in window.jobs] == ["long", "normal", "normal", "long"]
-    other = WhatIfCase.parse(f"slurm policy={policy}").apply_to(window)
+    other = WhatIfCase.parse(f"slurm policy={policy}").apply_to_window(window)
     assert [item.job.qos for item in other.jobs] == ["long", "normal", "normal", "long"]
 
 

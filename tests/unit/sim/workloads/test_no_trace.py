@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.workloads.load import load, open_trace
+from cpsched_sim.workloads.workload_loader import load, open_trace
 from tests.unit.sim.traces.test_swf import line
 
 FORMATS = "formats read, also gzipped: native, pbs, sacct, swf; tables: kestrel, pm100"

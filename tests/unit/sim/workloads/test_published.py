@@ -11,7 +11,7 @@ from cpsched_sim import simulate
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.workloads.load import load, open_trace
+from cpsched_sim.workloads.workload_loader import load, open_trace
 from tests.unit.sim.traces.tables import at, kestrel, pm100, write
 from tests.unit.sim.traces.test_swf_extension import frontier
 
@@ -78,7 +78,7 @@ def test_drafts_system_file(traces, tmp_path, format):
 def test_whatif_reads_history(traces, format):
     history = read_history(traces[format])
     assert [record.start_s - record.submit_s for record in history.ran] == [10 if format == "swf" else 300] * 3
-    assert history.epoch_s == (1_700_000_000 if format == "swf" else 0)
+    assert history.time_zero_unix_s == (1_700_000_000 if format == "swf" else 0)
 
 
 def test_same_jobs_in_three_formats_give_same_schedule(tmp_path):
@@ -131,7 +131,7 @@ def test_soft_walltimes_are_estimates(traces):
 
 def test_rejects_other_table_by_its_columns(tmp_path):
     path = tmp_path / "other.parquet"
-    pq.write_table(pa.table({name: [1] for name in "abcdefg"}), path)
+    pq.write_csv(pa.table({name: [1] for name in "abcdefg"}), path)
     with pytest.raises(InputError) as error:
         open_trace(path)
     assert str(error.value) == (

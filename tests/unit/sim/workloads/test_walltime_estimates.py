@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.workloads.lublin import lublin
-from cpsched_sim.workloads.walltime_estimates import MAX_ESTIMATE_S, draw_estimates_s, popularity_by_rank
+from cpsched_sim.workloads.lublin_generator import generate_lublin_records
+from cpsched_sim.workloads.walltime_estimates import MAX_ESTIMATE_S, draw_walltime_estimates_s, popularity_by_rank
 
 
 @pytest.fixture(scope="module")
 def pair():
-    records = lublin(30_000, 4)
+    records = generate_lublin_records(30_000, 4)
     return np.array([record.run_s for record in records]), np.array([record.walltime_s for record in records])
 
 
@@ -47,12 +47,12 @@ def test_assigns_all_estimates_of_distribution(pair):
 
 def test_long_runs_get_longest_estimate():
     runs_s = np.full(100, 170_000)
-    assert (draw_estimates_s(np.random.default_rng(0), runs_s) == MAX_ESTIMATE_S).all()
+    assert (draw_walltime_estimates_s(np.random.default_rng(0), runs_s) == MAX_ESTIMATE_S).all()
 
 
 def test_short_walltimes_have_finer_values():
     runs_s = np.random.default_rng(0).integers(1, 3000, 2000)
-    found = draw_estimates_s(np.random.default_rng(1), runs_s, 3600)
+    found = draw_walltime_estimates_s(np.random.default_rng(1), runs_s, 3600)
     assert found.max() == 3600
     assert (found % 60 == 0).all()
     assert (found % 300 != 0).any()
@@ -62,4 +62,4 @@ def test_short_walltimes_have_finer_values():
 @pytest.mark.parametrize(("run_s", "longest_s"), [(10, 3599), (7201, 7200)])
 def test_rejects_invalid_run_times(run_s, longest_s):
     with pytest.raises(InvalidValue):
-        draw_estimates_s(np.random.default_rng(0), np.array([run_s]), longest_s)
+        draw_walltime_estimates_s(np.random.default_rng(0), np.array([run_s]), longest_s)

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_attribute_part_texts, get_text_attribute
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
 BOOST_RESOURCE = "cpsched_points"
@@ -77,7 +77,7 @@ class JobSortFormula:
             raise FormulaNotComputable(f"is longer than {MAX_FORMULA_CHARS} characters")
         try:
             body = ast.parse(text.strip(), mode="eval").body
-            names = _collect_terms(body)
+            names = _collect_formula_terms(body)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise FormulaNotComputable(f"is not an arithmetic expression: {type(error).__name__}") from error
         hidden = sorted(names & SCHEDULER_ONLY_TERMS)
@@ -100,38 +100,38 @@ class JobSortFormula:
         return found if math.isfinite(found) else 0.0
 
 
-def compute_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
+def compute_formula_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
     """Return a job's values for a formula's terms, without unreadable terms."""
-    requested = get_part_texts(job, "Resource_List")
+    requested = get_attribute_part_texts(job, "Resource_List")
     found = {}
     for name in formula.names:
         try:
-            found[name] = _compute_term(name, job, queue, requested)
+            found[name] = _compute_formula_term(name, job, queue, requested)
         except UNREADABLE_FIELD_ERRORS:
             continue
     return found
 
 
-def _compute_term(name: str, job: Record, queue: Record, requested: Mapping[str, str]) -> float:
+def _compute_formula_term(name: str, job: Record, queue: Record, requested: Mapping[str, str]) -> float:
     match name:
         case "eligible_time":
-            return float(parse_duration_s(get_text(job, "eligible_time", "0")))
+            return float(parse_duration_s(get_text_attribute(job, "eligible_time", "0")))
         case "accrue_type":
-            return float(get_text(job, "accrue_type", "0"))
+            return float(get_text_attribute(job, "accrue_type", "0"))
         case "job_priority":
-            return float(get_text(job, "Priority", "0"))
+            return float(get_text_attribute(job, "Priority", "0"))
         case "queue_priority":
-            return float(get_text(queue, "Priority", "0"))
+            return float(get_text_attribute(queue, "Priority", "0"))
     text = requested.get(name, "0")
     if ":" in text:
         return float(parse_duration_s(text))
     try:
         return float(text)
     except ValueError:
-        return float(parse_amount(text, is_size=True) * KIB_IN_MIB)
+        return float(parse_resource_amount(text, is_size=True) * KIB_IN_MIB)
 
 
-def _collect_terms(body: ast.expr) -> set[str]:
+def _collect_formula_terms(body: ast.expr) -> set[str]:
     """Return a formula's terms. Raise `ValueError` if it is not arithmetic."""
     found: set[str] = set()
     called = {id(each.func) for each in ast.walk(body) if isinstance(each, ast.Call)}

@@ -46,7 +46,7 @@ def assign_job_numbers(names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def parent_array_name(name: str) -> str | None:
+def find_parent_array_name(name: str) -> str | None:
     """Return the name of a subjob's array, or None for other jobs."""
     found = JOB_NAME_PATTERN.fullmatch(name)
     return f"{found[1]}[].{found[3]}" if found and found[2] else None
@@ -60,7 +60,7 @@ def format_job_number(number: int) -> str:
     return f"{sequence}[{index - 1}]"
 
 
-def is_array(name: str) -> bool:
+def is_array_job_name(name: str) -> bool:
     """Return whether a name refers to a whole array."""
     return "[]" in name
 

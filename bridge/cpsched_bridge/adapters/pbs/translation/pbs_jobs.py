@@ -9,15 +9,29 @@ from dataclasses import dataclass, field, replace
 from cpsched.errors import escape_controls
 from cpsched.model import IntArray, Job, PendingCode, PendingReason
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Value, get_part_texts, get_text
+from cpsched_bridge.adapters.pbs.pbs_records import (
+    UNREADABLE_KEY,
+    Record,
+    Value,
+    get_attribute_part_texts,
+    get_text_attribute,
+)
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.pbs_limits import get_owner, parse_limit_entities
+from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
+    ChunkedRequest,
+    build_chunk_request,
+    request_fits_free_amounts,
+)
+from cpsched_bridge.adapters.pbs.translation.pbs_limits import get_job_owner, get_limit_entities_of_job
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue
-from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, conflicting_reservations
-from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, build_chunk_request, chunks_fit
+from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, find_overlapping_reservations
+from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_unix_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled, unreadable_reason
+from cpsched_bridge.adapters.shared.job_not_modelled import (
+    UNREADABLE_FIELD_ERRORS,
+    JobNotModelled,
+    make_unreadable_reason,
+)
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING_STATES = frozenset("QHWT")
@@ -78,25 +92,25 @@ def translate_pending_jobs(
 ) -> TranslatedPbsPendingJobs:
     """Return the waiting jobs in order of arrival. Each subjob is a job."""
     found = TranslatedPbsPendingJobs()
-    room = _count_remaining_subjobs(jobs)
+    room = _count_startable_subjobs(jobs)
     order = []
     for name, record in jobs.items():
-        if pbs_job_ids.is_array(name) and not _is_unreadable(record):
+        if pbs_job_ids.is_array_job_name(name) and not _is_record_unreadable(record):
             continue
         state = str(record.get("job_state", ""))
-        if state in WAITING_STATES or _is_starting(record) or _is_unreadable(record):
-            array = pbs_job_ids.parent_array_name(name) or ""
+        if state in WAITING_STATES or _is_job_starting(record) or _is_record_unreadable(record):
+            array = pbs_job_ids.find_parent_array_name(name) or ""
             order.append(
                 (_compute_wait_start_s(record, jobs.get(array), numbers[name], context), numbers[name], name, array)
             )
     for since_s, number, name, array in sorted(order):
         record, parent = jobs[name], jobs.get(array)
         try:
-            job, asks, (hold, holder) = _translate_record(record, parent, number, since_s, context)
+            job, asks, (hold, holder) = _translate_pending_record(record, parent, number, since_s, context)
         except (JobNotModelled, *UNREADABLE_FIELD_ERRORS) as reason:
-            if _is_starting(record):
+            if _is_job_starting(record):
                 continue  # the running jobs include it
-            why = reason.reason if isinstance(reason, JobNotModelled) else unreadable_reason(reason)
+            why = reason.reason if isinstance(reason, JobNotModelled) else make_unreadable_reason(reason)
             found.left.append(_make_unmanaged_job(name, number, record, parent, why, context))
             continue
         if array in room:
@@ -108,9 +122,12 @@ def translate_pending_jobs(
             PendingJob(job, hold, False, pbs_job_ids.strip_server_name(name), release_is_pointless=stays, holder=holder)
         )
         found.asked[number], found.records[number] = asks, record
-        if _is_starting(record):
+        if _is_job_starting(record):
             found.begins.add(number)
-        if MIN_WALLTIME_RESOURCE in get_part_texts(record, "Resource_List") and job.walltime_s != UNLIMITED_WALLTIME_S:
+        if (
+            MIN_WALLTIME_RESOURCE in get_attribute_part_texts(record, "Resource_List")
+            and job.walltime_s != UNLIMITED_WALLTIME_S
+        ):
             found.fitted[number] = job.walltime_s
     return found
 
@@ -122,27 +139,27 @@ def build_job(record: Record, number: int, asks: ChunkedRequest, walltime_s: int
         submit_s=_get_submit_time_s(record) if since_s is None else since_s,
         walltime_s=walltime_s,
         request=asks.request,
-        user=get_owner(record),
+        user=get_job_owner(record),
         name=str(record.get("Job_Name", "")),
-        queue=get_text(record, "queue"),
+        queue=get_text_attribute(record, "queue"),
         account=str(record.get("Account_Name", "") or record.get("project", "")),
     )
 
 
 def get_walltime_s(record: Record) -> int:
     """Return a job's walltime in seconds, or `UNLIMITED_WALLTIME_S` if it has none."""
-    text = get_part_texts(record, "Resource_List").get("walltime", "")
+    text = get_attribute_part_texts(record, "Resource_List").get("walltime", "")
     return max(1, parse_duration_s(text)) if text else UNLIMITED_WALLTIME_S
 
 
-def list_walltimes_s(record: Record, context: PbsJobTranslationContext) -> tuple[int, ...]:
+def list_shrink_to_fit_walltimes_s(record: Record, context: PbsJobTranslationContext) -> tuple[int, ...]:
     """Return the walltimes in seconds with which a waiting job may start, longest first.
 
     A job without a `min_walltime` has exactly one walltime. Other jobs have their longest walltime, shorter ones that
     end before a reservation (in whole minutes), and the shortest. Without a `max_walltime`, the longest is `walltime`,
     as set by the user or by PBS's last start.
     """
-    requested = get_part_texts(record, "Resource_List")
+    requested = get_attribute_part_texts(record, "Resource_List")
     if MIN_WALLTIME_RESOURCE not in requested:
         return (get_walltime_s(record),)
     least = max(1, parse_duration_s(requested[MIN_WALLTIME_RESOURCE]))
@@ -157,35 +174,37 @@ def list_walltimes_s(record: Record, context: PbsJobTranslationContext) -> tuple
     return (most, *shorter[: MAX_TRIED_WALLTIMES - 2], *shorter[MAX_TRIED_WALLTIMES - 2 :][-1:])
 
 
-def _translate_record(
+def _translate_pending_record(
     record: Record, parent: Record | None, number: int, since_s: int, context: PbsJobTranslationContext
 ) -> tuple[Job, ChunkedRequest, tuple[Hold, Holder]]:
-    if _is_unreadable(record):
+    if _is_record_unreadable(record):
         raise JobNotModelled("cannot be read", f"cannot be read: {record[UNREADABLE_KEY]}")
     if number >= pbs_job_ids.FIRST_AMBIGUOUS_NUMBER:
         raise JobNotModelled("another job has the same number")
-    parse_limit_entities(record)
-    name = get_text(record, "queue")
+    get_limit_entities_of_job(record)
+    name = get_text_attribute(record, "queue")
     queue = context.queues.get(name)
     if queue is None:
         raise JobNotModelled(f"queue {escape_controls(name)} is not managed by the bridge")
-    requested = get_part_texts(record, "Resource_List")
-    select, place = get_text(record, "schedselect") or requested.get("select", ""), requested.get("place", "")
+    requested = get_attribute_part_texts(record, "Resource_List")
+    select, place = get_text_attribute(record, "schedselect") or requested.get("select", ""), requested.get("place", "")
     if not select:
         raise JobNotModelled("requests no chunks")
-    everywhere = context.machine.select_by_queue(queue.record, name)
-    walltimes = list_walltimes_s(record, context)
+    everywhere = context.machine.mask_vnodes_of_queue(queue.record, name)
+    walltimes = list_shrink_to_fit_walltimes_s(record, context)
     tries = []
     for seconds in walltimes:
         allowed = everywhere
-        for each in conflicting_reservations(context.reservations, context.now_s, context.now_s + seconds):
+        for each in find_overlapping_reservations(context.reservations, context.now_s, context.now_s + seconds):
             allowed = allowed & ~each.members
         with contextlib.suppress(JobNotModelled):
             tries.append((seconds, build_chunk_request(select, place, context.machine, allowed, context.free)))
     before = None
     if tries:
         begin = (
-            each for each in tries if len(tries) > 1 and chunks_fit(each[1].request, context.free, context.machine)
+            each
+            for each in tries
+            if len(tries) > 1 and request_fits_free_amounts(each[1].request, context.free, context.machine)
         )
         walltime_s, asks = next(begin, tries[0])
     else:
@@ -203,10 +222,12 @@ def _classify_hold(
 
     PBS has four kinds of holds: user (`u`), operator (`o`), manager or dependency (`s`), and expired password (`p`).
     """
-    state = get_text(record, "job_state")
+    state = get_text_attribute(record, "job_state")
     if state in ("R", "E"):
         return Hold.NONE, Holder.OWNER, None
-    holds = {letter for each in (record, parent or {}) for letter in get_text(each, "Hold_Types", "n")} - {"n"}
+    holds = {letter for each in (record, parent or {}) for letter in get_text_attribute(each, "Hold_Types", "n")} - {
+        "n"
+    }
     if holds or state == "H":
         depends = "s" in holds and "depend" in record
         by_administrator = "o" in holds or ("s" in holds and not depends)
@@ -235,7 +256,7 @@ def _make_unmanaged_job(
         holds = {str(each.get("Hold_Types", "n")) for each in (record, parent or {})}
         held = holds <= {"n"} and record.get("job_state") == "Q"
     try:
-        user = get_owner(record)
+        user = get_job_owner(record)
     except UNREADABLE_FIELD_ERRORS:
         user = ""
     return UnmanagedJob(
@@ -243,15 +264,15 @@ def _make_unmanaged_job(
     )
 
 
-def _count_remaining_subjobs(jobs: Mapping[str, Record]) -> dict[str, int]:
+def _count_startable_subjobs(jobs: Mapping[str, Record]) -> dict[str, int]:
     """Return how many more subjobs may run, by name of each array that has `max_run_subjobs`."""
     most: dict[str, int] = {}
     for name, record in jobs.items():
-        bound = str(record.get("max_run_subjobs", "")) if pbs_job_ids.is_array(name) else ""
+        bound = str(record.get("max_run_subjobs", "")) if pbs_job_ids.is_array_job_name(name) else ""
         if bound.isdigit():
             most[name] = int(bound)
     for name, record in jobs.items():
-        array = pbs_job_ids.parent_array_name(name)
+        array = pbs_job_ids.find_parent_array_name(name)
         if array in most and record.get("job_state") in ("R", "E", "S", "U"):
             most[array] -= 1
     return most
@@ -263,7 +284,7 @@ def _get_submit_time_s(record: Mapping[str, Value]) -> int:
         text = record.get(name)
         if isinstance(text, str) and text:
             try:
-                return parse_time_s(text)
+                return parse_unix_time_s(text)
             except UNREADABLE_FIELD_ERRORS:
                 return 0
     return 0
@@ -286,7 +307,7 @@ def _compute_wait_start_s(record: Record, parent: Record | None, number: int, co
     )
 
 
-def _is_starting(record: Record) -> bool:
+def _is_job_starting(record: Record) -> bool:
     """Return whether a job's host has not accepted it yet, or has rejected it (state E).
 
     Such a job counts as released rather than running, because PBS may requeue it before it runs.
@@ -296,5 +317,5 @@ def _is_starting(record: Record) -> bool:
     return record.get("job_state") == "R" and record.get("substate") == SUBSTATE_STARTING
 
 
-def _is_unreadable(record: Record) -> bool:
+def _is_record_unreadable(record: Record) -> bool:
     return UNREADABLE_KEY in record

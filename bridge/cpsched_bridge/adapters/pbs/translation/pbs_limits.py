@@ -21,8 +21,14 @@ from fractions import Fraction
 from cpsched.parsing.pbs_select import parse_size_bytes
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
-from cpsched_bridge.adapters.pbs.pbs_records import Record, Value, get_part_texts, get_text, to_texts
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
+from cpsched_bridge.adapters.pbs.pbs_records import (
+    Record,
+    Value,
+    get_attribute_part_texts,
+    get_text_attribute,
+    list_text_values,
+)
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
 _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([^\]\s]+)\s*\]")
@@ -72,7 +78,7 @@ class PbsRunLimitTable:
         found._named = {(each.scope, each.kind, each.who, each.resource) for each in kept}
         return found
 
-    def compute_queue_limits(
+    def compute_limits_of_waiting_jobs(
         self, running: Iterable[Record], waiting: Mapping[int, Record]
     ) -> PendingJobLimitsAndUsage | None:
         """Return the limits that apply to waiting jobs, by job number, and their usage.
@@ -84,7 +90,7 @@ class PbsRunLimitTable:
         counters: dict[tuple[str, str, str, str], int] = {}
         used: list[int] = []
 
-        def counter(key: tuple[str, str, str, str]) -> int:
+        def get_counter_index(key: tuple[str, str, str, str]) -> int:
             if key not in counters:
                 counters[key] = len(used)
                 used.append(0)
@@ -92,15 +98,15 @@ class PbsRunLimitTable:
 
         for record in running:
             for limit, whose in self._find_limits_for_job(record):
-                used[counter((limit.scope, limit.kind, whose, limit.resource))] += _compute_usage(
-                    record, limit.resource
+                used[get_counter_index((limit.scope, limit.kind, whose, limit.resource))] += (
+                    _compute_limit_usage_of_job(record, limit.resource)
                 )
         standings = {}
         for number, record in waiting.items():
             takes, checks = [], []
             for limit, whose in self._find_limits_for_job(record):
-                at = counter((limit.scope, limit.kind, whose, limit.resource))
-                taken = _compute_usage(record, limit.resource)
+                at = get_counter_index((limit.scope, limit.kind, whose, limit.resource))
+                taken = _compute_limit_usage_of_job(record, limit.resource)
                 takes.append((at, taken))
                 checks.append(_make_limit_check(limit, whose, at, taken))
             if takes:
@@ -110,7 +116,7 @@ class PbsRunLimitTable:
     def _find_limits_for_job(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
         """Yield the limits that apply to a job, each with the name under which usage is counted."""
         try:
-            names = parse_limit_entities(record)
+            names = get_limit_entities_of_job(record)
         except UNREADABLE_FIELD_ERRORS:  # the job is running, because an unreadable waiting job would be unmanaged
             names = {"o": ALL_ENTITY, "u": "", "g": "", "p": ""}
         queue = str(record.get("queue", ""))
@@ -121,25 +127,30 @@ class PbsRunLimitTable:
                 yield limit, name
 
 
-def parse_limit_entities(record: Record) -> dict[str, str]:
+def get_limit_entities_of_job(record: Record) -> dict[str, str]:
     """Return the names under which a job is counted, by letter of the limit. Raise `ValueError` if unreadable."""
-    return {"o": ALL_ENTITY, "u": get_owner(record), "g": get_text(record, "egroup"), "p": get_text(record, "project")}
+    return {
+        "o": ALL_ENTITY,
+        "u": get_job_owner(record),
+        "g": get_text_attribute(record, "egroup"),
+        "p": get_text_attribute(record, "project"),
+    }
 
 
-def get_owner(record: Record) -> str:
+def get_job_owner(record: Record) -> str:
     """Return the job owner's name, without the host."""
-    return get_text(record, "euser") or get_text(record, "Job_Owner").partition("@")[0]
+    return get_text_attribute(record, "euser") or get_text_attribute(record, "Job_Owner").partition("@")[0]
 
 
 def _list_limits_in_record(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
     """Yield (attribute, resource, values) for each limit in a record."""
     for name in ("max_run", *_OLD_LIMITS):
         if name in record:
-            yield name, JOB_COUNT, to_texts(record[name])
+            yield name, JOB_COUNT, list_text_values(record[name])
     for name in ("max_run_res", "resources_available"):
         value: Value | None = record.get(name)
         for resource, each in (value if isinstance(value, dict) else {}).items():
-            yield name, resource, to_texts(each)
+            yield name, resource, list_text_values(each)
 
 
 def _build_limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsRunLimit]:
@@ -175,17 +186,17 @@ def _parse_limit(text: str) -> int:
 
 def _parse_exact_amount(text: str) -> Fraction:
     try:
-        return parse_amount(text, False)
+        return parse_resource_amount(text, False)
     except ValueError:
         return Fraction(parse_size_bytes(text))
 
 
-def _compute_usage(record: Record, resource: str) -> int:
+def _compute_limit_usage_of_job(record: Record, resource: str) -> int:
     """Return how much a job adds to a limit's usage: 1 for `JOB_COUNT`, otherwise the amount it requests."""
     if resource == JOB_COUNT:
         return 1
     try:
-        return math.ceil(_parse_exact_amount(get_part_texts(record, "Resource_List").get(resource, "0")))
+        return math.ceil(_parse_exact_amount(get_attribute_part_texts(record, "Resource_List").get(resource, "0")))
     except UNREADABLE_FIELD_ERRORS:
         return 0
 

@@ -8,9 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, IntArray, Job, Request
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, UnreadablePbsObject, get_part_texts, get_text
+from cpsched_bridge.adapters.pbs.pbs_records import (
+    PbsRecords,
+    Record,
+    UnreadablePbsObject,
+    get_attribute_part_texts,
+    get_text_attribute,
+)
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_queues, pbs_reservations
 from cpsched_bridge.adapters.pbs.translation import vnodes as machine
+from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import ChunkedRequest
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
     PbsJobTranslationContext,
     TranslatedPbsPendingJobs,
@@ -21,13 +28,12 @@ from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
     PbsExecutionQueue,
-    is_true,
+    find_unreadable_queue_reason,
+    is_attribute_true,
     select_managed_queues,
-    why_unreadable,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING_STATES, parse_exec_vnode, translate_running_jobs
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_unix_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
@@ -84,7 +90,7 @@ class PbsTranslator:
 
         The translator stores only the vnode table and the number of node sets in use.
         """
-        vnodes, odd = machine.split_readable(seen.vnodes)
+        vnodes, odd = machine.split_readable_vnodes(seen.vnodes)
         found = ConfiguredVnodeTable.from_records(vnodes, seen.resources, self._machine)
         if found is self._machine and len(found.rows) > 2 * self._sets + MAX_UNUSED_NODE_SETS:
             found = ConfiguredVnodeTable.from_records(vnodes, seen.resources)
@@ -94,9 +100,9 @@ class PbsTranslator:
         numbers = pbs_job_ids.assign_job_numbers(seen.jobs)
         kept, odd_reservations = pbs_reservations.translate_reservations(seen.reservations, vnodes, found, seen.now_s)
         free = machine.compute_free_amounts(vnodes, found)
-        for each in pbs_reservations.conflicting_reservations(kept, seen.now_s, seen.now_s + 1):
+        for each in pbs_reservations.find_overlapping_reservations(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
-        eligible = is_true(seen.server, "eligible_time_enable")
+        eligible = is_attribute_true(seen.server, "eligible_time_enable")
         managed_queues = select_managed_queues(seen.queues, self.queues)
         context = PbsJobTranslationContext(
             seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known
@@ -105,7 +111,7 @@ class PbsTranslator:
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
         unreadable = (
-            *seen.unreadable, *odd, *machine.list_vnodes_without_amounts(vnodes, found),
+            *seen.unreadable, *odd, *machine.list_vnodes_with_unreadable_amounts(vnodes, found),
             *pbs_queues.list_unreadable_queues(seen.queues, self.queues), *odd_reservations,
         )  # fmt: skip
         return TranslatedPbsReading(
@@ -119,7 +125,7 @@ class PbsTranslator:
             kept,
             tuple(map(_make_unusable_object, unreadable)),
             seen.now_s,
-            _can_pbs_start_jobs(seen),
+            _is_job_queued_in_open_queue(seen),
         )
 
     def record_start(self, job: Job, start_s: int) -> None:
@@ -149,7 +155,7 @@ class PbsTranslator:
         placed = [
             record
             for name, record in seen.jobs.items()
-            if not pbs_job_ids.is_array(name) and _counts_against_limits(record)
+            if not pbs_job_ids.is_array_job_name(name) and _counts_against_limits(record)
         ]
         return Observation(
             now_s=seen.now_s,
@@ -159,16 +165,16 @@ class PbsTranslator:
             running=tuple(runs),
             ended=ended,
             left=tuple(reading.waiting.left),
-            limits=limits.compute_queue_limits(placed, reading.waiting.records),
+            limits=limits.compute_limits_of_waiting_jobs(placed, reading.waiting.records),
             notes=tuple(limits.notes),
             unusable=reading.unusable,
             outages=(
                 *machine.list_vnode_outages(reading.vnodes, reading.machine, seen.now_s),
-                *pbs_reservations.list_displayed_reservations(reading.reservations),
+                *pbs_reservations.list_reservation_outages(reading.reservations),
             ),
             otherwise=dict(self._otherwise),
             lease=find_lease(seen.server),
-            cluster_name=get_text(seen.server, "server_host"),
+            cluster_name=get_text_attribute(seen.server, "server_host"),
             labels={
                 n: pbs_job_ids.format_job_number(n)
                 for n in (*self._ran, *(e.job.id for e in ended))
@@ -182,9 +188,13 @@ class PbsTranslator:
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
 
-def _can_pbs_start_jobs(seen: PbsRecords) -> bool:
+def _is_job_queued_in_open_queue(seen: PbsRecords) -> bool:
     """Return whether a queued job waits in an open queue."""
-    served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
+    served = {
+        name
+        for name, record in seen.queues.items()
+        if find_unreadable_queue_reason(record) or is_attribute_true(record, "started")
+    }
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
 
@@ -199,7 +209,7 @@ def _counts_against_limits(record: Record) -> bool:
 
 def find_lease(server: Record) -> Lease | None:
     """Return the lease stored on the server, or None if there is none."""
-    words = get_part_texts(server, "resources_available").get(LEASE_RESOURCE, "")
+    words = get_attribute_part_texts(server, "resources_available").get(LEASE_RESOURCE, "")
     if not words:
         return None
     with contextlib.suppress(ValueError):  # if decoding fails, another program wrote the text
@@ -217,11 +227,11 @@ def translate_ended_jobs(jobs: Mapping[str, Record], machine: ConfiguredVnodeTab
     found = []
     for name, record in jobs.items():
         try:
-            if record.get("job_state") not in ("F", "X") or pbs_job_ids.is_array(name):
+            if record.get("job_state") not in ("F", "X") or pbs_job_ids.is_array_job_name(name):
                 continue
-            start_s = parse_time_s(get_text(record, "stime"))
-            end_s = start_s + parse_duration_s(get_part_texts(record, "resources_used").get("walltime", ""))
-            amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
+            start_s = parse_unix_time_s(get_text_attribute(record, "stime"))
+            end_s = start_s + parse_duration_s(get_attribute_part_texts(record, "resources_used").get("walltime", ""))
+            amounts = parse_exec_vnode(get_text_attribute(record, "exec_vnode"), machine)
             request = (
                 request_from_allocation(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
             )

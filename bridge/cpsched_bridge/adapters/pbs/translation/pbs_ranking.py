@@ -10,13 +10,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_attribute_part_texts, get_text_attribute
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     BOOST_RESOURCE,
     FormulaNotComputable,
     JobSortFormula,
-    compute_terms,
+    compute_formula_terms,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING_STATES
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
@@ -32,8 +32,8 @@ def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
 
     Raise `FormulaNotComputable` if the formulas differ.
     """
-    found = {get_text(server, FORMULA_ATTRIBUTE).strip()} | {
-        get_text(each, FORMULA_ATTRIBUTE).strip() for each in schedulers.values()
+    found = {get_text_attribute(server, FORMULA_ATTRIBUTE).strip()} | {
+        get_text_attribute(each, FORMULA_ATTRIBUTE).strip() for each in schedulers.values()
     }
     found -= {""}
     if len(found) > 1:
@@ -43,10 +43,10 @@ def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
 
 def get_boost(record: Record) -> int:
     """Return a job's points, or 0 if it has none. Raise `ValueError` if the value is not a number."""
-    return int(get_part_texts(record, "Resource_List").get(BOOST_RESOURCE, "0"))
+    return int(get_attribute_part_texts(record, "Resource_List").get(BOOST_RESOURCE, "0"))
 
 
-def may_have_points(record: Record) -> bool:
+def can_be_boosted(record: Record) -> bool:
     """Return whether a record is a waiting job, or an array with waiting subjobs."""
     return str(record.get("job_state")) in WAITING_STATES | {STARTED_ARRAY_STATE}
 
@@ -59,10 +59,10 @@ def rank_jobs(
     PBS's values are rounded down and shifted by a common amount that makes each at least 1.
     """
     numbers = pbs_job_ids.assign_job_numbers(jobs)
-    subjobs = _group_waiting_subjobs(jobs, numbers)
+    subjobs = _group_subjobs_by_array(jobs, numbers)
     found = []
     for name, record in jobs.items():
-        if not may_have_points(record) or pbs_job_ids.parent_array_name(name) is not None:
+        if not can_be_boosted(record) or pbs_job_ids.find_parent_array_name(name) is not None:
             continue
         try:
             points = get_boost(record)
@@ -71,8 +71,8 @@ def rank_jobs(
         queue = str(record.get("queue", ""))
         if queue not in managed and not points:
             continue
-        terms = compute_terms(formula, record, queues.get(queue, {})) | {BOOST_RESOURCE: 0.0}
-        stands_for = tuple(subjobs.get(name, ())) if pbs_job_ids.is_array(name) else (numbers[name],)
+        terms = compute_formula_terms(formula, record, queues.get(queue, {})) | {BOOST_RESOURCE: 0.0}
+        stands_for = tuple(subjobs.get(name, ())) if pbs_job_ids.is_array_job_name(name) else (numbers[name],)
         own = math.floor(formula.evaluate(terms))
         tier = _get_queue_priority(queues.get(queue, {}))
         found.append(QueueRank(numbers[name], stands_for, own, points, tier, pbs_job_ids.strip_server_name(name)))
@@ -81,10 +81,10 @@ def rank_jobs(
     return [replace(each, own=each.own + shift) for each in found]
 
 
-def _group_waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:
+def _group_subjobs_by_array(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for name in jobs:
-        array = pbs_job_ids.parent_array_name(name)
+        array = pbs_job_ids.find_parent_array_name(name)
         if array is not None:
             found.setdefault(array, []).append(numbers[name])
     return found
@@ -92,6 +92,6 @@ def _group_waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> d
 
 def _get_queue_priority(queue: Record) -> int:
     try:
-        return int(get_text(queue, "Priority", "0"))
+        return int(get_text_attribute(queue, "Priority", "0"))
     except UNREADABLE_FIELD_ERRORS:
         return 0

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 
 from cpsched.model import BoolArray
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, get_text, to_texts
-from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_time_s
+from cpsched_bridge.adapters.pbs.pbs_records import (
+    UNREADABLE_KEY,
+    Record,
+    UnreadablePbsObject,
+    get_text_attribute,
+    list_text_values,
+)
+from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_unix_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import Outage
@@ -49,14 +55,16 @@ def translate_reservations(
         try:
             if UNREADABLE_KEY in record:
                 raise ValueError(str(record[UNREADABLE_KEY]))
-            if get_text(record, "reserve_state") in _STATES_WITHOUT_VNODES:
+            if get_text_attribute(record, "reserve_state") in _STATES_WITHOUT_VNODES:
                 continue
-            begin_s = parse_time_s(get_text(record, "reserve_start"))
-            end_s = _compute_end_s(record, begin_s)
-            members = machine.mask_of_names(parse_vnode_names(get_text(record, "resv_nodes")))
+            begin_s = parse_unix_time_s(get_text_attribute(record, "reserve_start"))
+            end_s = _compute_reservation_end_s(record, begin_s)
+            members = machine.mask_of_names(parse_vnode_names(get_text_attribute(record, "resv_nodes")))
         except UNREADABLE_FIELD_ERRORS as error:
             odd.append(UnreadablePbsObject("reservation", name, str(error)))
-            members = machine.mask_of_names([*_list_named_vnodes(record), *_find_vnodes_showing(name, vnodes)])
+            members = machine.mask_of_names(
+                [*_list_vnodes_in_unreadable_reservation(record), *_find_vnodes_showing_reservation(name, vnodes)]
+            )
             found.append(PbsReservation(name, members, now_s, now_s + UNLIMITED_WALLTIME_S))
             continue
         if end_s > now_s:
@@ -64,33 +72,33 @@ def translate_reservations(
     return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), odd
 
 
-def _list_named_vnodes(record: Record) -> list[str]:
+def _list_vnodes_in_unreadable_reservation(record: Record) -> list[str]:
     """Return the vnodes listed in an unreadable reservation."""
-    return [name for words in to_texts(record.get("resv_nodes")) for name in parse_vnode_names(words)]
+    return [name for words in list_text_values(record.get("resv_nodes")) for name in parse_vnode_names(words)]
 
 
-def _find_vnodes_showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
+def _find_vnodes_showing_reservation(name: str, vnodes: Mapping[str, Record]) -> list[str]:
     """Return the vnodes on which PBS shows a reservation."""
 
-    def list_reservations(vnode: Record) -> list[str]:
-        return [each.strip() for words in to_texts(vnode.get("resv")) for each in words.split(",")]
+    def list_reservation_names_on_vnode(vnode: Record) -> list[str]:
+        return [each.strip() for words in list_text_values(vnode.get("resv")) for each in words.split(",")]
 
-    return [each for each, vnode in vnodes.items() if name in list_reservations(vnode)]
-
-
-def _compute_end_s(record: Record, begin_s: int) -> int:
-    end = get_text(record, "reserve_end")
-    return parse_time_s(end) if end else begin_s + parse_duration_s(get_text(record, "reserve_duration"))
+    return [each for each, vnode in vnodes.items() if name in list_reservation_names_on_vnode(vnode)]
 
 
-def conflicting_reservations(
+def _compute_reservation_end_s(record: Record, begin_s: int) -> int:
+    end = get_text_attribute(record, "reserve_end")
+    return parse_unix_time_s(end) if end else begin_s + parse_duration_s(get_text_attribute(record, "reserve_duration"))
+
+
+def find_overlapping_reservations(
     reservations: Iterable[PbsReservation], now_s: int, until_s: int
 ) -> tuple[PbsReservation, ...]:
     """Return the reservations that overlap the interval from `now_s` to `until_s`."""
     return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
 
 
-def list_displayed_reservations(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
+def list_reservation_outages(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
     """Yield the reservations as outages to show to users."""
     for each in reservations:
         rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)

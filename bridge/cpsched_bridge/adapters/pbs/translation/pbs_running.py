@@ -9,13 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_attribute_part_texts, get_text_attribute
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
+from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import ChunkedRequest, parse_place_text
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
-from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_amount, parse_time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, parse_place_text
+from cpsched_bridge.adapters.pbs.translation.pbs_units import (
+    UNLIMITED_WALLTIME_S,
+    parse_resource_amount,
+    parse_unix_time_s,
+)
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
@@ -47,16 +51,16 @@ def translate_running_jobs(
     for name, record in jobs.items():
         state = record.get("job_state")
         number = numbers[name]
-        if number in begins or pbs_job_ids.is_array(name) or (state not in RUNNING_STATES and state != "S"):
+        if number in begins or pbs_job_ids.is_array_job_name(name) or (state not in RUNNING_STATES and state != "S"):
             continue
         before = known.get(number)
         try:
             each = _translate_running_job(record, number, machine, before, now_s)
             if before is not None and each.job.request != before.request and state != "S":
-                amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
+                amounts = parse_exec_vnode(get_text_attribute(record, "exec_vnode"), machine)
                 otherwise[number] = describe_allocation(amounts, machine)
         except (*UNREADABLE_FIELD_ERRORS, JobNotModelled):
-            each = RunningJob(_make_unreadable_job(record, number, machine), now_s, ())
+            each = RunningJob(_make_job_with_unknown_amounts(record, number, machine), now_s, ())
         known[number] = each.job if state != "S" or before is None else before
         kept = tuple((node, units) for node, units in each.placement if usable[node])
         found.append(replace(each, placement=() if state == "S" else kept))
@@ -66,15 +70,15 @@ def translate_running_jobs(
 def _translate_running_job(
     record: Record, number: int, machine: ConfiguredVnodeTable, before: Job | None, now_s: int
 ) -> RunningJob:
-    text = get_text(record, "stime")
-    start_s = min(parse_time_s(text), now_s) if text else now_s
-    amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
+    text = get_text_attribute(record, "stime")
+    start_s = min(parse_unix_time_s(text), now_s) if text else now_s
+    amounts = parse_exec_vnode(get_text_attribute(record, "exec_vnode"), machine)
     if not amounts:
         raise ValueError("exec_vnode contains no known vnode")
-    place = get_part_texts(record, "Resource_List").get("place", "")
+    place = get_attribute_part_texts(record, "Resource_List").get("place", "")
     exclusive = parse_place_text(place).sharing in ("excl", "exclhost")
     if before is not None:
-        placement = find_requested_placement(before.request, amounts, machine)
+        placement = match_allocation_to_request(before.request, amounts, machine)
         if placement is not None:
             walltime_s = get_walltime_s(record)  # a manager may have changed it
             same = before.walltime_s == walltime_s
@@ -101,11 +105,11 @@ def parse_exec_vnode(exec_vnode: str, machine: ConfiguredVnodeTable) -> Amounts:
             resource, _, value = word.partition("=")
             if resource in machine.resources:
                 column = machine.resources.index(resource)
-                there[column] += math.ceil(parse_amount(value, resource in machine.sizes))
+                there[column] += math.ceil(parse_resource_amount(value, resource in machine.sizes))
     return {row: tuple(amounts) for row, amounts in sorted(found.items())}
 
 
-def find_requested_placement(request: Request, amounts: Amounts, machine: ConfiguredVnodeTable) -> Placement | None:
+def match_allocation_to_request(request: Request, amounts: Amounts, machine: ConfiguredVnodeTable) -> Placement | None:
     """Return a job's placement if its amounts equal its request, otherwise None.
 
     A resource that PBS does not print, such as memory, counts as allocated in the requested amount. For a job with
@@ -118,7 +122,7 @@ def find_requested_placement(request: Request, amounts: Amounts, machine: Config
     if request.distinct and any(units > 1 for _, units in placement):
         return None
     plain = replace(request, exclusive=False)
-    for node, taken in amounts_used(plain, placement, machine.capacity).items():
+    for node, taken in amounts_by_node(plain, placement, machine.capacity).items():
         there = np.array(amounts[node])
         is_known = there > 0
         if (there[is_known] != taken[is_known]).any() or there[column] != taken[column]:
@@ -126,7 +130,7 @@ def find_requested_placement(request: Request, amounts: Amounts, machine: Config
     return placement
 
 
-def _make_unreadable_job(record: Record, number: int, machine: ConfiguredVnodeTable) -> Job:
+def _make_job_with_unknown_amounts(record: Record, number: int, machine: ConfiguredVnodeTable) -> Job:
     """Return a job whose amounts are unknown."""
     request = Request(1, (1,) * len(machine.resources))
     try:

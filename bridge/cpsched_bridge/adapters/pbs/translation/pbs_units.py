@@ -18,7 +18,7 @@ UNLIMITED_WALLTIME_S = 365 * 86400
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 
-def parse_amount(text: str, is_size: bool) -> Fraction:
+def parse_resource_amount(text: str, is_size: bool) -> Fraction:
     """Return an amount, with sizes in MiB. Raise `ValueError` for malformed text."""
     if is_size:
         return Fraction(parse_size_bytes(text), MIB)
@@ -27,7 +27,7 @@ def parse_amount(text: str, is_size: bool) -> Fraction:
     return Fraction(text.strip())
 
 
-def parse_time_s(text: str) -> int:
+def parse_unix_time_s(text: str) -> int:
     """Return the Unix time from a UTC time or a number of seconds. Raise `ValueError` for other text.
 
     Example: "Sun Nov 22 12:40:38 2026".

@@ -17,10 +17,10 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     Record,
     UnquotedValue,
     UnreadablePbsObject,
-    get_part_texts,
-    get_text,
+    get_attribute_part_texts,
+    get_text_attribute,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.ports import Outage
@@ -92,7 +92,7 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
-        found = [get_part_texts(vnodes[name], "resources_available") for name in names]
+        found = [get_attribute_part_texts(vnodes[name], "resources_available") for name in names]
         counted = {"ncpus": "long", "mem": "size", **BUILT_IN_CONSUMABLES}
         counted |= {name: kind.type for name, kind in kinds.items() if kind.is_consumable}
         here = {name for each in found for name in each}
@@ -124,12 +124,12 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         )
 
     @property
-    def one_vnode_per_host(self) -> bool:
+    def has_one_vnode_per_host(self) -> bool:
         """Whether each host has a single vnode, not counting vnodes without resources."""
         hosts = [host for row, host in enumerate(self.hosts) if self.capacity[row].any()]
         return len(set(hosts)) == len(hosts)
 
-    def select_by_value(self, resource: str, value: str) -> BoolArray:
+    def mask_vnodes_with_value(self, resource: str, value: str) -> BoolArray:
         """Return a mask of the vnodes with this value of a non-consumable resource or of a resource in
         `IDENTIFYING_RESOURCES`.
         """
@@ -178,26 +178,30 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
             return True
         return any(resource in each for each in self.properties.values())
 
-    def select_by_queue(self, queue: Record, name: str) -> BoolArray:
+    def mask_vnodes_of_queue(self, queue: Record, name: str) -> BoolArray:
         """Return a mask of the vnodes on which jobs in a queue may run."""
         kept = np.array([each == name for each in self.queues])
         mask = kept if kept.any() else np.array([not each for each in self.queues])
-        partition = get_text(queue, "partition")
+        partition = get_text_attribute(queue, "partition")
         if isinstance(partition, UnquotedValue):
             raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number instead of text")
         found: BoolArray = mask & np.array([each == partition for each in self.partitions])
         return found
 
 
-def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[UnreadablePbsObject]]:
+def split_readable_vnodes(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[UnreadablePbsObject]]:
     """Return the readable vnodes, and the unreadable vnodes with the reasons."""
     found, invalid = {}, []
     for name, vnode in vnodes.items():
         try:
             if UNREADABLE_KEY in vnode:
                 raise ValueError(str(vnode[UNREADABLE_KEY]))
-            _get_placement_attributes(vnode), parse_states(vnode), get_part_texts(vnode, "resources_available")
-            get_part_texts(vnode, "resources_assigned")
+            (
+                _get_placement_attributes(vnode),
+                parse_vnode_states(vnode),
+                get_attribute_part_texts(vnode, "resources_available"),
+            )
+            get_attribute_part_texts(vnode, "resources_assigned")
         except UNREADABLE_FIELD_ERRORS as error:
             invalid.append(UnreadablePbsObject("vnode", name, str(error)))
         else:
@@ -214,7 +218,11 @@ def _normalize_boolean(value: str) -> str:
 
 
 def _get_placement_attributes(vnode: Record) -> tuple[str, str, str]:
-    return get_text(vnode, "queue"), get_text(vnode, "partition"), get_text(vnode, "sharing", "default_shared")
+    return (
+        get_text_attribute(vnode, "queue"),
+        get_text_attribute(vnode, "partition"),
+        get_text_attribute(vnode, "sharing", "default_shared"),
+    )
 
 
 def _parse_amounts_or_zeros(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
@@ -235,19 +243,19 @@ def _parse_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: fr
 
 def _parse_named_amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
     try:
-        return parse_amount(found.get(name, "0"), name in sizes)
+        return parse_resource_amount(found.get(name, "0"), name in sizes)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
 
 def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> BoolArray:
     """Return a mask of the usable vnodes, bool[N]."""
-    return np.array([parse_states(vnodes[name]) <= USABLE_STATES for name in machine.names])
+    return np.array([parse_vnode_states(vnodes[name]) <= USABLE_STATES for name in machine.names])
 
 
-def parse_states(vnode: Record) -> frozenset[str]:
+def parse_vnode_states(vnode: Record) -> frozenset[str]:
     """Return a vnode's states."""
-    return frozenset(each.strip() for each in get_text(vnode, "state").split(",") if each.strip())
+    return frozenset(each.strip() for each in get_text_attribute(vnode, "state").split(",") if each.strip())
 
 
 def compute_free_amounts(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> IntArray:
@@ -256,10 +264,10 @@ def compute_free_amounts(vnodes: Mapping[str, Record], machine: ConfiguredVnodeT
     working = mask_usable_vnodes(vnodes, machine)
     for row, name in enumerate(machine.names):
         vnode = vnodes[name]
-        if not working[row] or parse_states(vnode) & FULL_STATES:
+        if not working[row] or parse_vnode_states(vnode) & FULL_STATES:
             free[row] = 0
             continue
-        assigned = get_part_texts(vnode, "resources_assigned")
+        assigned = get_attribute_part_texts(vnode, "resources_assigned")
         taken = _parse_assigned_amounts(assigned, machine)
         free[row] = 0 if taken is None else np.maximum(free[row] - taken, 0)
     return free
@@ -273,15 +281,19 @@ def _parse_assigned_amounts(assigned: Mapping[str, str], machine: ConfiguredVnod
     return np.array([min(each, AMOUNT_BOUND) for each in row], np.int64)
 
 
-def list_vnodes_without_amounts(
+def list_vnodes_with_unreadable_amounts(
     vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable
 ) -> Iterable[UnreadablePbsObject]:
     """Yield the vnodes that receive no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
-            _parse_amounts(get_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes)
+            _parse_amounts(
+                get_attribute_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes
+            )
             for resource in machine.resources:
-                _parse_named_amount(get_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes)
+                _parse_named_amount(
+                    get_attribute_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes
+                )
         except UNREADABLE_FIELD_ERRORS as error:
             yield UnreadablePbsObject("vnode", name, str(error))
 
@@ -289,7 +301,7 @@ def list_vnodes_without_amounts(
 def list_vnode_outages(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable, now_s: int) -> Iterable[Outage]:
     """Yield the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
-        states = parse_states(vnodes[name])
+        states = parse_vnode_states(vnodes[name])
         if not states <= USABLE_STATES:
             kind = "drained" if "offline" in states and "down" not in states else "down"
             yield Outage(kind, ",".join(sorted(states)), (row,), now_s, None)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, to_texts
+from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, list_text_values
 from cpsched_bridge.errors import BackendUnavailable
 
 USER_TEXT_ATTRIBUTES = frozenset(
@@ -34,7 +34,7 @@ _UNQUOTED = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
 
 
 @dataclass(slots=True)
-class PbsJsonObjects:
+class ParsedPbsObjects:
     """Records by name, and the names of objects to query alone."""
 
     records: dict[str, Record] = field(default_factory=dict)
@@ -52,7 +52,7 @@ _KEEP_PRINTED_FORM: dict[str, Any] = {
 }
 
 
-def parse_objects(text: str, kind: str) -> PbsJsonObjects:
+def parse_pbs_json(text: str, kind: str) -> ParsedPbsObjects:
     """Return the objects of one kind in a program's output.
 
     `kind` is "Jobs", "nodes", "Queue" or "Server". Raise `BackendUnavailable` if the text is not PBS output.
@@ -63,7 +63,7 @@ def parse_objects(text: str, kind: str) -> PbsJsonObjects:
         return _parse_objects_separately(text, kind)
     if not isinstance(whole, _JsonObjectPairs) or "pbs_server" not in dict(whole):
         raise BackendUnavailable(f"the output is not from PBS: {text[:60]!r}")
-    found = PbsJsonObjects()
+    found = ParsedPbsObjects()
     for key, value in whole:
         if key == kind and isinstance(value, _JsonObjectPairs):
             for name, each in value:
@@ -78,31 +78,35 @@ def _build_record(pairs: Iterable[tuple[str, Any]]) -> Record:
     for name, value in pairs:
         if name in USER_TEXT_ATTRIBUTES:
             continue
-        parsed = _convert_value(value)
+        parsed = _convert_json_value(value)
         before = found.get(name)
         if before is None:
             found[name] = parsed
         elif isinstance(before, dict) and isinstance(parsed, dict):
             found[name] = {**before, **parsed}
         elif not isinstance(before, dict) and not isinstance(parsed, dict):
-            found[name] = (*_to_texts(before), *_to_texts(parsed))
+            found[name] = (*_to_text_tuple(before), *_to_text_tuple(parsed))
     return found
 
 
-def _to_texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+def _to_text_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _convert_value(value: Any) -> Value:
+def _convert_json_value(value: Any) -> Value:
     if isinstance(value, _JsonObjectPairs):
         parts: dict[str, str | tuple[str, ...]] = {}
         for name, each in value:
-            parts[name] = (*_to_texts(parts[name]), _convert_scalar(each)) if name in parts else _convert_scalar(each)
+            parts[name] = (
+                (*_to_text_tuple(parts[name]), _convert_json_scalar(each))
+                if name in parts
+                else _convert_json_scalar(each)
+            )
         return parts
-    return tuple(map(_convert_scalar, value)) if isinstance(value, list) else _convert_scalar(value)
+    return tuple(map(_convert_json_scalar, value)) if isinstance(value, list) else _convert_json_scalar(value)
 
 
-def _convert_scalar(value: Any) -> str:
+def _convert_json_scalar(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:
@@ -110,14 +114,14 @@ def _convert_scalar(value: Any) -> str:
     return UnquotedValue(str(value)[:200])
 
 
-def _parse_objects_separately(text: str, kind: str) -> PbsJsonObjects:
+def _parse_objects_separately(text: str, kind: str) -> ParsedPbsObjects:
     """Return the objects in invalid JSON, each parsed separately."""
     head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
     if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
         raise BackendUnavailable(f"the output is not from PBS: {text[:60]!r}")
     if not text.rstrip().endswith("}"):
         raise BackendUnavailable(f"PBS's output is truncated: ...{text[-40:]!r}")
-    found = PbsJsonObjects()
+    found = ParsedPbsObjects()
     if head is None:
         return found
     body = text[head.end() :]
@@ -181,7 +185,7 @@ def _parse_record_lines(piece: str, indent: int) -> Record | None:
                 return None
             within[parts[2]] = value
         elif listed and (value := _parse_scalar_text(line.strip().rstrip(","))) is not None:
-            found[listed] = (*to_texts(found[listed]), value)
+            found[listed] = (*list_text_values(found[listed]), value)
         else:
             return None
     return found

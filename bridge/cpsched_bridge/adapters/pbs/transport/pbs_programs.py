@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, format_complaint
+from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, format_error_output
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 FIXED_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC0"}
 """Environment settings: untranslated messages, and UTC because PBS prints local times without a zone."""
 
 
-def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_pbs_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment, which locates pbs.conf, combined with `FIXED_ENVIRONMENT`."""
     return dict(os.environ if own is None else own) | FIXED_ENVIRONMENT
 
@@ -59,9 +59,9 @@ class PbsProgramRunner:
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: the time limit of {self.within_s:g} s has passed")
         placed = {name: [self._resolve_path(words[0]), *words[1:]] for name, words in commands.items()}
-        return ParallelCommands(placed, left_s, build_environment(), interpret_exit).collect_outputs()
+        return ParallelCommands(placed, left_s, build_pbs_environment(), interpret_exit).collect_outputs()
 
-    def command(self, command: Sequence[str], within_s: float | None = None) -> None:
+    def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
         """Run one command.
 
         Raise `CommandRefused` if PBS rejected it, and `BackendTimeout` if the result is unknown.
@@ -71,7 +71,7 @@ class PbsProgramRunner:
             ParallelCommands(
                 {"": [self._resolve_path(command[0]), *command[1:]]},
                 deadline_s,
-                build_environment(),
+                build_pbs_environment(),
                 _interpret_command_exit,
             ).collect_outputs()
         except BackendUnavailable as error:
@@ -85,7 +85,7 @@ def _interpret_command_exit(command: str, status: int, complaint: str) -> Backen
     """Return a command's error, or None on success. An error message from the server counts as a refusal."""
     if status == 0:
         return None
-    text = f"{command}: {format_complaint(complaint, status)}"
+    text = f"{command}: {format_error_output(complaint, status)}"
     return BackendUnavailable(text) if _UNREACHABLE_ERRORS.search(complaint) else CommandRefused(text)
 
 

@@ -13,10 +13,10 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     Record,
     UnquotedValue,
     UnreadablePbsObject,
-    is_text,
+    is_text_resource,
 )
-from cpsched_bridge.adapters.pbs.transport import text_parsers
-from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
+from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
+from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 
@@ -61,7 +61,7 @@ class PbsStateReader:
             asked["resources"] = RESOURCES_COMMAND
         texts = self._programs.query(asked, until_s)
         if "resources" in texts:
-            self._kinds = self._clock(), text_parsers.parse_resource_definitions(texts["resources"])
+            self._kinds = self._clock(), pbs_text_parsers.parse_resource_definitions(texts["resources"])
         jobs, unreadable = self._parse_jobs(texts["jobs"], until_s)
         assert self._kinds is not None
         kinds = self._kinds[1]
@@ -69,34 +69,38 @@ class PbsStateReader:
             now_s=int(time.time()),
             server=_parse_server(texts["server"]),
             jobs=jobs,
-            queues=_parse_marking_unreadable(texts["queues"], "Queue"),
+            queues=_parse_objects_marking_unreadable(texts["queues"], "Queue"),
             vnodes=self._read_vnodes(kinds, until_s),
-            reservations=text_parsers.parse_reservations(texts["reservations"]),
+            reservations=pbs_text_parsers.parse_reservations(texts["reservations"]),
             resources=kinds,
             unreadable=unreadable,
         )
 
     def _read_vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
         """Return the vnodes with the exact text of their resources."""
-        found = _parse_marking_unreadable(self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes")
-        unsure = {name: _find_unquoted_texts(record, kinds) for name, record in found.items()}
+        found = _parse_objects_marking_unreadable(
+            self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes"
+        )
+        unsure = {name: _find_unquoted_vnode_texts(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
-            texts = text_parsers.parse_vnodes(self._programs.query({"vnodes": VNODES_TEXT_COMMAND}, until_s)["vnodes"])
+            texts = pbs_text_parsers.parse_vnodes(
+                self._programs.query({"vnodes": VNODES_TEXT_COMMAND}, until_s)["vnodes"]
+            )
             for name, attributes in unsure.items():
                 for attribute, part in attributes:
                     text = texts.get(name, {}).get(f"{attribute}.{part}" if part else attribute)
-                    _set_text(found[name], attribute, part, text)
+                    _set_attribute_text(found[name], attribute, part, text)
         return found
 
     def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Return the jobs and the queues, by name."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.query({"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}, until_s)
-        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_marking_unreadable(texts["queues"], "Queue")
+        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_objects_marking_unreadable(texts["queues"], "Queue")
 
     def read_queues(self) -> dict[str, Record]:
         """Return the queues by name."""
-        return _parse_marking_unreadable(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
+        return _parse_objects_marking_unreadable(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
 
     def read_server(self) -> Record:
         """Return the server's record."""
@@ -104,18 +108,20 @@ class PbsStateReader:
 
     def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers by name."""
-        return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"])
+        return pbs_text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"])
 
     def read_history(self, within_s: float) -> dict[str, Record]:
         """Return the readable jobs in PBS's history, by name."""
-        found = parse_objects(
+        found = parse_pbs_json(
             self._programs.query({"past": ENDED_JOBS_COMMAND}, time.monotonic() + within_s)["past"], "Jobs"
         )
-        return {name: record for name, record in found.records.items() if _is_trusted_name(name, found.doubtful)}
+        return {
+            name: record for name, record in found.records.items() if _is_unambiguous_job_name(name, found.doubtful)
+        }
 
     def _parse_jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[UnreadablePbsObject, ...]]:
         """Return the jobs by name, and the unreadable objects."""
-        found = parse_objects(text, "Jobs")
+        found = parse_pbs_json(text, "Jobs")
         odd = [name for name in found.records if not JOB_PATTERN.fullmatch(name)]
         for name in odd:
             del found.records[name]
@@ -128,36 +134,36 @@ class PbsStateReader:
         """Return a job queried alone, or None if it is still unreadable."""
         try:
             text = self._programs.query({"alone": ("qstat", "-f", "-F", "json", name)}, until_s)["alone"]
-            found = parse_objects(text, "Jobs")
+            found = parse_pbs_json(text, "Jobs")
         except BackendError:
             return None
         return found.records[name] if set(found.records) == {name} and not found.doubtful else None
 
 
-def _is_trusted_name(name: str, doubtful: set[str]) -> bool:
+def _is_unambiguous_job_name(name: str, doubtful: set[str]) -> bool:
     return name not in doubtful and JOB_PATTERN.fullmatch(name) is not None
 
 
-def _parse_marking_unreadable(text: str, kind: str) -> dict[str, Record]:
+def _parse_objects_marking_unreadable(text: str, kind: str) -> dict[str, Record]:
     """Return objects that only managers can write, with `UNREADABLE_KEY` in doubtful objects."""
-    found = parse_objects(text, kind)
+    found = parse_pbs_json(text, kind)
     return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}
 
 
-def _find_unquoted_texts(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
+def _find_unquoted_vnode_texts(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
     """Return (attribute, part) for each text of a vnode that PBS printed unquoted."""
     attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), UnquotedValue)]
     parts = vnode.get("resources_available")
     named = parts.items() if isinstance(parts, dict) else ()
     unquoted = [("resources_available", name) for name, value in named if not _is_quoted(value)]
-    return attributes + [each for each in unquoted if is_text(each[1], kinds)]
+    return attributes + [each for each in unquoted if is_text_resource(each[1], kinds)]
 
 
 def _is_quoted(value: str | tuple[str, ...]) -> bool:
     return isinstance(value, str) and not isinstance(value, UnquotedValue)
 
 
-def _set_text(record: Record, attribute: str, part: str, text: str | None) -> None:
+def _set_attribute_text(record: Record, attribute: str, part: str, text: str | None) -> None:
     """Set the text of an attribute or part. If `text` is None, mark the record as unreadable."""
     parts = record.get(attribute)
     if text is None:
@@ -169,7 +175,7 @@ def _set_text(record: Record, attribute: str, part: str, text: str | None) -> No
 
 
 def _parse_server(text: str) -> Record:
-    found = parse_objects(text, "Server")
+    found = parse_pbs_json(text, "Server")
     if found.doubtful or len(found.records) != 1:
         raise BackendUnavailable(f"qstat -B: {MALFORMED if found.doubtful else f'shows {len(found.records)} servers'}")
     return next(iter(found.records.values()))

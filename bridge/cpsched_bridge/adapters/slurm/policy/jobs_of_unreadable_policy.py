@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, UnusableObject
 
 
-def without_unreadable_jobs(seen: Observation, policy_snapshot: SitePolicySnapshot) -> Observation:
+def unmanage_jobs_of_unusable_policy(seen: Observation, policy_snapshot: SitePolicySnapshot) -> Observation:
     """Leave to Slurm the jobs that depend on unusable policy objects.
 
     The objects are associations, QOS and partitions. The returned observation lists them.
@@ -18,7 +18,7 @@ def without_unreadable_jobs(seen: Observation, policy_snapshot: SitePolicySnapsh
     if not unusable:
         return seen
     why = {
-        each.job.id: policy_snapshot.trouble.find_for_job(
+        each.job.id: policy_snapshot.trouble.find_unusable_object_of_job(
             each.job.user, each.job.account, each.job.queue, each.job.qos, policy_snapshot.site
         )
         for each in seen.pending

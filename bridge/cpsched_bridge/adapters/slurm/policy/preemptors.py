@@ -24,10 +24,10 @@ from cpsched.model import Cluster, PendingCode, PendingReason, Placement, Reques
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.preemption import PreemptionRules, PreemptMode
-from cpsched.site.preemption_plans import PreemptionPlan, node_share, plan_preemption
+from cpsched.site.preemption_plans import PreemptionPlan, occupied_node_equivalents, plan_preemption
 from cpsched.site.slurm_victims import VictimOrder
-from cpsched.site.victims import PreemptibleJob, price_of
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched.site.victims import PreemptibleJob, stop_price_node_s
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.ports import (
@@ -74,14 +74,14 @@ class PreemptorsLeftToSlurm:
         if rules is None:
             return seen
         classes = [rules.class_of(each.job) for each in seen.pending]
-        victims = {name: rules.victims_of(name) for name in set(classes)}
+        victims = {name: rules.preemptible_classes_of(name) for name in set(classes)}
         able = [each for each, name in zip(seen.pending, classes, strict=True) if victims[name]]
-        endangered = list(_list_preemptor_classes(seen, records, rules))
+        endangered = list(_list_endangered_jobs(seen, records, rules))
         preemptible = _find_preemptible_jobs(seen, records, policy_snapshot, rules)
         chooser = None
         if options is not None and policy_snapshot.victim_order is not None:
             pool = _VictimPool.build(seen, endangered, policy_snapshot, rules, policy_snapshot.victim_order)
-            chooser = _PreemptionOffers(seen, options, pool)
+            chooser = _PreemptionOfferBuilder(seen, options, pool)
         found = _PreemptorSearch(seen, rules, victims, able, preemptible, self._since_s, chooser)
         left = {each.job.id: each for each in found.search()}
         self._since_s = {number: self._since_s.get(number, seen.now_s) for number in left}
@@ -98,7 +98,7 @@ class PreemptorsLeftToSlurm:
             free=np.maximum(trial.free, 0),
             pending=tuple([marked.get(each.job.id, each) for each in seen.pending if each.job.id not in left]),
             left=(*seen.left, *(_make_unmanaged_job(each, rules, victims) for each in left.values())),
-            preemptors={job.job.id: describe_classes(rules, names) for job, _, names, _ in endangered},
+            preemptors={job.job.id: format_preemption_classes(rules, names) for job, _, names, _ in endangered},
             checkpoints={job.job.id: at_s for job, at_s, _, _ in endangered if at_s is not None},
             preemptions=tuple(chooser.offers) if chooser is not None else (),
         )
@@ -138,16 +138,16 @@ class _VictimPool:
         by_qos, qos, partitions = rules.kind == "qos", policy_snapshot.site.qos, policy_snapshot.partitions
         for running, checkpoint_s, _, record in endangered:
             number = running.job.id
-            name = rules.class_named(record["qos"] or "", record["partition"] or "")
+            name = rules.class_of_qos_or_partition(record["qos"] or "", record["partition"] or "")
             if by_qos:
                 grace_s, ranks[number] = (qos[name].grace_s, qos[name].priority) if name in qos else (0, 0)
             else:
                 grace_s = partitions[name].grace_s if name in partitions else 0
                 ranks[number] = rules.tiers.get(name, 0)
-            share = node_share(running, seen.cluster)
-            price = price_of(share, running.start_s, seen.now_s, checkpoint_s, grace_s)
+            share = occupied_node_equivalents(running, seen.cluster)
+            price = stop_price_node_s(share, running.start_s, seen.now_s, checkpoint_s, grace_s)
             prices[number] = PreemptibleJob(running, price, grace_s)
-            mode = _mode_of(record, rules.mode_of(name))
+            mode = _find_effective_preempt_mode(record, rules.mode_of(name))
             is_apart = bool(record.get("reservation") or record.get("heterogeneous_id"))
             if mode in ("requeue", "cancel") and not grace_s and not is_apart:
                 modes[number] = mode
@@ -157,7 +157,7 @@ class _VictimPool:
 
 
 @dataclass(slots=True)
-class _PreemptionOffers:
+class _PreemptionOfferBuilder:
     """The offers of one observation: preemptions under way, then new ones."""
 
     seen: Observation
@@ -165,7 +165,9 @@ class _PreemptionOffers:
     pool: _VictimPool
     offers: list[PreemptionOffer] = field(default_factory=list)
 
-    def offer_under_way(self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts) -> bool:
+    def offer_preemption_under_way(
+        self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
+    ) -> bool:
         """Offer a held job's preemption under way, and return whether there is one.
 
         Reserve the preemption's nodes. Offer only the victims that are still running and that Slurm may stop.
@@ -178,11 +180,11 @@ class _PreemptionOffers:
             since_s = {each.job.id: each.start_s for each in stopped if each.job.id in self.pool.modes}
             victims = tuple(each for each in under_way.victims if since_s.get(each.job_id) == each.start_s)
             placement = tuple(sorted((index[name], units) for name, units in under_way.nodes))
-            self._add(pending, placement, victims, trial)
+            self._add_offer(pending, placement, victims, trial)
             trial.take(pending.job.request, placement)
         return True
 
-    def offer_new(
+    def offer_cheapest_preemption(
         self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
     ) -> PreemptionPlan | None:
         """Offer the cheapest preemption of these jobs for a held job, and return it, or return None."""
@@ -198,10 +200,12 @@ class _PreemptionOffers:
         if plan is not None:
             modes = self.pool.modes
             victims = tuple(Victim(each.job.id, each.start_s, modes[each.job.id]) for each in plan.victims)
-            self._add(pending, plan.placement, victims, trial)
+            self._add_offer(pending, plan.placement, victims, trial)
         return plan
 
-    def _add(self, pending: PendingJob, placement: Placement, victims: tuple[Victim, ...], trial: FreeAmounts) -> None:
+    def _add_offer(
+        self, pending: PendingJob, placement: Placement, victims: tuple[Victim, ...], trial: FreeAmounts
+    ) -> None:
         self.offers.append(PreemptionOffer(pending, placement, victims, trial.free.copy()))
 
     def reserve(self, trial: FreeAmounts) -> None:
@@ -211,7 +215,7 @@ class _PreemptionOffers:
                 trial.take(each.pending.job.request, each.placement)
 
 
-class _VictimRoom:
+class _PreemptibleCapacity:
     """The amounts that each class's running jobs free when they end, without the jobs already given to a start."""
 
     def __init__(
@@ -229,7 +233,7 @@ class _VictimRoom:
             self._freed[name] = FreeAmounts(cluster, np.zeros_like(cluster.capacity))
             self._freed[name].release_all([job for job in jobs if job.job.id not in self.given])
 
-    def add_to(self, amounts: FreeAmounts, names: Sequence[str]) -> FreeAmounts:
+    def compute_free_after_preemption(self, amounts: FreeAmounts, names: Sequence[str]) -> FreeAmounts:
         """Return the free amounts after all jobs of these classes have ended."""
         without = amounts.copy()
         for name in names:
@@ -266,7 +270,7 @@ class _PreemptorSearch:
     """The running jobs that Slurm may stop now, by class."""
     before: Collection[int]
     """The jobs that were left to Slurm in the last reading."""
-    chooser: _PreemptionOffers | None = None
+    chooser: _PreemptionOfferBuilder | None = None
     placements: dict[int, Placement] = field(default_factory=dict)
     """Placements of the jobs to leave to Slurm, by job number."""
 
@@ -279,8 +283,8 @@ class _PreemptorSearch:
         hopeless = set[tuple[object, ...]]()
         under_way = self._offer_preemptions_under_way(trial)
         given = {victim.job_id for offer in (self.chooser.offers if self.chooser else ()) for victim in offer.victims}
-        room = _VictimRoom(self.seen.cluster, self.preemptible, given)
-        for each in sorted(self.able, key=_rank):
+        room = _PreemptibleCapacity(self.seen.cluster, self.preemptible, given)
+        for each in sorted(self.able, key=_get_priority_sort_key):
             if each.job.id in under_way:
                 continue
             if each.pinned or each.job.ineligible is not None or each.hold in (Hold.USER, Hold.CLUSTER):
@@ -288,11 +292,11 @@ class _PreemptorSearch:
             request = each.job.request
             kind = self.rules.class_of(each.job), *_GET_REQUEST_FIELDS(request)
             stays = each.hold is Hold.NONE and each.job.id in self.before
-            if kind in hopeless or self._is_limited(each):
+            if kind in hopeless or self._is_blocked_by_limit(each):
                 if stays:
                     yield each
                 continue
-            placement = trial.place(request)
+            placement = trial.find_placement(request)
             if placement and not stays:
                 trial.take(request, placement)
                 continue
@@ -311,35 +315,36 @@ class _PreemptorSearch:
         decided = [each for each in self.seen.pending if each.job.id in self.chooser.options.under_way]
         return {
             each.job.id
-            for each in sorted(decided, key=_rank)
-            if not self._is_limited(each) and self.chooser.offer_under_way(each, self._list_victims(each), trial)
+            for each in sorted(decided, key=_get_priority_sort_key)
+            if not self._is_blocked_by_limit(each)
+            and self.chooser.offer_preemption_under_way(each, self._list_victims(each), trial)
         }
 
-    def _place_with_victims(self, pending: PendingJob, trial: FreeAmounts, room: _VictimRoom) -> Placement:
+    def _place_with_victims(self, pending: PendingJob, trial: FreeAmounts, room: _PreemptibleCapacity) -> Placement:
         """Return the placement of a job after its victims have ended, empty if it does not fit. Give it the victims."""
-        names = self._victims_of(pending)
-        placement = room.add_to(trial, names).place(pending.job.request)
+        names = self._get_victim_classes(pending)
+        placement = room.compute_free_after_preemption(trial, names).find_placement(pending.job.request)
         if not placement:
             return ()
         plan = None
         if self.chooser is not None and pending.hold is not Hold.NONE:
             stopped = [job for job in self._list_victims(pending) if job.job.id not in room.given]
-            plan = self.chooser.offer_new(pending, stopped, trial)
+            plan = self.chooser.offer_cheapest_preemption(pending, stopped, trial)
         if plan is None:
             room.give([job for node, _ in placement for job in room.list_victims_on(node, names)])
             return placement
         room.give(plan.victims)
         return plan.placement
 
-    def _victims_of(self, pending: PendingJob) -> Sequence[str]:
+    def _get_victim_classes(self, pending: PendingJob) -> Sequence[str]:
         """Return the classes whose jobs a job may preempt."""
         return self.victims[self.rules.class_of(pending.job)]
 
     def _list_victims(self, pending: PendingJob) -> list[RunningJob]:
         """Return the running jobs that Slurm may stop now for a job."""
-        return [job for name in self._victims_of(pending) for job in self.preemptible.get(name, ())]
+        return [job for name in self._get_victim_classes(pending) for job in self.preemptible.get(name, ())]
 
-    def _is_limited(self, pending: PendingJob) -> bool:
+    def _is_blocked_by_limit(self, pending: PendingJob) -> bool:
         """Return whether one of the site's limits blocks the job."""
         limits = self.seen.limits
         standing = limits.standings.get(pending.job.id) if limits is not None else None
@@ -348,7 +353,7 @@ class _PreemptorSearch:
         return bool(standing.barred or first_exceeded_limit(standing, limits.used))
 
 
-def _rank(pending: PendingJob) -> tuple[int, int]:
+def _get_priority_sort_key(pending: PendingJob) -> tuple[int, int]:
     return -pending.job.tier, -pending.job.priority
 
 
@@ -364,11 +369,13 @@ def _find_preemptible_jobs(
         all_qos = policy_snapshot.site.qos_by_precedence(record["qos"] or "", record["partition"] or "")
         times = [qos.preempt_exempt_s for qos in all_qos if qos.preempt_exempt_s is not None]
         if seen.now_s - running.start_s >= (times[0] if times else policy_snapshot.exempt_s):
-            found.setdefault(rules.class_named(record["qos"] or "", record["partition"] or ""), []).append(running)
+            found.setdefault(
+                rules.class_of_qos_or_partition(record["qos"] or "", record["partition"] or ""), []
+            ).append(running)
     return found
 
 
-def _list_preemptor_classes(
+def _list_endangered_jobs(
     seen: Observation, records: Sequence[Record], rules: PreemptionRules
 ) -> Iterator[_EndangeredJob]:
     """Yield the running jobs that Slurm may preempt."""
@@ -376,15 +383,15 @@ def _list_preemptor_classes(
     for running in seen.running:
         if (record := known.get(running.job.id)) is None:
             continue
-        name = rules.class_named(record["qos"] or "", record["partition"] or "")
+        name = rules.class_of_qos_or_partition(record["qos"] or "", record["partition"] or "")
         if name not in classes:
-            classes[name] = rules.preemptors_of(name)
+            classes[name] = rules.preempting_classes_of(name)
         if classes[name]:
             checkpoint_s = last_checkpoint_s(record["comment"] or "", running.start_s, seen.now_s)
             yield running, checkpoint_s, classes[name], record
 
 
-def _mode_of(record: Record, mode: PreemptMode) -> PreemptMode | None:
+def _find_effective_preempt_mode(record: Record, mode: PreemptMode) -> PreemptMode | None:
     """Return what Slurm does to a preempted job, or None if it is unknown whether the job can be requeued.
 
     `slurm_job_preempt` cancels a job that `_job_requeue_op` refuses: without `Requeue`, or not a batch job.
@@ -395,7 +402,7 @@ def _mode_of(record: Record, mode: PreemptMode) -> PreemptMode | None:
     return None if None in requirements else "requeue" if all(requirements) else "cancel"
 
 
-def describe_classes(rules: PreemptionRules, names: Sequence[str]) -> str:
+def format_preemption_classes(rules: PreemptionRules, names: Sequence[str]) -> str:
     """Return these classes as text, such as `QOS low, scavenger`."""
     return f"{'QOS' if rules.kind == 'qos' else 'partition'} {', '.join(names)}"
 
@@ -403,7 +410,7 @@ def describe_classes(rules: PreemptionRules, names: Sequence[str]) -> str:
 def _make_unmanaged_job(
     pending: PendingJob, rules: PreemptionRules, victims: Mapping[str, Sequence[str]]
 ) -> UnmanagedJob:
-    whose = describe_classes(rules, victims[rules.class_of(pending.job)])
+    whose = format_preemption_classes(rules, victims[rules.class_of(pending.job)])
     reason = PendingReason(PendingCode.PREEMPTION, (whose,))
     held = pending.hold is Hold.PLUGIN
     return UnmanagedJob(pending.job.id, reason, pending.label, pending.job.user, held_for_bridge=held)

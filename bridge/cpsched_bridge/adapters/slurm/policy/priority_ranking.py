@@ -15,16 +15,16 @@ from cpsched.site.multifactor_priority import (
     ClusterSize,
     PriorityInputColumns,
     WeightedPriorityFactors,
-    age_start_s,
+    age_accrual_start_s,
     basic_priorities,
     normalized_priority,
     priority_points,
     tres_points,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.slurm_records import Record, in_partition
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.slurm_records import Record, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import requested_licenses
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import parse_requested_licenses
 from cpsched_bridge.ports import Observation, PendingJob
 
 COUNTED_STATES = slurm_states.OCCUPYING_STATES - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
@@ -38,7 +38,7 @@ def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[s
     `gres/gpu:a100` also counts as `gres/gpu`. Licenses count even if accounting does not track them.
     """
     found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
-    found |= {LICENSE + name: count for name, count in (requested_licenses(record) or {}).items()}
+    found |= {LICENSE + name: count for name, count in (parse_requested_licenses(record) or {}).items()}
     found.setdefault("cpu", int(record.get("cpus") or 1))
     found.setdefault("node", int(record.get("num_nodes") or 1))
     return found
@@ -81,7 +81,7 @@ def compute_age_start_s(record: Record, policy_snapshot: SitePolicySnapshot, cle
     if record.get("priority") and own:
         return int(own)
     begin_s = int(record.get("eligible_time") or 0)
-    return age_start_s(
+    return age_accrual_start_s(
         int(record.get("submit_time") or 0),
         begin_s,
         clearances.get_eligible_s(record["id"]),
@@ -112,7 +112,7 @@ def compute_priority_points(
                 record.get("num_nodes") or 1,
                 record.get("cpus") or 0,
                 limit if isinstance(limit, int) else 1,
-                normalized_priority(partition.factor, policy_snapshot.highest_factor, weights.raw_partition),
+                normalized_priority(partition.factor, policy_snapshot.highest_partition_factor, weights.raw_partition),
                 normalized_priority(qos.priority, site.highest_qos_priority, weights.raw_qos) if qos else 0.0,
                 normalized_priority(priority, site.accounts.highest_priority, weights.raw_association),
                 tres_points(tres, partition.tres, weights),
@@ -137,7 +137,7 @@ def compute_priority_points(
     return priority_points(jobs, weights, machine, now_s)
 
 
-def job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
+def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
     """Return the attributes of a job to which limits apply."""
     return JobLimitAttributes(
         job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min
@@ -182,17 +182,17 @@ class RankedJobs:
         """Rank these jobs, and determine the limits that apply to them."""
         if not stale:
             return
-        records = [in_partition(context.by_number[each.job.id], each.job.queue) for each in stale]
+        records = [narrow_to_partition(context.by_number[each.job.id], each.job.queue) for each in stale]
         for each, record, priority in zip(
             stale, records, self._compute_priorities(context, stale, records), strict=True
         ):
             job = each.job
-            tres = _compute_requested_tres(record, job, context.machine)
+            tres = _compute_occupied_tres(record, job, context.machine)
             tier = self.policy_snapshot.partitions.get(job.queue, _DEFAULT_PARTITION).tier
             ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
             self.standings[job.id] = self.book.limits_of(
-                job_limit_attributes(record, job, tres, -(-job.walltime_s // 60))
+                make_job_limit_attributes(record, job, tres, -(-job.walltime_s // 60))
             )
 
     def _compute_priorities(
@@ -211,7 +211,7 @@ class RankedJobs:
         )
         return found
 
-    def compute_counter_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
+    def compute_running_limit_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
         """Return every counter's usage by running jobs, including unmodelled jobs."""
         found, alive = [], set()
         timed = self.book.counts_time
@@ -223,7 +223,7 @@ class RankedJobs:
             standing = None if timed else self.running.get(number)
             if standing is None:
                 standing = self.running[number] = self.book.limits_of(
-                    _build_running_attributes(record, now_s if timed else 0)
+                    _make_running_job_limit_attributes(record, now_s if timed else 0)
                 )
             found.append(standing)
         for number in self.running.keys() - alive:
@@ -267,22 +267,22 @@ class PriorityRanker:
         """Return the observation with ranked jobs, their limits, and the counted usage."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
-        by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers(record)}
+        by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers_of_record(record)}
         context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
                 self._next = RankedJobs.for_policy(self._now.policy_snapshot)
             self._due_s = seen.now_s + self._now.policy_snapshot.period_s
-        self._extend_next_ranking(context)
+        self._rank_batch_for_next_ranking(context)
         now = self._now
         now.rank(context, now.find_stale_jobs(seen.pending))
         if len(now.known) > len(seen.pending):
             now.retain_jobs({each.job.id for each in seen.pending})
         pending = tuple([now.known[each.job.id][1] for each in seen.pending])
-        used = now.compute_counter_usage(records, seen.now_s)
+        used = now.compute_running_limit_usage(records, seen.now_s)
         return dataclasses.replace(seen, pending=pending, limits=PendingJobLimitsAndUsage(now.standings, used))
 
-    def _extend_next_ranking(self, context: PriorityRankingInput) -> None:
+    def _rank_batch_for_next_ranking(self, context: PriorityRankingInput) -> None:
         """Rank more jobs for the next ranking, which takes effect once it is complete."""
         if self._next is None:
             return
@@ -292,7 +292,7 @@ class PriorityRanker:
             self._now, self._next = self._next, None
 
 
-def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
+def _compute_occupied_tres(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
     """Return the amounts that the job will occupy.
 
     They include all CPUs of exclusive nodes, at the mean number of CPUs per node.
@@ -303,7 +303,7 @@ def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> d
     return tres
 
 
-def _build_running_attributes(record: Record, now_s: int) -> JobLimitAttributes:
+def _make_running_job_limit_attributes(record: Record, now_s: int) -> JobLimitAttributes:
     """Return a running job's limit attributes, for its time left if `now_s` is set."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
 
@@ -34,7 +34,7 @@ def compute_start_boosts(
             for name in (record["partition"] or "").split(","):
                 highest[name] = max(highest.get(name, 0), record["priority"])
     nodes = {
-        str(record["name"]): frozenset(node_and_task_lists.expand_if_valid(record["nodes"]))
+        str(record["name"]): frozenset(node_and_task_lists.expand_hostlist_or_empty(record["nodes"]))
         for record in seen.partitions
     }
     lost = 0 if policy_snapshot.rules.always_accrues else int(policy_snapshot.rules.weights.age)
@@ -42,8 +42,14 @@ def compute_start_boosts(
     for number, (record, priority) in starts.items():
         own = record["partition"]
         near = [name for name in highest if nodes.get(own, _NO_NODES) & nodes.get(name, _NO_NODES)]
-        above = [name for name in near if _get_tier(name, policy_snapshot) >= _get_tier(own, policy_snapshot)]
-        if not above or any(_get_tier(name, policy_snapshot) > _get_tier(own, policy_snapshot) for name in above):
+        above = [
+            name
+            for name in near
+            if _get_partition_tier(name, policy_snapshot) >= _get_partition_tier(own, policy_snapshot)
+        ]
+        if not above or any(
+            _get_partition_tier(name, policy_snapshot) > _get_partition_tier(own, policy_snapshot) for name in above
+        ):
             continue
         # Slurm shows priorities below 1 as 1; the job's own nice value causes such priorities.
         points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
@@ -59,9 +65,9 @@ def _may_block_others(record: Record) -> bool:
         record["state"] == slurm_states.PENDING
         and bool(record["priority"])
         and not record["required_nodes"]
-        and pending_reasons.reason_name(record["state_reason"] or "") in BLOCKING_REASONS
+        and pending_reasons.normalize_reason_name(record["state_reason"] or "") in BLOCKING_REASONS
     )
 
 
-def _get_tier(partition: str, policy_snapshot: SitePolicySnapshot) -> int:
+def _get_partition_tier(partition: str, policy_snapshot: SitePolicySnapshot) -> int:
     return policy_snapshot.partitions.get(partition, PartitionPriorityProperties()).tier

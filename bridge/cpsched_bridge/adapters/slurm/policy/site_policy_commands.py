@@ -15,7 +15,7 @@ from typing import IO, Protocol
 
 from typing_extensions import override
 
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import QOS_FORMAT
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import QOS_FORMAT
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 """Maximum length of an answer in bytes; a longer answer counts as failed."""
@@ -36,21 +36,21 @@ REQUIRED_OUTPUTS = ("config", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
-class SitePolicyCommandOutput:
+class BackgroundCommandOutput:
     """The commands' output, and the reason for each missing answer."""
 
     texts: Mapping[str, str]
     failures: Mapping[str, str]
 
 
-class SitePolicyQuery(Protocol):
+class BackgroundQuery(Protocol):
     """A query that runs its commands in the background."""
 
     def start(self) -> None:
         """Start the commands unless they are already running."""
         ...
 
-    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
+    def collect_output(self, wait: bool = False) -> BackgroundCommandOutput | None:
         """Return all answers if every command has ended, otherwise None.
 
         With `wait`, wait for the commands until the deadline.
@@ -69,17 +69,17 @@ class _RunningCommand:
     complained: IO[bytes]
 
 
-def _count_nothing(command: Sequence[str]) -> float:
+def _count_no_calls(command: Sequence[str]) -> float:
     return 0.0
 
 
 @dataclass(slots=True)
-class SitePolicyCommandQuery(SitePolicyQuery):
+class BackgroundCommandQuery(BackgroundQuery):
     """A query that runs Slurm's commands as processes with a common deadline."""
 
     deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
-    counted: Callable[[Sequence[str]], float] = _count_nothing
+    counted: Callable[[Sequence[str]], float] = _count_no_calls
     """A function that counts a starting command's calls, and returns the extra seconds that it may take."""
     _running: dict[str, _RunningCommand] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class SitePolicyCommandQuery(SitePolicyQuery):
         self._until_s = time.monotonic() + self.deadline_s + longer_s
 
     @override
-    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
+    def collect_output(self, wait: bool = False) -> BackgroundCommandOutput | None:
         if self._until_s is None:
             return None
         while True:
@@ -112,7 +112,7 @@ class SitePolicyCommandQuery(SitePolicyQuery):
                     self._failures[name] = f"no response within {self.deadline_s:g} s"
             if not self._running:
                 self._until_s = None
-                return SitePolicyCommandOutput(dict(self._texts), dict(self._failures))
+                return BackgroundCommandOutput(dict(self._texts), dict(self._failures))
             if not wait:
                 return None
             time.sleep(0.02)

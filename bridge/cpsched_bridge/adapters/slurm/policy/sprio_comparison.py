@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from cpsched.errors import escape_controls
 from cpsched.site.multifactor_priority import ClusterSize, WeightedPriorityFactors
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     JobEligibleTimes,
     compute_age_start_s,
     compute_priority_points,
 )
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 
@@ -69,21 +69,21 @@ def parse_sprio(text: str) -> dict[int, dict[str, float]]:
         number = int(words[0])
         if number in found:
             several.add(number)
-        values = [_parse_float(word) for word in words[1 : len(names)]]
-        found[number] = dict(zip(names, values, strict=False)) | {"tres": _sum_points(words[len(names) :])}
+        values = [_parse_float_or_zero(word) for word in words[1 : len(names)]]
+        found[number] = dict(zip(names, values, strict=False)) | {"tres": _sum_tres_points(words[len(names) :])}
     return {number: row for number, row in found.items() if number not in several}
 
 
-def _parse_float(text: str) -> float:
+def _parse_float_or_zero(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return 0.0
 
 
-def _sum_points(words: Sequence[str]) -> float:
+def _sum_tres_points(words: Sequence[str]) -> float:
     """Return the sum of the points in words such as `cpu=10.00,gres/gpu=30.00`."""
-    return sum(_parse_float(part.rpartition("=")[2]) for word in words for part in word.split(","))
+    return sum(_parse_float_or_zero(part.rpartition("=")[2]) for word in words for part in word.split(","))
 
 
 def compare_with_sprio(
@@ -114,11 +114,11 @@ def compare_with_sprio(
     for at, record in enumerate(jobs):
         slurm = shown[record["id"]]
         if not -1 <= totals[at] - slurm["priority"] <= drift + 1:
-            different.append(_make_difference(record["id"], found, at, totals[at], slurm))
+            different.append(_make_priority_difference(record["id"], found, at, totals[at], slurm))
     return SprioComparison(len(jobs), tuple(different))
 
 
-def _make_difference(
+def _make_priority_difference(
     number: int, found: WeightedPriorityFactors, at: int, here: int, slurm: Mapping[str, float]
 ) -> PriorityDifference:
     mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}

@@ -17,7 +17,7 @@ from cpsched_bridge.ports import MAX_PENDING_TASKS
 TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
-def list_job_numbers(record: Record) -> list[int]:
+def list_job_numbers_of_record(record: Record) -> list[int]:
     """Return the numbers of the jobs that a pending record represents.
 
     For an array, these are the numbers of at most `MAX_PENDING_TASKS` waiting tasks, or none if they are unreadable.
@@ -49,7 +49,7 @@ class RememberedArrayTaskLimits:
 
     _most: dict[int, int] = field(default_factory=dict)
 
-    def remaining_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
+    def count_startable_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
         """Return how many more tasks of the record's array may run, or None if unlimited."""
         array = record["array_id"]
         if not array:

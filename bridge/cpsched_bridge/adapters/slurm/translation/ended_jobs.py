@@ -30,16 +30,18 @@ class NewlyEndedJobReader:
         The first reading returns all ended jobs that Slurm remembers, so that a restarted bridge learns how its jobs
         ended. A job in `known` keeps the translation found there.
         """
-        over = [job for job in jobs if _has_run(job) and job["end_time"] >= job["start_time"]]
+        over = [job for job in jobs if _has_run_and_ended(job) and job["end_time"] >= job["start_time"]]
         keys = {(slurm_job_ids.job_id_of_record(job), job["end_time"]): job for job in over}
         fresh = [keys[key] for key in keys if key not in self._reported]
         self._reported = set(keys)
-        return tuple(_translate_readable(lambda job: _translate_ended_job(job, machine, known), fresh))
+        return tuple(_translate_readable_ended_jobs(lambda job: _translate_ended_job(job, machine, known), fresh))
 
 
 def list_ended_jobs(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
     """Return every ended job that the controller still remembers, sorted by end time."""
-    return _translate_readable(lambda job: _translate_ended_job(job, machine, known), filter(_has_run, jobs))
+    return _translate_readable_ended_jobs(
+        lambda job: _translate_ended_job(job, machine, known), filter(_has_run_and_ended, jobs)
+    )
 
 
 def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
@@ -47,12 +49,12 @@ def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> li
 
     The records have the fields in `ENDED_JOB_FIELDS`.
     """
-    return _translate_readable(
-        lambda record: _translate_database_record(record, machine), filter(has_run_in_database, past)
+    return _translate_readable_ended_jobs(
+        lambda record: _translate_database_record(record, machine), filter(has_run_and_ended_in_database, past)
     )
 
 
-def _has_run(record: Record) -> bool:
+def _has_run_and_ended(record: Record) -> bool:
     """Return whether a job ran and has ended.
 
     A job that was cancelled while pending has a start time, which equals its end time, but no nodes.
@@ -65,12 +67,12 @@ def _translate_ended_job(record: Record, machine: SlurmNodeTable, known: Mapping
     number = slurm_job_ids.job_id_of_record(record)
     job = known.get(number)
     if job is None:
-        nodes = len(node_and_task_lists.expand_if_valid(record["allocated_nodes"])) or record["num_nodes"] or 1
+        nodes = len(node_and_task_lists.expand_hostlist_or_empty(record["allocated_nodes"])) or record["num_nodes"] or 1
         job = translate_placed_job(record, number, machine, nodes)
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
-def has_run_in_database(record: Record) -> bool:
+def has_run_and_ended_in_database(record: Record) -> bool:
     """Return whether an accounting record shows a user's job that ran and ended."""
     start_s, end_s = record["start_time"], record["end_time"]
     placed = (record["nodelist"] or NO_NODES_ASSIGNED) != NO_NODES_ASSIGNED
@@ -89,7 +91,9 @@ def _translate_database_record(record: Record, machine: SlurmNodeTable) -> Ended
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
-def _translate_readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
+def _translate_readable_ended_jobs(
+    translate: Callable[[Record], EndedJob], records: Iterable[Record]
+) -> list[EndedJob]:
     """Return the jobs in these records by end time, without unreadable records."""
     found = []
     for record in records:

@@ -40,12 +40,12 @@ class FailedWakeupTracker:
         before, self._waking = self._waking, set()
         for node in nodes:
             name, state = node["name"], node["state"]
-            if slurm_states.is_waking(state):
+            if slurm_states.is_powering_up(state):
                 self._waking.add(name)
-            elif name in before and slurm_states.is_down_and_asleep(state):
+            elif name in before and slurm_states.is_down_and_powered_down(state):
                 self._until_s[name] = now_s + int(WAKEUP_BACKOFF.delay_s(self._failures.get(name, 0)))
                 self._failures[name] = self._failures.get(name, 0) + 1
-            elif name in self._failures and slurm_states.is_awake(state):
+            elif name in self._failures and slurm_states.takes_jobs_without_wakeup(state):
                 del self._failures[name], self._until_s[name]
 
     def mask_paused_nodes(self, nodes: Sequence[Record], now_s: int) -> BoolArray:

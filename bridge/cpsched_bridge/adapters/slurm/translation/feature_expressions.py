@@ -26,30 +26,30 @@ def mask_of_features(expression: str, features: Mapping[str, BoolArray], nodes: 
     """
     tokens = _TOKEN.findall(expression)
     if "".join(tokens) != expression:
-        raise _not_modelled(expression, "counts")
+        raise _make_not_modelled_error(expression, "counts")
     if "[" in tokens and not brackets:
-        raise _not_modelled(expression, "brackets, but is not limited to one node")
+        raise _make_not_modelled_error(expression, "brackets, but is not limited to one node")
     none = np.zeros(nodes, np.bool_)
 
-    def read_group(rest: Iterator[str], opening: str) -> BoolArray:
-        mask = read_operand(rest, opening)
+    def parse_group_mask(rest: Iterator[str], opening: str) -> BoolArray:
+        mask = parse_operand_mask(rest, opening)
         while (sign := next(rest, "")) != _CLOSING.get(opening, ""):
             if sign not in ("|", "&") or (sign == "&" and opening == "["):
-                raise _not_modelled(expression, "unsupported syntax")
-            other = read_operand(rest, opening)
+                raise _make_not_modelled_error(expression, "unsupported syntax")
+            other = parse_operand_mask(rest, opening)
             mask = mask | other if sign == "|" else mask & other
         return mask
 
-    def read_operand(rest: Iterator[str], opening: str) -> BoolArray:
+    def parse_operand_mask(rest: Iterator[str], opening: str) -> BoolArray:
         token = next(rest, "")
         if token and token not in "&|()[]":
             return features.get(token, none)
         if (token == "(" and opening != "(") or (token == "[" and not opening):
-            return read_group(rest, token)
-        raise _not_modelled(expression, "unsupported syntax")
+            return parse_group_mask(rest, token)
+        raise _make_not_modelled_error(expression, "unsupported syntax")
 
-    return read_group(iter(tokens), "")
+    return parse_group_mask(iter(tokens), "")
 
 
-def _not_modelled(expression: str, what: str) -> JobNotModelled:
+def _make_not_modelled_error(expression: str, what: str) -> JobNotModelled:
     return JobNotModelled(f"requests features with {what}", f"requests features {expression!r} with {what}")

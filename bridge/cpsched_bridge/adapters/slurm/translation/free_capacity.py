@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used, units_by_node
+from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import NEVER, IntArray, Request, RunningJob
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
@@ -34,20 +34,22 @@ class FreeNodeCapacity:
             self._found[request] = self._can_hold(request, self.free)
         return self._found[request]
 
-    def earliest_s(self, request: Request) -> int:
+    def find_earliest_fit_s(self, request: Request) -> int:
         """Return when all units of a request fit if no other job starts, or `NEVER`."""
         if self.fits(request):
             return self.now_s
         if request not in self._earliest_s:
-            self._earliest_s[request] = self._find_earliest_s(request)
+            self._earliest_s[request] = self._compute_earliest_fit_s(request)
         return self._earliest_s[request]
 
-    def _find_earliest_s(self, request: Request) -> int:
+    def _compute_earliest_fit_s(self, request: Request) -> int:
         if self._releases is None:
             self._releases = _ReleaseSchedule.of(self.running, self.machine.capacity, self.now_s)
         ends = self._releases
         at = bisect_left(
-            range(len(ends.end_s)), True, key=lambda at: self._can_hold(request, ends.add_released(self.free, at + 1))
+            range(len(ends.end_s)),
+            True,
+            key=lambda at: self._can_hold(request, ends.compute_free_after_releases(self.free, at + 1)),
         )
         return ends.end_s[at] if at < len(ends.end_s) else NEVER
 
@@ -72,14 +74,14 @@ class _ReleaseSchedule:
         end_s, offsets, nodes = [], [0], list[int]()
         amounts: list[IntArray] = []
         for job in sorted(running, key=lambda job: job.start_s + job.job.walltime_s):
-            used = amounts_used(job.job.request, job.placement, capacity)
+            used = amounts_by_node(job.job.request, job.placement, capacity)
             nodes += used
             amounts += used.values()
             offsets.append(len(nodes))
             end_s.append(max(now_s + 1, job.start_s + job.job.walltime_s))
         return cls(end_s, offsets, nodes, np.array(amounts, np.int64).reshape(len(nodes), capacity.shape[1]))
 
-    def add_released(self, free: IntArray, jobs: int) -> IntArray:
+    def compute_free_after_releases(self, free: IntArray, jobs: int) -> IntArray:
         """Return the free amounts after the first `jobs` jobs have ended, int64[N, R]."""
         then, entries = free.copy(), self.offsets[jobs]
         np.add.at(then, self.nodes[:entries], self.amounts[:entries])
@@ -91,7 +93,7 @@ def count_units_by_node(request: Request, free: IntArray, machine: SlurmNodeTabl
 
     `free` is int64[N, R].
     """
-    found = units_by_node(request, free)
+    found = units_fitting_by_row(request, free)
     found[~machine.rows[request.node_set]] = 0
     if request.exclusive:
         found[(free != machine.capacity).any(axis=1)] = 0

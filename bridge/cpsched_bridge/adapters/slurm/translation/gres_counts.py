@@ -14,8 +14,8 @@ _NO_CONSUME_SUFFIX = f":{NO_CONSUME}"
 def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
     """Return counts of generic resources by name and by name:type.
 
-    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs share (`parse_shared_amounts`) are
-    omitted.
+    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs share (`parse_no_consume_amounts`)
+    are omitted.
     """
     found: Amounts = {}
     for key, count in items.items():
@@ -29,7 +29,7 @@ def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
     return found
 
 
-def parse_shared_amounts(items: Mapping[str, int]) -> Amounts:
+def parse_no_consume_amounts(items: Mapping[str, int]) -> Amounts:
     """Return the counts of resources that several jobs may share (`no_consume`)."""
     return parse_gres_amounts(
         {

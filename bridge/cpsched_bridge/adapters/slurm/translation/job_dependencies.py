@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
@@ -78,38 +78,43 @@ class JobDependencyTargets:
             return True
         if not isinstance(wanted, dict):
             return False
-        tests = [self._is_met_cached(kind, on, record) for kind in wanted for on in _to_iterable(wanted[kind])]
+        tests = [
+            self._is_dependency_met_cached(kind, on, record) for kind in wanted for on in _to_target_list(wanted[kind])
+        ]
         any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
         if single or not tests or (single is None and not any_will_do):  # None means unknown; Slurm checks it anyway
             tests.append(self._is_singleton_met(record))
         return any(tests) if any_will_do else all(tests)
 
-    def unmet_reason(self, record: Record) -> PendingReason | None:
+    def find_unmet_dependency_reason(self, record: Record) -> PendingReason | None:
         """Return why a pending record's dependencies are not met, or None if they are."""
         if self.are_dependencies_met(record):
             return None
         wanted = record["dependencies"] if isinstance(record["dependencies"], dict) else {}
         unmet = [
-            str(on) for kind in wanted for on in _to_iterable(wanted[kind]) if not self._is_met_cached(kind, on, record)
+            str(on)
+            for kind in wanted
+            for on in _to_target_list(wanted[kind])
+            if not self._is_dependency_met_cached(kind, on, record)
         ]
         failed = [on for on in unmet if on.endswith("(failed)")]
         any_will_do = wanted.get("satisfy") == "any"
         named = [on for on in unmet if on not in failed] if any_will_do else failed or unmet
-        names = abbreviate([on.partition("(")[0] for on in named], _MAX_LISTED_JOBS)
+        names = join_abbreviated([on.partition("(")[0] for on in named], _MAX_LISTED_JOBS)
         if failed and not any_will_do:
             return PendingReason(PendingCode.NEVER, (f"it depends on job {names}, which did not end as required",))
         return PendingReason(PendingCode.DEPENDS_ON, (names,)) if named else UNMET_DEPENDENCY_REASON
 
-    def _is_met_cached(self, kind: str, on: object, record: Record) -> bool:
-        """Return the result of `_is_met`, cached unless it depends on `record`."""
+    def _is_dependency_met_cached(self, kind: str, on: object, record: Record) -> bool:
+        """Return the result of `_is_dependency_met`, cached unless it depends on `record`."""
         if kind == "aftercorr":
-            return self._is_met(kind, on, record)
+            return self._is_dependency_met(kind, on, record)
         key = (kind, str(on))
         if key not in self._cached_results:
-            self._cached_results[key] = self._is_met(kind, on, record)
+            self._cached_results[key] = self._is_dependency_met(kind, on, record)
         return self._cached_results[key]
 
-    def _is_met(self, kind: str, on: object, record: Record) -> bool:
+    def _is_dependency_met(self, kind: str, on: object, record: Record) -> bool:
         """Return whether one dependency is met.
 
         Return False if it has failed or is not understood, and True if its job is no longer listed.
@@ -122,7 +127,7 @@ class JobDependencyTargets:
             task = str(record["array_task_id"] or 0)
         minutes = int(read["minutes"] or 0)
         whole = task in (None, "*")
-        found = self._find_records(int(read["job"]), None if whole else int(task))
+        found = self._find_target_records(int(read["job"]), None if whole else int(task))
         if not found:
             return True  # Slurm ignores dependencies on jobs that it has forgotten
         if kind == "afternotok" and whole:
@@ -130,7 +135,7 @@ class JobDependencyTargets:
             return ended and any(_has_failed(each, minutes, self.now_s) for each in found)
         return all(happened(each, minutes, self.now_s) for each in found)
 
-    def _find_records(self, number: int, task: int | None) -> list[Record]:
+    def _find_target_records(self, number: int, task: int | None) -> list[Record]:
         """Return the records of a job, an array, or one task.
 
         A waiting task may share its record with other tasks.
@@ -163,7 +168,7 @@ class JobDependencyTargets:
         return not has_nodes and first >= record["id"]
 
 
-def _to_iterable(on: object) -> Iterable[object]:
+def _to_target_list(on: object) -> Iterable[object]:
     return on if isinstance(on, list) else ()
 
 

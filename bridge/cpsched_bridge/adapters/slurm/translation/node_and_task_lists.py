@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
+from cpsched.parsing.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched_bridge.adapters.slurm.translation.slurm_job_ids import MAX_TASK_INDEX
 
-__all__ = ["expand_hostlist", "expand_if_valid", "format_ranges", "parse_task_ranges"]
+__all__ = ["expand_hostlist", "expand_hostlist_or_empty", "format_ranges", "parse_task_ranges"]
 
 
 def format_ranges(numbers: list[int]) -> str:

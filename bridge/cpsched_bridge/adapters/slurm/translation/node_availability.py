@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
-from cpsched_bridge.adapters.slurm.translation.per_node_amounts import requested_gres_per_share
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_max_gres_per_share
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import GPU_SHARING_GRES, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, SlurmReservation
@@ -56,7 +56,7 @@ def compute_reserved_amounts(
     return held
 
 
-def future_core_reservations(
+def list_future_core_reservations(
     machine: SlurmNodeTable, reservations: Sequence[SlurmReservation], running: Sequence[RunningJob], now_s: int
 ) -> tuple[FutureCoreReservation, ...]:
     """Return the future reservations of parts of nodes, with the capacity they leave."""
@@ -83,28 +83,28 @@ def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) 
     if machine.counts_memory:
         used[:, MEMORY] = [min(node["allocated_memory"] or 0, AMOUNT_BOUND) for node in nodes]
     for row, node in enumerate(nodes):
-        for name, count in gres_from_tres(_select_numeric_tres(node["allocated_tres"])).items():
+        for name, count in gres_from_tres(_select_integer_tres(node["allocated_tres"])).items():
             if name in machine.resources:
                 used[row, machine.resources.index(name)] = min(count, AMOUNT_BOUND)
     return used
 
 
-def _select_numeric_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
+def _select_integer_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
     """Return the integer entries of `allocated_tres`; "mem" may be text such as "4G"."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
-def compute_shared_gpus(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntArray:
+def compute_gpus_occupied_by_shares(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntArray:
     """Return the GPUs that jobs with shares of GPUs may occupy, int64[N, R].
 
     Slurm allocates all of a job's shares on a node from one GPU, and does not report which GPU. Each job counts as
     using one GPU on each of its nodes, although several jobs may share a GPU.
     """
     found = np.zeros_like(machine.capacity)
-    if machine.shares_gpus(np.ones(len(machine.names), np.bool_)):
+    if machine.may_share_gpus(np.ones(len(machine.names), np.bool_)):
         for job in jobs:
             if job["state"] in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
-                nodes = machine.mask_of_names(node_and_task_lists.expand_if_valid(job["allocated_nodes"]))
+                nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job["allocated_nodes"]))
                 for column in machine.gpu_columns():
                     found[nodes, column] += 1
     return found
@@ -113,7 +113,7 @@ def compute_shared_gpus(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntA
 def _has_gpu_shares(job: Record) -> bool:
     """Return whether a job has shares of GPUs, which accounting may not track."""
     try:
-        names = {*requested_gres_per_share(job), *gres_from_tres(_select_numeric_tres(job["allocated_tres"]))}
+        names = {*compute_max_gres_per_share(job), *gres_from_tres(_select_integer_tres(job["allocated_tres"]))}
     except UNREADABLE_FIELD_ERRORS:
         return False  # the job counts as exclusive on its nodes
     return any(name.partition(":")[0] in GPU_SHARING_GRES for name in names)
@@ -128,7 +128,7 @@ def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -
     return found
 
 
-def mask_shared_nodes(
+def mask_nodes_with_shared_cores(
     jobs: Iterable[Record], partitions: Mapping[str, SlurmPartition], machine: SlurmNodeTable
 ) -> BoolArray:
     """Return a mask of the nodes whose running jobs may share cores, bool[N].
@@ -140,8 +140,12 @@ def mask_shared_nodes(
     if any(partition.may_share_cores for partition in partitions.values()):
         for job in jobs:
             partition = partitions.get(job["partition"] or "")
-            if partition is not None and job["state"] in slurm_states.OCCUPYING_STATES and partition.shares_cores(job):
-                found |= machine.mask_of_names(node_and_task_lists.expand_if_valid(job["allocated_nodes"]))
+            if (
+                partition is not None
+                and job["state"] in slurm_states.OCCUPYING_STATES
+                and partition.may_job_share_cores(job)
+            ):
+                found |= machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job["allocated_nodes"]))
     return found
 
 
@@ -153,7 +157,7 @@ def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob])
     used = np.zeros_like(machine.capacity)
     for job in running:
         request = job.job.request
-        for node, amounts in amounts_used(request, job.placement, machine.capacity).items():
+        for node, amounts in amounts_by_node(request, job.placement, machine.capacity).items():
             used[node] = amounts if request.exclusive else used[node] + amounts
     return used
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cpsched.errors import abbreviate, escape_controls
+from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
@@ -41,7 +41,7 @@ class PartitionAccessContext:
     outside: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def parse_account_checks(config: Record) -> tuple[bool | None, bool]:
+def find_account_check_rules(config: Record) -> tuple[bool | None, bool]:
     """Return a configuration's `checks_accounts` and `includes_child_accounts`."""
     version, enforced = _parse_version(config.get("version")), config.get("accounting_storage_enforce")
     if version is not None and version < _CHILD_ACCOUNTS_SINCE:
@@ -57,7 +57,7 @@ def _parse_version(text: object) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
 
 
-def access_denied_reason(
+def find_access_denied_reason(
     record: Record, partition: SlurmPartition, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     """Return why a job may not use its partition.
@@ -65,13 +65,13 @@ def access_denied_reason(
     Return None if it may, or if this is unknown. The reason begins with Slurm's name for it.
     """
     return (
-        _check_qos_access(str(record["qos"] or ""), partition)
-        or _check_account_access(str(record["account"] or ""), partition, access_context)
-        or _check_group_access(record, partition, access_context)
+        _find_qos_denial_reason(str(record["qos"] or ""), partition)
+        or _find_account_denial_reason(str(record["account"] or ""), partition, access_context)
+        or _find_group_denial_reason(record, partition, access_context)
     )
 
 
-def _check_qos_access(qos: str, partition: SlurmPartition) -> PendingReason | None:
+def _find_qos_denial_reason(qos: str, partition: SlurmPartition) -> PendingReason | None:
     if not qos:
         return None
     if partition.allowed_qos is not None:
@@ -88,12 +88,12 @@ def _check_qos_access(qos: str, partition: SlurmPartition) -> PendingReason | No
     )
 
 
-def _check_account_access(
+def _find_account_denial_reason(
     account: str, partition: SlurmPartition, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     if not account or not access_context.checks_accounts:
         return None
-    line = list(_list_counted_accounts(account.lower(), access_context))
+    line = list(_list_accounts_for_access(account.lower(), access_context))
     if partition.allowed_accounts is not None:
         unknown = access_context.includes_child_accounts and account.lower() not in (access_context.above or {})
         if unknown or not partition.allowed_accounts.isdisjoint(line):
@@ -105,15 +105,15 @@ def _check_account_access(
     return _make_denied_reason("AccountNotAllowed", partition, "denies account", denied) if denied else None
 
 
-def _list_counted_accounts(account: str, access_context: PartitionAccessContext) -> Iterator[str]:
+def _list_accounts_for_access(account: str, access_context: PartitionAccessContext) -> Iterator[str]:
     """Yield the account and, if parents count, its ancestors."""
-    return _walk_ancestors(
+    return _walk_account_and_ancestors(
         account,
         access_context.above if access_context.includes_child_accounts and access_context.above is not None else {},
     )
 
 
-def _walk_ancestors(account: str, above: Mapping[str, str]) -> Iterator[str]:
+def _walk_account_and_ancestors(account: str, above: Mapping[str, str]) -> Iterator[str]:
     seen: set[str] = set()
     while account and account not in seen:
         seen.add(account)
@@ -121,12 +121,12 @@ def _walk_ancestors(account: str, above: Mapping[str, str]) -> Iterator[str]:
         account = above.get(account, "")
 
 
-def account_ancestors(account: str, access_context: PartitionAccessContext) -> list[str]:
+def list_account_and_ancestors(account: str, access_context: PartitionAccessContext) -> list[str]:
     """Return the account and its known ancestors, in lower case."""
-    return list(_walk_ancestors(account.lower(), access_context.above or {}))
+    return list(_walk_account_and_ancestors(account.lower(), access_context.above or {}))
 
 
-def _check_group_access(
+def _find_group_denial_reason(
     record: Record, partition: SlurmPartition, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     user = str(record["user_name"] or "")
@@ -142,6 +142,6 @@ def _check_group_access(
 def _make_denied_reason(
     name: str, partition: SlurmPartition, rule: str, names: Collection[str], other: str = ""
 ) -> PendingReason:
-    listed = abbreviate(sorted(names), _MAX_LISTED_NAMES)
+    listed = join_abbreviated(sorted(names), _MAX_LISTED_NAMES)
     what = escape_controls(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
     return PendingReason(PendingCode.CLUSTER, (name, what))

@@ -23,7 +23,7 @@ from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.ports import ClusterReason
 
 
-class PendingReasonSubject(NamedTuple):
+class PendingJobWithReason(NamedTuple):
     """A pending job, with the fields that identify its groups."""
 
     label: str
@@ -32,63 +32,73 @@ class PendingReasonSubject(NamedTuple):
     """The backoff key of equivalent jobs."""
 
 
-Group = Callable[[PendingReasonSubject], BackoffGroupKey]
+Group = Callable[[PendingJobWithReason], BackoffGroupKey]
 """A function that returns the backoff key of one of a job's groups."""
 
 
-def make_job_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_job_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the job's own key."""
     return BackoffGroupKey("job", (job.label,))
 
 
-def make_array_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_array_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of the job's array, or the job's own key if it has no array."""
-    return BackoffGroupKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else make_job_key(job)
+    return (
+        BackoffGroupKey("array", (str(job.record["array_id"]),))
+        if job.record["array_id"]
+        else make_job_backoff_key(job)
+    )
 
 
-def make_equivalence_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_equivalence_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user, account, partition, QOS and request."""
     return job.alike
 
 
-def make_association_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_association_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user and account."""
-    return BackoffGroupKey("association", (_get_user(job), _get_text(job, "account")))
+    return BackoffGroupKey("association", (_get_user(job), _get_record_text(job, "account")))
 
 
-def make_qos_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_qos_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user and QOS."""
-    return BackoffGroupKey("qos", (_get_text(job, "qos"), _get_user(job)))
+    return BackoffGroupKey("qos", (_get_record_text(job, "qos"), _get_user(job)))
 
 
-def make_partition_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_partition_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user and partition."""
-    return BackoffGroupKey("partition", (_get_text(job, "partition"), _get_user(job)))
+    return BackoffGroupKey("partition", (_get_record_text(job, "partition"), _get_user(job)))
 
 
-def make_access_key(job: PendingReasonSubject) -> BackoffGroupKey:
+def make_access_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user, partition, account and QOS."""
     return BackoffGroupKey(
-        "access", (_get_text(job, "partition"), _get_user(job), _get_text(job, "account"), _get_text(job, "qos"))
+        "access",
+        (
+            _get_record_text(job, "partition"),
+            _get_user(job),
+            _get_record_text(job, "account"),
+            _get_record_text(job, "qos"),
+        ),
     )
 
 
-def _get_text(job: PendingReasonSubject, field: str) -> str:
+def _get_record_text(job: PendingJobWithReason, field: str) -> str:
     return job.record[field] or ""
 
 
-def _get_user(job: PendingReasonSubject) -> str:
+def _get_user(job: PendingJobWithReason) -> str:
     return job.record["user_name"] or str(job.record["user_id"])
 
 
 BACKOFF_KEY_MAKERS: tuple[Group, ...] = (
-    make_job_key,
-    make_array_key,
-    make_equivalence_key,
-    make_association_key,
-    make_qos_key,
-    make_partition_key,
-    make_access_key,
+    make_job_backoff_key,
+    make_array_backoff_key,
+    make_equivalence_backoff_key,
+    make_association_backoff_key,
+    make_qos_backoff_key,
+    make_partition_backoff_key,
+    make_access_backoff_key,
 )
 
 
@@ -110,16 +120,16 @@ class PendingReasonMeaning:
     refused: bool = False
 
 
-JOB = PendingReasonMeaning(make_job_key)
-JOB_MOMENTARILY = PendingReasonMeaning(make_job_key, transient=True)
-EQUIVALENT_JOBS = PendingReasonMeaning(make_equivalence_key)
-ACCESS = PendingReasonMeaning(make_access_key)
+JOB = PendingReasonMeaning(make_job_backoff_key)
+JOB_MOMENTARILY = PendingReasonMeaning(make_job_backoff_key, transient=True)
+EQUIVALENT_JOBS = PendingReasonMeaning(make_equivalence_backoff_key)
+ACCESS = PendingReasonMeaning(make_access_backoff_key)
 """Concerns the user's jobs with the same account, QOS and partition."""
-PARTITION = PendingReasonMeaning(make_partition_key)
-ARRAY = PendingReasonMeaning(make_array_key, clears_on_end=True)
-ASSOCIATION = PendingReasonMeaning(make_association_key, clears_on_end=True)
+PARTITION = PendingReasonMeaning(make_partition_backoff_key)
+ARRAY = PendingReasonMeaning(make_array_backoff_key, clears_on_end=True)
+ASSOCIATION = PendingReasonMeaning(make_association_backoff_key, clears_on_end=True)
 """Concerns the user's jobs in the account."""
-QOS = PendingReasonMeaning(make_qos_key, clears_on_end=True)
+QOS = PendingReasonMeaning(make_qos_backoff_key, clears_on_end=True)
 """Concerns the user's jobs in the QOS."""
 PRIORITY_ORDER = PendingReasonMeaning(None, lower_priority=True)
 REFUSED_NODES = PendingReasonMeaning(None, refused=True)
@@ -216,7 +226,7 @@ SENTENCE_PATTERNS: tuple[tuple[str, str], ...] = (
 
 
 @lru_cache(maxsize=1024)
-def reason_name(reason: str) -> str:
+def normalize_reason_name(reason: str) -> str:
     """Return the name of a reason, which Slurm may show as a sentence.
 
     An unknown sentence is returned unchanged.
@@ -230,21 +240,21 @@ def reason_name(reason: str) -> str:
 @lru_cache(maxsize=1024)
 def get_reason_meaning(reason: str) -> PendingReasonMeaning:
     """Return the meaning of a reason, which may be a name or a sentence."""
-    name = reason_name(reason)
+    name = normalize_reason_name(reason)
     if name in REASONS:
         return REASONS[name]
     return next((meaning for pattern, meaning in REASON_FAMILIES if re.fullmatch(pattern, name)), NO_GROUP)
 
 
-def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
+def find_cluster_reason(job: PendingJobWithReason) -> ClusterReason | None:
     """Return a pending job's reason if it concerns the job or its user's jobs."""
     reason = job.record["state_reason"] or ""
     meaning = get_reason_meaning(reason)
     if meaning.group is None:
         return None
-    return ClusterReason(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
+    return ClusterReason(normalize_reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
 
 
-def list_backoff_keys(job: PendingReasonSubject) -> tuple[BackoffGroupKey, ...]:
+def list_backoff_keys(job: PendingJobWithReason) -> tuple[BackoffGroupKey, ...]:
     """Return the distinct keys of all groups that a reason for this job may concern."""
     return tuple(dict.fromkeys(group(job) for group in BACKOFF_KEY_MAKERS))

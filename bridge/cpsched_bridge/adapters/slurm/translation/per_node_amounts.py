@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.feasibility import units_by_node
+from cpsched.feasibility import units_fitting_by_row
 from cpsched.formatting import format_count
 from cpsched.model import IntArray, Request
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
@@ -67,7 +67,7 @@ def find_split_choices(
     refused: JobNotModelled | None = None
     try:
         equal = find_equal_split(record, machine, node_set, most_memory_mib)
-        _require_fit(equal, least_nodes, most_nodes)
+        _require_split_fits(equal, least_nodes, most_nodes)
     except JobNotModelled as reason:
         refused, equal = reason, None
     nodes = int(machine.rows[node_set].sum())
@@ -88,7 +88,7 @@ def find_split_choices(
     return PossibleJobSplits(equal, tasks)
 
 
-def _require_fit(equal: EqualJobSplit, least_nodes: int, most_nodes: int | None) -> None:
+def _require_split_fits(equal: EqualJobSplit, least_nodes: int, most_nodes: int | None) -> None:
     if most_nodes is not None and equal.units > most_nodes:
         raise JobNeverFits("requests more nodes than its partition allows")
     if equal.units < least_nodes:
@@ -109,8 +109,8 @@ def find_equal_split(
     into the smallest number, with `fit` False. Raise `JobNotModelled` if no number is allowed.
     """
     tried = []
-    for nodes in list_node_counts(record):
-        amounts = requested_per_node(record, machine, nodes)
+    for nodes in list_allowed_node_counts(record):
+        amounts = compute_requested_per_node(record, machine, nodes)
         allowed = most_memory_mib is None or amounts[MEMORY] <= most_memory_mib
         fit = allowed and _count_nodes_that_hold(amounts, machine, node_set) >= nodes
         tried.append(EqualJobSplit(nodes, amounts, fit))
@@ -119,7 +119,7 @@ def find_equal_split(
     return tried[0]
 
 
-def list_node_counts(record: Record) -> list[int]:
+def list_allowed_node_counts(record: Record) -> list[int]:
     """Return the allowed numbers of equal shares in ascending order.
 
     Raise `JobNotModelled` if no number is allowed. Without --nodes, Slurm records the number of tasks as the maximum
@@ -146,7 +146,7 @@ def list_node_counts(record: Record) -> list[int]:
     return counts
 
 
-def is_on_one_node(record: Record) -> bool:
+def is_limited_to_one_node(record: Record) -> bool:
     """Return whether a pending job can use only one node."""
     return 1 in (record["max_nodes"], record["ntasks"])
 
@@ -168,13 +168,13 @@ def find_task_split(
         or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]
     ):
         return None
-    amounts = requested_per_node(record, machine, tasks)
-    room = _count_units_by_node(Request(tasks, amounts), machine, node_set)
+    amounts = compute_requested_per_node(record, machine, tasks)
+    room = _count_units_by_empty_node(Request(tasks, amounts), machine, node_set)
     fewest = -(-tasks // max(1, int(room.max(initial=0))))
     return EqualJobSplit(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
-def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
+def compute_requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
     """Return the amounts of each of `nodes` shares, in the order of the resources.
 
     With --ntasks-per-node, the last shares may have fewer tasks, but Slurm allocates the same amounts for them.
@@ -224,7 +224,7 @@ def _compute_gres_per_share(record: Record, machine: SlurmNodeTable, nodes: int,
     return found
 
 
-def requested_gres_per_share(record: Record) -> Amounts:
+def compute_max_gres_per_share(record: Record) -> Amounts:
     """Return the maximum amount of each generic resource that one share requests."""
     tasks = record["ntasks"] or 1
     per_node, total = parse_gres_amounts(record["gres_per_node"] or {}), gres_from_tres(record["requested_tres"])
@@ -233,29 +233,29 @@ def requested_gres_per_share(record: Record) -> Amounts:
     return {name: max(asked.get(name, 0) for asked in (per_node, per_task, total)) for name in names}
 
 
-def requested_shared_gres(record: Record, machine: SlurmNodeTable) -> Amounts:
+def compute_requested_no_consume_gres(record: Record, machine: SlurmNodeTable) -> Amounts:
     """Return the maximum amounts requested of resources that jobs share."""
-    asked = requested_gres_per_share(record) if machine.shared else {}
+    asked = compute_max_gres_per_share(record) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 
 
 def _count_nodes_that_hold(amounts: tuple[int, ...], machine: SlurmNodeTable, node_set: int) -> int:
     """Return how many nodes in a node set could hold one share if empty."""
-    return int(np.count_nonzero(_count_units_by_node(Request(1, amounts, distinct=True), machine, node_set)))
+    return int(np.count_nonzero(_count_units_by_empty_node(Request(1, amounts, distinct=True), machine, node_set)))
 
 
-def _count_units_by_node(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
+def _count_units_by_empty_node(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
     """Return how many units each node in a node set could hold if empty."""
-    return units_by_node(request, machine.capacity)[machine.rows[node_set]]
+    return units_fitting_by_row(request, machine.capacity)[machine.rows[node_set]]
 
 
-def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
+def compute_allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
     """Return one of `nodes` equal shares of a job's allocation, rounded up.
 
     Slurm reports totals over all nodes. A resource that an accounting record lacks counts as not requested.
     """
     tres = record["allocated_tres"] or record.get("requested_tres") or {}
-    gres = gres_from_tres(tres) or _get_requested_gres(record, nodes)
+    gres = gres_from_tres(tres) or _compute_requested_job_gres(record, nodes)
     shares = {name: -(-count // nodes) for name, count in gres.items() if name in machine.resources}
     cpus, memory_mib = -(-(record["cpus"] or 1) // nodes), -(-int(tres.get("mem", 0)) // nodes)
     amounts = machine.to_amount_vector(cpus, memory_mib, shares, record.get("partition"))
@@ -263,7 +263,7 @@ def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
     return amounts
 
 
-def _get_requested_gres(record: Record, nodes: int) -> Amounts:
+def _compute_requested_job_gres(record: Record, nodes: int) -> Amounts:
     """Return the generic resources that the whole job requested.
 
     These count if accounting does not track the allocated generic resources.

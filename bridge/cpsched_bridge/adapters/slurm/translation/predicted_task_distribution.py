@@ -7,7 +7,7 @@ CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
 - Slurm uses every node in the list that it needs, in the order of its node table, and fills one after the other. The
   last node gets the remaining tasks.
 - A node that the job does not need would get one task, so a list contains only needed nodes
-  (`find_required_positions`).
+  (`find_needed_node_positions`).
 - Without the number of nodes, Slurm may skip nodes or add others. If a task has several CPUs, it may also fill nodes in
   a different order.
 """
@@ -24,7 +24,7 @@ def is_split_by_slurm(request: Request) -> bool:
     return request.units > 1 and not request.distinct
 
 
-def find_required_positions(tasks: int, room: Sequence[int]) -> list[int]:
+def find_needed_node_positions(tasks: int, room: Sequence[int]) -> list[int]:
     """Return the ascending positions of the needed nodes in a node list.
 
     The smallest unneeded nodes are removed first. `room` contains the number of tasks that fit on each node. The result
@@ -41,15 +41,15 @@ def find_required_positions(tasks: int, room: Sequence[int]) -> list[int]:
     return sorted(kept)
 
 
-def distribute_tasks(tasks: int, room: Sequence[int]) -> list[int] | None:
+def predict_task_distribution(tasks: int, room: Sequence[int]) -> list[int] | None:
     """Return the number of tasks on each node, in the order of Slurm's node table.
 
     Return None if Slurm's split is uncertain.
 
-    >>> distribute_tasks(17, [10, 12])
+    >>> predict_task_distribution(17, [10, 12])
     [10, 7]
-    >>> distribute_tasks(10, [10, 12])
+    >>> predict_task_distribution(10, [10, 12])
     """
-    if len(find_required_positions(tasks, room)) < len(room) or not room:
+    if len(find_needed_node_positions(tasks, room)) < len(room) or not room:
         return None
     return [*room[:-1], tasks - sum(room[:-1])]

@@ -26,11 +26,11 @@ from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
     PossibleJobSplits,
-    allocated_per_node,
+    compute_allocated_per_node,
+    compute_max_gres_per_share,
+    compute_requested_no_consume_gres,
     find_split_choices,
-    is_on_one_node,
-    requested_gres_per_share,
-    requested_shared_gres,
+    is_limited_to_one_node,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
     GPU_SHARING_GRES,
@@ -39,9 +39,13 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, make_task_start_pins
+from cpsched_bridge.adapters.slurm.translation.start_pins import (
+    StartPinSettings,
+    make_equal_split_pins,
+    make_task_split_pins,
+)
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported_request
 
 UNLIMITED_WALLTIME_S = 365 * 86400
 """Walltime of a job in seconds if neither the job nor its partition has a time limit."""
@@ -74,16 +78,16 @@ def translate_pending_job(
     marked ineligible, because the bridge's model may be wrong.
     """
     record = with_default_cpus_per_gpu(record, partition)
-    require_supported(record)
+    require_supported_request(record)
     if (lost := describe_unknown_nodes("excluded_nodes", record, machine)) is not None:
         raise JobNotModelled(lost)
-    require_modelled_partition(partition, requested_gres_per_share(record))
-    if partition.shares_cores(record):
+    require_modelled_partition(partition, compute_max_gres_per_share(record))
+    if partition.may_job_share_cores(record):
         what = "requests to share its cores"
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
     node_set = find_allowed_node_set(record, machine, partition, conflicts)
     walltime_s = get_walltime_s(record, partition)
-    reason = partition_limit_reason(partition, walltime_s)
+    reason = find_partition_limit_reason(partition, walltime_s)
     limits = partition.min_nodes, partition.max_nodes, partition.max_memory_mib
     try:
         parts = find_split_choices(record, machine, node_set, *limits)
@@ -110,12 +114,12 @@ def translate_pending_job(
     by_task = None
     if parts.tasks is not None:
         by_task = SlurmJobWithStartSettings(
-            build_split_job(parts.tasks, False), make_task_start_pins(record, partition.max_nodes)
+            build_split_job(parts.tasks, False), make_task_split_pins(record, partition.max_nodes)
         )
     if parts.equal is None:
         assert by_task is not None
         return by_task
-    pins = make_start_pins(record, parts.equal.units, partition.max_nodes)
+    pins = make_equal_split_pins(record, parts.equal.units, partition.max_nodes)
     return SlurmJobWithStartSettings(
         build_split_job(parts.equal, parts.equal.units > 1), pins, None if exclusive else by_task
     )
@@ -131,7 +135,7 @@ def with_default_cpus_per_gpu(record: Record, partition: SlurmPartition) -> Reco
     """
     tested = record["cpus_per_task"] is None and record["cpus"] == record["ntasks"]
     unset = (tested or record["cpus_per_task"] == 1) and "cpu" not in (record["tres_per_task"] or {})
-    if not (partition.cpus_per_gpu and unset and "gpu" in requested_gres_per_share(record)):
+    if not (partition.cpus_per_gpu and unset and "gpu" in compute_max_gres_per_share(record)):
         return record
     return {**record, "cpus_per_task": 1, "cpus_per_gpu": partition.cpus_per_gpu}
 
@@ -150,7 +154,7 @@ def translate_placed_job(record: Record, job_id: int, machine: SlurmNodeTable, n
     limit_min = record["time_limit"]
     walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else UNLIMITED_WALLTIME_S
     exclusive = record.get("resource_sharing") == "NO"
-    amounts = allocated_per_node(record, machine, nodes)
+    amounts = compute_allocated_per_node(record, machine, nodes)
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive)
     return _build_job(record, job_id, walltime_s, request)
 
@@ -184,15 +188,15 @@ def keep_placeable_splits(
     parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
-    spread = machine.spreads_shares and machine.shares_gpus(mask)
+    spread = machine.spreads_shares and machine.may_share_gpus(mask)
     for each in (parts.equal, parts.tasks):
-        if each is not None and _requests_any(GPU_SHARING_GRES, each.amounts, machine):
+        if each is not None and _requests_any_gres(GPU_SHARING_GRES, each.amounts, machine):
             raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs (shard, mps)")
-        if each is not None and spread and _requests_any({"gpu"}, each.amounts, machine):
+        if each is not None and spread and _requests_any_gres({"gpu"}, each.amounts, machine):
             what = "requests GPUs on nodes where one job may share several GPUs"
             raise JobNotModelled(what, f"{what} (MULTIPLE_SHARING_GRES_PJ)")
     topology = machine.topology(partition.topology)
-    if machine.may_allocate_together(mask, topology):
+    if machine.accepts_any_node_combination(mask, topology):
         return parts
     if topology.plugin not in TOPOLOGIES_WITH_ANY_NODE:
         raise JobNotModelled("the topology plugin may reject its nodes")
@@ -201,7 +205,7 @@ def keep_placeable_splits(
     return PossibleJobSplits(parts.equal, None)
 
 
-def _requests_any(kinds: Collection[str], amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
+def _requests_any_gres(kinds: Collection[str], amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
     names = zip(machine.resources, amounts, strict=True)
     return any(amount and name.partition(":")[0] in kinds for name, amount in names)
 
@@ -229,17 +233,17 @@ def find_allowed_node_set(
     for constraint in record["constraints"] or ():
         plain = constraint.split("&")
         for part in plain if all(plain) and not set("|[()]*:") & set(constraint) else [constraint]:
-            brackets = "[" in part and is_on_one_node(record)
+            brackets = "[" in part and is_limited_to_one_node(record)
             mask = mask & mask_of_features(part, machine.features, len(mask), brackets)
             parts.append(NodeSetCondition("feature", part))
     if record["excluded_nodes"]:
         mask = mask & ~machine.mask_of_names(node_and_task_lists.expand_hostlist(record["excluded_nodes"]))
         parts.append(NodeSetCondition("excluded", "excluded nodes"))
-    if shared := requested_shared_gres(record, machine):
-        mask = mask & machine.mask_with_shared(shared)
+    if shared := compute_requested_no_consume_gres(record, machine):
+        mask = mask & machine.mask_nodes_with_no_consume_gres(shared)
         parts += [NodeSetCondition("resource", name) for name in shared]
     if machine.whole_nodes and machine.counts_memory and record.get("memory_per_cpu"):
-        mask = mask & machine.mask_with_memory_per_cpu(record["memory_per_cpu"])
+        mask = mask & machine.mask_nodes_with_memory_per_cpu(record["memory_per_cpu"])
         parts.append(NodeSetCondition("resource", "memory for all CPUs"))
     for reservation in conflicts:
         if (mask & reservation.members).any():
@@ -248,7 +252,7 @@ def find_allowed_node_set(
     return machine.intern_node_set(mask, *parts)
 
 
-def partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:
+def find_partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:
     """Return the partition's state or limit that blocks the job, or None."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"

@@ -10,11 +10,11 @@ import numpy as np
 
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
-from cpsched.parsing.hostlist import expand_if_valid
+from cpsched.parsing.hostlist import expand_hostlist_or_empty
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
-from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
-from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_shared_amounts
+from cpsched_bridge.adapters.slurm.slurm_records import Record, has_unusable_field
+from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_no_consume_amounts
 
 GPU_SHARING_GRES = frozenset({"shard", "mps"})
 """Generic resources that are shares of a GPU.
@@ -27,7 +27,7 @@ TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "bl
 """Topology plugins that accept any single node. topology/torus3d accepts only its own placements."""
 
 
-def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
+def find_restricting_topology_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
     """Return topology plugins by topology name.
 
     A plugin is "" if it accepts every set of nodes.
@@ -52,7 +52,7 @@ class Topology:
     """The topmost switch above each node, or the node's block, or empty if unknown."""
 
 
-class CoreLimit(NamedTuple):
+class PartitionCpusPerNodeLimit(NamedTuple):
     """A partition's limit on CPUs per node, and its nodes as a hostlist."""
 
     cpus: int
@@ -92,7 +92,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     """Topologies by the name that partitions use; see `SlurmRecords.topologies`."""
-    core_limits: Mapping[str, CoreLimit] = field(default_factory=dict)
+    core_limits: Mapping[str, PartitionCpusPerNodeLimit] = field(default_factory=dict)
     """Limits on the total CPUs that a partition's jobs use on a node, by partition."""
 
     @classmethod
@@ -102,7 +102,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         counts_memory: bool = True,
         previous: SlurmNodeTable | None = None,
         topologies: Mapping[str, Record] | None = None,
-        core_limits: Mapping[str, CoreLimit] | None = None,
+        core_limits: Mapping[str, PartitionCpusPerNodeLimit] | None = None,
         whole_nodes: bool = False,
         spreads_shares: bool = False,
         whole_sockets: bool = False,
@@ -122,9 +122,9 @@ class SlurmNodeTable(ConfiguredNodeTable):
         if previous is not None and same and previous.key == key:
             return previous
         resources, capacity = _compute_capacities(nodes, counts_memory, limits)
-        weights = np.array([_get_weight(node) for node in nodes], np.int64)
+        weights = np.array([_get_node_weight(node) for node in nodes], np.int64)
         threads = max((node["threads_per_core"] or 1 for node in nodes), default=1)
-        shapes = {_get_socket_shape(node) for node in nodes if not is_unusable(node)} if whole_sockets else set()
+        shapes = {_get_socket_shape(node) for node in nodes if not has_unusable_field(node)} if whole_sockets else set()
         sockets, cpus = shapes.pop() if len(shapes) == 1 else (0, threads)
         return cls(
             key=key,
@@ -135,18 +135,18 @@ class SlurmNodeTable(ConfiguredNodeTable):
             threads=cpus or threads,
             sockets=sockets,
             unequal_sockets=whole_sockets and not sockets,
-            features=_index_features(nodes),
+            features=_mask_nodes_by_feature(nodes),
             counts_memory=counts_memory,
             whole_nodes=whole_nodes,
             spreads_shares=spreads_shares,
-            shared=_count_shared_gres(nodes),
+            shared=_count_no_consume_gres(nodes),
             topologies=found,
             core_limits=limits,
             own_weights=weights,
             weights=weights if nodes else None,
         )
 
-    def rank_by_wakeup(self, ranks: Sequence[int]) -> None:
+    def set_weights_by_wakeup_rank(self, ranks: Sequence[int]) -> None:
         """Make `weights` order nodes by rank, and nodes of equal rank by `Weight`."""
         weights = self.own_weights + np.array(ranks, np.int64) * WEIGHT_RANGE
         if len(weights) and (self.weights is None or not np.array_equal(weights, self.weights)):
@@ -156,7 +156,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         """Return the topology that a partition names, or the default topology."""
         return self.topologies.get(name or "", UNKNOWN_TOPOLOGY if name else Topology(""))
 
-    def may_allocate_together(self, mask: BoolArray, topology: Topology) -> bool:
+    def accepts_any_node_combination(self, mask: BoolArray, topology: Topology) -> bool:
         """Return whether Slurm accepts every combination of these nodes for a job.
 
         According to measurements and the source of 22.05 to 26.05, topology/tree rejects nodes without a common switch,
@@ -168,7 +168,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         found = {network for network, ok in zip(topology.networks, mask, strict=False) if ok}
         return bool(topology.networks) and len(found) < 2 and "" not in found
 
-    def shares_gpus(self, mask: BoolArray) -> bool:
+    def may_share_gpus(self, mask: BoolArray) -> bool:
         """Return whether Slurm may allocate shares of GPUs on any of these nodes."""
         return any(
             name.partition(":")[0] in GPU_SHARING_GRES and self.capacity[mask, column].any()
@@ -181,7 +181,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
 
     def core_limit_column(self, partition: str | None) -> int | None:
         """Return the column for a partition's limit on CPUs per node, or None."""
-        name = core_limit_resource(partition or "")
+        name = core_limit_resource_name(partition or "")
         return self.resources.index(name) if name in self.resources else None
 
     def to_amount_vector(
@@ -192,7 +192,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         Return None if the cluster lacks one of the generic resources.
         """
         if self.core_limit_column(partition) is not None:
-            gres = {**gres, core_limit_resource(partition or ""): self.round_up_to_cores(cpus)}
+            gres = {**gres, core_limit_resource_name(partition or ""): self.round_up_to_cores(cpus)}
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
@@ -202,7 +202,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
             *(gres.get(name, 0) for name in self.resources[FIRST_OTHER_RESOURCE:]),
         )
 
-    def mask_with_shared(self, gres: Amounts) -> BoolArray:
+    def mask_nodes_with_no_consume_gres(self, gres: Amounts) -> BoolArray:
         """Return a mask of the nodes that have these `shared` resources, bool[N].
 
         Raise `JobNotModelled` if jobs use up a resource on other nodes, or if some nodes have less than requested.
@@ -217,7 +217,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
                 mask &= have > 0
         return mask
 
-    def mask_with_memory_per_cpu(self, memory_mib: int) -> BoolArray:
+    def mask_nodes_with_memory_per_cpu(self, memory_mib: int) -> BoolArray:
         """Return a mask of the nodes that have this memory for each CPU, bool[N].
 
         `_job_count_bitmap` in select_linear.c multiplies a job's memory per CPU by all CPUs of the node.
@@ -245,8 +245,8 @@ def _get_node_key(node: Record) -> tuple[object, ...]:
         node["memory_reserved_for_system"],
         tuple(sorted((node["configured_gres"] or {}).items())),
         tuple(node["active_features"] or ()),
-        is_unusable(node),
-        _get_weight(node),
+        has_unusable_field(node),
+        _get_node_weight(node),
     )
 
 
@@ -257,18 +257,18 @@ def _get_socket_shape(node: Record) -> tuple[int, int]:
     return (sockets, cpus) if sockets * cpus == (node["effective_cpus"] or 0) else (0, 0)
 
 
-def _get_weight(node: Record) -> int:
+def _get_node_weight(node: Record) -> int:
     """Return the node's `Weight`, which is 1 by default, as in slurm.conf."""
     return 1 if node.get("weight") is None else min(max(0, int(node["weight"])), WEIGHT_RANGE - 1)
 
 
-def core_limit_resource(partition: str) -> str:
+def core_limit_resource_name(partition: str) -> str:
     """Return the name of the resource that counts the CPUs of a partition's jobs."""
     return f"cores@{partition}"
 
 
 def _compute_capacities(
-    nodes: Sequence[Record], counts_memory: bool, core_limits: Mapping[str, CoreLimit]
+    nodes: Sequence[Record], counts_memory: bool, core_limits: Mapping[str, PartitionCpusPerNodeLimit]
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
 
@@ -279,30 +279,32 @@ def _compute_capacities(
     """
     gres = [parse_gres_amounts(node["configured_gres"] or {}) for node in nodes]
     for partition, limit in core_limits.items():
-        members = set(expand_if_valid(limit.nodes))
+        members = set(expand_hostlist_or_empty(limit.nodes))
         for node, amounts in zip(nodes, gres, strict=True):
             threads, cpus = max(1, node["threads_per_core"] or 1), node["effective_cpus"] or 0
             if node["name"] in members:
-                amounts[core_limit_resource(partition)] = min(limit.cpus // threads * threads, cpus)
+                amounts[core_limit_resource_name(partition)] = min(limit.cpus // threads * threads, cpus)
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
         memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
         found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
-        if not is_unusable(node) and all(0 <= amount < AMOUNT_BOUND for amount in found.values()):
+        if not has_unusable_field(node) and all(0 <= amount < AMOUNT_BOUND for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
 
 
-def _count_shared_gres(nodes: Sequence[Record]) -> dict[str, IntArray]:
+def _count_no_consume_gres(nodes: Sequence[Record]) -> dict[str, IntArray]:
     found: dict[str, IntArray] = {}
     for row, node in enumerate(nodes):
-        for name, count in parse_shared_amounts(node["configured_gres"] or {}).items() if not is_unusable(node) else ():
+        for name, count in (
+            parse_no_consume_amounts(node["configured_gres"] or {}).items() if not has_unusable_field(node) else ()
+        ):
             found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, AMOUNT_BOUND)
     return found
 
 
-def _index_features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
+def _mask_nodes_by_feature(nodes: Sequence[Record]) -> dict[str, BoolArray]:
     """Return a mask of the nodes with each feature, bool[N], by feature."""
     features: dict[str, BoolArray] = {}
     for row, node in enumerate(nodes):

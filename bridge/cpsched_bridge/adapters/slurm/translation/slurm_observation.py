@@ -20,12 +20,12 @@ from cpsched_bridge.adapters.slurm.translation.failed_wakeups import FailedWakeu
 from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     compute_free_amounts,
+    compute_gpus_occupied_by_shares,
     compute_reserved_amounts,
-    compute_shared_gpus,
-    future_core_reservations,
+    list_future_core_reservations,
     mask_available_nodes,
+    mask_nodes_with_shared_cores,
     mask_overcommitted_nodes,
-    mask_shared_nodes,
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
@@ -43,7 +43,10 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     SlurmReservation,
     translate_reservations,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_running import CachingRunningJobTranslator, keep_returning_nodes
+from cpsched_bridge.adapters.slurm.translation.slurm_running import (
+    CachingRunningJobTranslator,
+    drop_nodes_unusable_after_end,
+)
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.ports import Observation, Outage
 
@@ -58,7 +61,7 @@ class SlurmTranslator:
     counts_memory: bool = True
     """Whether Slurm allocates memory (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
-    """Whether partitions check accounts, in the form that `partition_access.parse_account_checks` returns."""
+    """Whether partitions check accounts, in the form that `partition_access.find_account_check_rules` returns."""
     cluster_name: str = ""
     job_defaults: str | None = None
     """slurm.conf's `JobDefaults` for jobs that request GPUs; partitions may override each of them."""
@@ -93,7 +96,7 @@ class SlurmTranslator:
         `pinned` contains the jobs whose node list the bridge set. `above` maps each account to its parent, if
         known. `licenses` are the licenses that the site's policy counts.
         """
-        machine, partitions = self.read_partitions(seen)
+        machine, partitions = self.translate_machine_and_partitions(seen)
         reservations = translate_reservations(
             lease_reservation.without_lease_reservation(seen.reservations), seen.nodes, machine, seen.now_s
         )
@@ -101,19 +104,21 @@ class SlurmTranslator:
         running = self._running.read(seen, machine, self._jobs)
         usable = mask_available_nodes(seen.nodes, reservations, seen.now_s)
         usable &= ~mask_overcommitted_nodes(seen.nodes, machine)
-        usable &= ~mask_shared_nodes(seen.jobs, partitions, machine)
+        usable &= ~mask_nodes_with_shared_cores(seen.jobs, partitions, machine)
         self._wakeups.record(seen.nodes, seen.now_s)
         paused = self._wakeups.mask_paused_nodes(seen.nodes, seen.now_s)
         usable &= ~paused
         inside = _group_by_reservation(seen.jobs, running)
         held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
-        held += compute_shared_gpus(seen.jobs, machine)
+        held += compute_gpus_occupied_by_shares(seen.jobs, machine)
         self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
-        self.to_come = future_core_reservations(machine, reservations, running, seen.now_s)
-        machine.rank_by_wakeup([slurm_states.compute_wakeup_rank(node["state"]) for node in seen.nodes])
+        self.to_come = list_future_core_reservations(machine, reservations, running, seen.now_s)
+        machine.set_weights_by_wakeup_rank([slurm_states.compute_wakeup_rank(node["state"]) for node in seen.nodes])
         theirs = {job.job.id: each.partly_reserved_nodes for each in reservations for job in inside.get(each.name, ())}
         nowhere = np.zeros(len(machine.names), np.bool_)
-        returning = tuple(keep_returning_nodes(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running)
+        returning = tuple(
+            drop_nodes_unusable_after_end(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running
+        )
         context = PendingJobTranslationContext(
             seen.now_s,
             machine,
@@ -154,12 +159,12 @@ class SlurmTranslator:
             },
         )
 
-    def read_partitions(self, seen: SlurmRecords) -> tuple[SlurmNodeTable, dict[str, SlurmPartition]]:
+    def translate_machine_and_partitions(self, seen: SlurmRecords) -> tuple[SlurmNodeTable, dict[str, SlurmPartition]]:
         """Return the machine and the partitions of one reading."""
         machine = self._update_machine(seen)
         return machine, self._partitions.read(machine, seen.partitions, self.job_defaults)
 
-    def list_remembered_jobs(self, seen: SlurmRecords) -> list[EndedJob]:
+    def list_remembered_ended_jobs(self, seen: SlurmRecords) -> list[EndedJob]:
         """Return every ended job that the controller remembers, sorted by end time.
 
         Later observations report these jobs again.
@@ -211,7 +216,7 @@ class SlurmTranslator:
             number
             for job in jobs
             for number in (
-                array_tasks.list_job_numbers(job)
+                array_tasks.list_job_numbers_of_record(job)
                 if job["state"] == slurm_states.PENDING
                 else [slurm_job_ids.job_id_of_record(job)]
             )

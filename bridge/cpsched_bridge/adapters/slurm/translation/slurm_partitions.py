@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import BoolArray
-from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
+from cpsched_bridge.adapters.slurm.slurm_records import Record, has_unusable_field
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import CoreLimit, SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import PartitionCpusPerNodeLimit, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unusable_object
 
 
@@ -43,14 +43,14 @@ class SlurmPartition:
     max_memory_mib: int | None = None
     """Maximum memory of a job on a node, in MiB."""
     sharing: str = "NO"
-    """`OverSubscribe` in a record that `mark_shared_nodes` returned."""
+    """`OverSubscribe` in a record that `mark_partitions_sharing_nodes` returned."""
 
     @property
     def may_share_cores(self) -> bool:
         """Whether jobs in the partition may share cores."""
         return self.sharing.startswith(("YES", "FORCE")) and self.sharing != ONE_JOB_PER_CORE
 
-    def shares_cores(self, job: Record) -> bool:
+    def may_job_share_cores(self, job: Record) -> bool:
         """Return whether Slurm may let this job share cores with other jobs."""
         return self.may_share_cores and (job["resource_sharing"] == "YES" or not self.sharing.startswith("YES"))
 
@@ -62,7 +62,7 @@ ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
 """Replacement for `ONE_JOB_PER_CORE` if other partitions use some of the partition's nodes."""
 
 
-def mark_shared_nodes(table: Sequence[Record]) -> list[Record]:
+def mark_partitions_sharing_nodes(table: Sequence[Record]) -> list[Record]:
     """Return the records; mark `FORCE:1` partitions that share nodes with others.
 
     Slurm starts no job of a marked partition on a node that runs a job of a partition with `OverSubscribe=NO`. It may
@@ -72,7 +72,7 @@ def mark_shared_nodes(table: Sequence[Record]) -> list[Record]:
     forced = [at for at, record in enumerate(table) if _get_oversubscribe(record) == ONE_JOB_PER_CORE]
     if not forced:
         return list(table)
-    nodes = [frozenset(node_and_task_lists.expand_if_valid(record["nodes"])) for record in table]
+    nodes = [frozenset(node_and_task_lists.expand_hostlist_or_empty(record["nodes"])) for record in table]
     found = list(table)
     for at in forced:
         if any(nodes[at] & other for other in (*nodes[:at], *nodes[at + 1 :])):
@@ -90,7 +90,7 @@ class CachingPartitionTranslator:
         self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
     ) -> dict[str, SlurmPartition]:
         """Return a reading's partitions by name, with slurm.conf's `job_defaults`."""
-        table = mark_shared_nodes(table)
+        table = mark_partitions_sharing_nodes(table)
         for record in table:
             known = self._known.get(record["name"])
             if known is None or known[0] != record:
@@ -111,7 +111,7 @@ def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: s
     return SlurmPartition(
         name=record["name"],
         state=str(record["state"]),
-        members=machine.mask_of_names(node_and_task_lists.expand_if_valid(record["nodes"])),
+        members=machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(record["nodes"])),
         max_time_min=_parse_limit(record["max_time"]),
         default_time_min=_parse_limit(record["default_time"]),
         max_nodes=_parse_limit(record["max_nodes"]),
@@ -119,7 +119,7 @@ def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: s
         exclusive=_get_oversubscribe(record) == "EXCLUSIVE",
         max_memory_mib=_parse_limit(record["max_memory_per_node"]) or None,
         sharing=_get_oversubscribe(record),
-        unmodelled=why_unmodelled(record),
+        unmodelled=find_unmodelled_partition_reason(record),
         allowed_accounts=_get_allowed_names(record, "allowed_accounts", str.lower),
         denied_accounts=_get_denied_names(record, "denied_accounts"),
         allowed_qos=_get_allowed_names(record, "allowed_qos", str.lower),
@@ -138,10 +138,10 @@ def _parse_job_defaults(text: str | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def list_core_limits(table: Sequence[Record]) -> dict[str, CoreLimit]:
+def list_core_limits(table: Sequence[Record]) -> dict[str, PartitionCpusPerNodeLimit]:
     """Return `MaxCPUsPerNode` of the partitions that set it, by name."""
     limits = {record["name"]: (_parse_limit(record["max_cpus_per_node"]), record["nodes"]) for record in table}
-    return {name: CoreLimit(cpus, nodes) for name, (cpus, nodes) in limits.items() if cpus}
+    return {name: PartitionCpusPerNodeLimit(cpus, nodes) for name, (cpus, nodes) in limits.items() if cpus}
 
 
 def _get_allowed_names(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
@@ -153,13 +153,13 @@ def _get_denied_names(record: Record, name: str) -> frozenset[str]:
     return frozenset(each.lower() for each in record.get(name) or () if each != "ALL")
 
 
-def why_unmodelled(record: Record) -> str | None:
+def find_unmodelled_partition_reason(record: Record) -> str | None:
     """Return why jobs in the partition are left to Slurm, or None if they are not.
 
-    `record` comes from `mark_shared_nodes`. Without gang scheduling, `OverSubscribe=YES` affects only the jobs that
-    request it.
+    `record` comes from `mark_partitions_sharing_nodes`. Without gang scheduling, `OverSubscribe=YES` affects only the
+    jobs that request it.
     """
-    if is_unusable(record):
+    if has_unusable_field(record):
         return make_unusable_object("partition", record).why
     sharing = _get_oversubscribe(record)
     if sharing == ONE_JOB_PER_CORE_OVERLAPPING:

@@ -14,8 +14,12 @@ import numpy as np
 
 from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetCondition, PendingCode, PendingReason
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled, unreadable_reason
-from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN, Record, in_partition
+from cpsched_bridge.adapters.shared.job_not_modelled import (
+    UNREADABLE_FIELD_ERRORS,
+    JobNotModelled,
+    make_unreadable_reason,
+)
+from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN, Record, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import (
     array_tasks,
     job_dependencies,
@@ -27,7 +31,7 @@ from cpsched_bridge.adapters.slurm.translation.free_capacity import (
     FreeNodeCapacity,
     count_units_by_node,
 )
-from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, access_denied_reason
+from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, find_access_denied_reason
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     SlurmJobWithStartSettings,
     get_walltime_s,
@@ -38,13 +42,13 @@ from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPart
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     SlurmReservation,
-    conflicting_reservations,
     find_magnetic_reservation,
+    find_reservations_before_job_end,
 )
-from cpsched_bridge.adapters.slurm.translation.start_pins import to_unpinned
+from cpsched_bridge.adapters.slurm.translation.start_pins import restore_requested_node_count
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import uncounted_licenses_reason
-from cpsched_bridge.backoff_groups import equivalence_key
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import find_uncounted_licenses_reason
+from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 SEVERAL_PARTITIONS_PATTERN = re.compile(rf"(?=.*,){SETTABLE_PARTITIONS_PATTERN}", re.ASCII)
@@ -116,21 +120,25 @@ class CachingPendingJobTranslator:
         others = job_dependencies.JobDependencyTargets(jobs, context.now_s)
         waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
-            numbers = array_tasks.list_job_numbers(record)
+            numbers = array_tasks.list_job_numbers_of_record(record)
             if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(record["partition"] or ""):
                 record = self._choose_partition(record, numbers[0], context)
             asked = self._translate_request(record, numbers, before, context)
             if isinstance(asked, PendingReason):
-                left.append(_make_unmanaged_job(record, asked, context.guarded, _is_pinned(record, numbers, context)))
+                left.append(
+                    _make_unmanaged_job(record, asked, context.guarded, _has_bridge_pin(record, numbers, context))
+                )
             else:
-                wait = others.unmet_reason(record) or _find_begin_time_reason(record, context.now_s)
-                wait = wait or access_denied_reason(
+                wait = others.find_unmet_dependency_reason(record) or _find_begin_time_reason(record, context.now_s)
+                wait = wait or find_access_denied_reason(
                     record, context.partitions[record["partition"]], context.access_context
                 )
                 pending += self._make_pending_jobs(
-                    record, asked, numbers, self.limits.remaining_tasks(record, active), wait, context
+                    record, asked, numbers, self.limits.count_startable_tasks(record, active), wait, context
                 )
-        left += [_make_requeue_held_job(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT]
+        left += [
+            _make_unmanaged_requeue_held_job(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT
+        ]
         return pending, left
 
     def _translate_request(
@@ -147,24 +155,26 @@ class CachingPendingJobTranslator:
         """
         if not numbers:
             return JobNotModelled("its pending tasks cannot be read").reason
-        ours = _is_pinned(record, numbers, context)
+        ours = _has_bridge_pin(record, numbers, context)
         try:
             lost = describe_unknown_nodes("required_nodes", record, context.machine) if ours else None
             if lost is not None:
                 return JobNotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
-            asked = self._translate_cached(to_unpinned(record) if ours else record, numbers[0], context)
+            asked = self._translate_cached(
+                restore_requested_node_count(record) if ours else record, numbers[0], context
+            )
         except UNREADABLE_FIELD_ERRORS as error:
-            return unreadable_reason(error)
+            return make_unreadable_reason(error)
         if record["required_nodes"] and not ours:
             return PendingReason(PendingCode.CHOSEN_NODES)
         if isinstance(asked, PendingReason):
             return asked
-        uncounted = uncounted_licenses_reason(record, context.licenses)
+        uncounted = find_uncounted_licenses_reason(record, context.licenses)
         if uncounted or ours:
             return uncounted or asked
-        return _magnetic_reservation_reason(record, asked, context) or asked
+        return _find_magnetic_reservation_reason(record, asked, context) or asked
 
     def _choose_partition(self, record: Record, number: int, context: PendingJobTranslationContext) -> Record:
         """Return the record with only the partition in which the job should start.
@@ -177,13 +187,13 @@ class CachingPendingJobTranslator:
         names = record["partition"].split(",")
         unknown = next((name for name in names if name not in context.partitions), None)
         if unknown is not None:
-            return in_partition(record, unknown)
+            return narrow_to_partition(record, unknown)
         names.sort(key=lambda name: -context.partitions[name].tier)
         asked: dict[str, SlurmJobWithStartSettings] = {}
         allowed: dict[str, SlurmJobWithStartSettings] = {}
         for name in names:
-            partition, view = context.partitions[name], in_partition(record, name)
-            denied = access_denied_reason(view, partition, context.access_context)
+            partition, view = context.partitions[name], narrow_to_partition(record, name)
+            denied = find_access_denied_reason(view, partition, context.access_context)
             found = self._translate_cached(view, number, context)
             if isinstance(found, PendingReason):
                 if denied is None and partition.unmodelled:
@@ -192,9 +202,9 @@ class CachingPendingJobTranslator:
             asked[name] = found
             if denied is None and found.job.ineligible is None:
                 allowed[name] = found
-        starts_s = {name: _earliest_s(each, context.room) for name, each in (allowed or asked).items()}
+        starts_s = {name: _find_earliest_fit_s(each, context.room) for name, each in (allowed or asked).items()}
         if not starts_s:
-            return in_partition(record, names[0])
+            return narrow_to_partition(record, names[0])
         first_s = min(starts_s.values())
         first = [name for name, start_s in starts_s.items() if start_s == first_s]
         last = self._last_partition.get(number)
@@ -202,7 +212,7 @@ class CachingPendingJobTranslator:
         chosen = first[(first.index(last) + 1) % len(first)] if held and last in first else first[0]
         if first_s <= context.now_s:
             self._last_partition[number] = chosen
-        return in_partition(record, chosen)
+        return narrow_to_partition(record, chosen)
 
     def _translate_cached(
         self, record: Record, number: int, context: PendingJobTranslationContext
@@ -212,13 +222,13 @@ class CachingPendingJobTranslator:
             several = "," in (record["partition"] or "")
             what = "requests several partitions" if several else f"unknown partition {record['partition']}"
             return JobNotModelled(what).reason
-        conflicts = conflicting_reservations(
+        conflicts = find_reservations_before_job_end(
             context.reservations, context.now_s, context.now_s + get_walltime_s(record, partition)
         )
         key = number, partition.name
         known = self._known.get(key)
         if known is None or not known.is_current(record, partition, conflicts):
-            asked = _translate_or_reason(record, number, context.machine, partition, conflicts)
+            asked = _translate_or_find_reason(record, number, context.machine, partition, conflicts)
             known = self._known[key] = _CachedJobTranslation(record, partition, conflicts, asked)
         return known.asked
 
@@ -245,13 +255,13 @@ class CachingPendingJobTranslator:
             full = room is not None and place >= room
             why = asked.job.ineligible or wait or (array_tasks.TASK_LIMIT_REASON if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
-            likes = equivalence_key(job)
-            job = _without_reserved_nodes(job, context)
+            likes = make_equivalence_class_key(job)
+            job = _exclude_reserved_nodes(job, context)
             label = slurm_job_ids.format_job_id(number)
-            subject = pending_reasons.PendingReasonSubject(label, record, likes)
-            obstacle, groups = pending_reasons.find_pending_reason(subject), pending_reasons.list_backoff_keys(subject)
+            subject = pending_reasons.PendingJobWithReason(label, record, likes)
+            obstacle, groups = pending_reasons.find_cluster_reason(subject), pending_reasons.list_backoff_keys(subject)
             meaning = pending_reasons.get_reason_meaning(record["state_reason"] or "")
-            refused = pending_reasons.reason_name(record["state_reason"]) if meaning.refused else ""
+            refused = pending_reasons.normalize_reason_name(record["state_reason"]) if meaning.refused else ""
             found.append(
                 PendingJob(job, hold, pinned, label, obstacle, groups, meaning.lower_priority, refused, holder=holder)
             )
@@ -295,13 +305,13 @@ class CachingPendingJobTranslator:
         self.asked.clear()
 
 
-def _earliest_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacity) -> int:
+def _find_earliest_fit_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacity) -> int:
     """Return when a job fits if no other job starts, in equal shares or task by task."""
     forms = asked, asked.task_by_task
-    return min(room.earliest_s(each.job.request) for each in forms if each is not None)
+    return min(room.find_earliest_fit_s(each.job.request) for each in forms if each is not None)
 
 
-def _translate_or_reason(
+def _translate_or_find_reason(
     record: Record,
     number: int,
     machine: SlurmNodeTable,
@@ -313,10 +323,10 @@ def _translate_or_reason(
     except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE_FIELD_ERRORS as error:
-        return unreadable_reason(error)
+        return make_unreadable_reason(error)
 
 
-def _magnetic_reservation_reason(
+def _find_magnetic_reservation_reason(
     record: Record, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
 ) -> PendingReason | None:
     """Return why Slurm must place a job that could run in a magnetic reservation."""
@@ -331,7 +341,7 @@ def _magnetic_reservation_reason(
     )
 
 
-def _without_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> Job:
+def _exclude_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> Job:
     """Return the job without nodes on which it would use cores reserved for later."""
     met = [each for each in context.to_come if each.begins_during_job(context.now_s, job.walltime_s)]
     if not met:
@@ -341,7 +351,7 @@ def _without_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> 
     closed = np.logical_or.reduce([each.mask_blocked_nodes(request) for each in met])
     if not (mask & closed).any():
         return job
-    parts = (*machine.parts_of(request.node_set), NodeSetCondition("reservation", met[0].name))
+    parts = (*machine.get_node_set_conditions(request.node_set), NodeSetCondition("reservation", met[0].name))
     request = dataclasses.replace(request, node_set=machine.intern_node_set(mask & ~closed, *parts))
     why = job.ineligible
     if why is None and count_units_by_node(request, machine.capacity, machine).sum() < request.units:
@@ -353,7 +363,7 @@ def _with_job_number(asked: SlurmJobWithStartSettings, number: int) -> SlurmJobW
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _is_pinned(record: Record, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
+def _has_bridge_pin(record: Record, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
     """Return whether the record has a node list that the bridge set."""
     if not record["required_nodes"]:
         return False
@@ -362,7 +372,7 @@ def _is_pinned(record: Record, numbers: Sequence[int], context: PendingJobTransl
     )
 
 
-def _make_requeue_held_job(record: Record) -> UnmanagedJob:
+def _make_unmanaged_requeue_held_job(record: Record) -> UnmanagedJob:
     what = "requeued and held until an administrator releases it"
     reason = PendingReason(PendingCode.CLUSTER, ("SPECIAL_EXIT", what))
     return UnmanagedJob(

@@ -21,13 +21,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.feasibility import units_by_node
+from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
-from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, account_ancestors
+from cpsched_bridge.adapters.slurm.translation.partition_access import (
+    PartitionAccessContext,
+    list_account_and_ancestors,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 EXCLUSIVE_RESERVATION_FLAGS = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
@@ -75,22 +78,22 @@ def translate_reservations(
 
 
 def _translate_reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
-    nodes = machine.mask_of_names(node_and_task_lists.expand_if_valid(record["nodes"]))
+    nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(record["nodes"]))
     held = np.zeros_like(machine.capacity)
     flags = record["flags"]
     if flags is not None and EXCLUSIVE_RESERVATION_FLAGS.isdisjoint(flags):
         for name, ids in (record["cpu_ids_by_node"] or {}).items():
             if name in machine.index:
-                held[machine.index[name], CORES] = _count_cores(ids) * threads.get(name, 1)
+                held[machine.index[name], CORES] = _count_listed_cores(ids) * threads.get(name, 1)
     parts = nodes & (held[:, CORES] > 0)
-    _add_memory_and_gres(held, parts, record["tres"] or {}, machine)
+    _add_reserved_memory_and_gres(held, parts, record["tres"] or {}, machine)
     held[~parts] = 0
     start_s, end_s = record["start_time"] or 0, record["end_time"] or 0
     kept = np.minimum(held, machine.capacity) if parts.any() else None
     return SlurmReservation(record["name"], nodes & ~parts, start_s, end_s, kept, record)
 
 
-def _count_cores(ids: str) -> int:
+def _count_listed_cores(ids: str) -> int:
     """Return the number of cores in a list such as "0-3,8".
 
     An unreadable list counts as 0, which closes the node.
@@ -101,7 +104,9 @@ def _count_cores(ids: str) -> int:
         return 0
 
 
-def _add_memory_and_gres(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
+def _add_reserved_memory_and_gres(
+    held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable
+) -> None:
     """Add memory and generic resources, of which Slurm reports only the totals.
 
     Memory is distributed in proportion to the cores. Slurm does not show which nodes provide the generic resources.
@@ -117,7 +122,7 @@ def _add_memory_and_gres(held: IntArray, parts: BoolArray, tres: Mapping[str, in
         held[parts, column] = amounts.get(resource, 0 if general in typed else amounts.get(general, 0))
 
 
-def conflicting_reservations(
+def find_reservations_before_job_end(
     reservations: Iterable[SlurmReservation], now_s: int, end_s: int
 ) -> tuple[SlurmReservation, ...]:
     """Return the reservations of whole nodes that begin before a job ends.
@@ -147,17 +152,19 @@ def find_magnetic_reservation(
             continue
         if "FLEX" in (each.record["flags"] or ()):
             return each
-        if each.start_s <= now_s and end_s <= each.end_s and _can_hold(each, request, partition, machine):
+        if each.start_s <= now_s and end_s <= each.end_s and _fits_empty_reservation(each, request, partition, machine):
             return each
     return None
 
 
-def _can_hold(reservation: SlurmReservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
+def _fits_empty_reservation(
+    reservation: SlurmReservation, request: Request, partition: BoolArray, machine: SlurmNodeTable
+) -> bool:
     """Return whether a request fits into an empty reservation."""
     inside = np.zeros_like(machine.capacity) if reservation.held is None else reservation.held.copy()
     inside[reservation.members] = machine.capacity[reservation.members]
     inside[:, MEMORY] = machine.capacity[:, MEMORY]  # reservations do not divide a node's memory
-    found = units_by_node(request, inside)
+    found = units_fitting_by_row(request, inside)
     found[~((reservation.members | reservation.partly_reserved_nodes) & partition)] = 0
     return bool(found.sum() >= request.units)
 
@@ -169,16 +176,16 @@ def may_use_reservation(reservation: Record, job: Record, access_context: Partit
     if job["user_id"] == 0:
         return True
     user = str(job["user_name"] or job["user_id"])
-    line = account_ancestors(str(job["account"] or ""), access_context)
+    line = list_account_and_ancestors(str(job["account"] or ""), access_context)
     return (
-        _is_admitted(reservation["users"], [user])
+        _is_any_name_admitted(reservation["users"], [user])
         and _may_be_in_groups(reservation["groups"], user, access_context)
         and (
-            _is_admitted(reservation["accounts"], line)
+            _is_any_name_admitted(reservation["accounts"], line)
             or (access_context.above is None and _is_allow_list(reservation["accounts"]))
         )
-        and _is_admitted(reservation["qos"], [str(job["qos"] or "")])
-        and _is_admitted(reservation["allowed_partitions"], [str(job["partition"] or "")])
+        and _is_any_name_admitted(reservation["qos"], [str(job["qos"] or "")])
+        and _is_any_name_admitted(reservation["allowed_partitions"], [str(job["partition"] or "")])
     )
 
 
@@ -186,7 +193,7 @@ def _is_allow_list(names: Sequence[str] | None) -> bool:
     return not any(name.startswith("-") for name in names or ())
 
 
-def _is_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
+def _is_any_name_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
     """Return whether a list of names admits any of `mine`; an empty list admits all.
 
     The list contains either allowed names, or denied names with a leading "-".
@@ -223,5 +230,5 @@ class FutureCoreReservation:
         """
         if request.exclusive:
             return self.parts
-        none: BoolArray = units_by_node(request, self.room) == 0
+        none: BoolArray = units_fitting_by_row(request, self.room) == 0
         return self.parts & none

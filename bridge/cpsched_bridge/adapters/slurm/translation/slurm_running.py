@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used, units_by_node
+from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
@@ -20,8 +20,11 @@ from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record, SlurmRec
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.node_availability import sum_running_requests
-from cpsched_bridge.adapters.slurm.translation.per_node_amounts import allocated_per_node
-from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import distribute_tasks, is_split_by_slurm
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_allocated_per_node
+from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import (
+    is_split_by_slurm,
+    predict_task_distribution,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job, translate_unreadable_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
@@ -42,7 +45,7 @@ class CachingRunningJobTranslator:
         """
         placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING_STATES and job["allocated_nodes"])
         running = [
-            _configuring_until_now(
+            _set_start_now_if_configuring(
                 job, self._translate_cached(job, seen.layouts.get(job["id"]), machine, known, seen.now_s), seen
             )
             for job in placed
@@ -61,7 +64,7 @@ class CachingRunningJobTranslator:
         known = self._known.get(number)
         if known is not None and known[:2] == (record, layout):
             return known[2]
-        names = node_and_task_lists.expand_if_valid(record["allocated_nodes"])
+        names = node_and_task_lists.expand_hostlist_or_empty(record["allocated_nodes"])
         nodes = sorted({machine.index[name] for name in names if name in machine.index})
         try:
             found = self._translate_placed(record, number, nodes, layout, machine, jobs)
@@ -83,14 +86,14 @@ class CachingRunningJobTranslator:
         jobs: Mapping[int, Job],
     ) -> RunningJob:
         """Return the job on its nodes, with start time 0."""
-        job, amounts = jobs.get(number), compute_amounts(record, nodes, layout, machine)
+        job, amounts = jobs.get(number), compute_amounts_by_node(record, nodes, layout, machine)
         each = tuple((node, 1) for node in nodes)
         if amounts is None:
             fits = job is not None and job.request.units == len(nodes)
             return RunningJob(
                 job if job and fits else translate_placed_job(record, number, machine, max(1, len(nodes))), 0, each
             )
-        placement = find_requested_placement(job.request, amounts, machine) if job is not None else None
+        placement = match_allocation_to_request(job.request, amounts, machine) if job is not None else None
         if job is not None and placement is not None:
             return RunningJob(job, 0, placement)
         if job is not None and number not in self._known:
@@ -112,7 +115,7 @@ class CachingRunningJobTranslator:
         self.otherwise.clear()
 
 
-def _configuring_until_now(record: Record, running: RunningJob, seen: SlurmRecords) -> RunningJob:
+def _set_start_now_if_configuring(record: Record, running: RunningJob, seen: SlurmRecords) -> RunningJob:
     """Return the job as if it started now if its nodes are still being configured.
 
     Its time limit begins when the nodes are up (`job_config_fini` in slurmctld/job_mgr.c).
@@ -136,36 +139,40 @@ def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJ
                 left = tuple(entry for entry in job.placement if entry[0] != node)
                 if len(left) < len(job.placement):
                     here = tuple(entry for entry in job.placement if entry[0] == node)
-                    used[node] -= amounts_used(job.job.request, here, machine.capacity)[node]
+                    used[node] -= amounts_by_node(job.job.request, here, machine.capacity)[node]
                 kept[at] = dataclasses.replace(job, placement=left)
     return kept
 
 
-def keep_returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
+def drop_nodes_unusable_after_end(running: RunningJob, usable: BoolArray) -> RunningJob:
     """Return the job without nodes that remain unusable when it ends (drained nodes)."""
     kept = tuple((node, units) for node, units in running.placement if usable[node])
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
 
-def compute_amounts(record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable) -> Amounts | None:
+def compute_amounts_by_node(
+    record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable
+) -> Amounts | None:
     """Return a placed job's amounts on its nodes, by node.
 
     Return None if Slurm reports only the total over several nodes.
     """
     if len(nodes) == 1:
-        return {nodes[0]: allocated_per_node(record, machine, 1)}
+        return {nodes[0]: compute_allocated_per_node(record, machine, 1)}
     found: Amounts = {}
     for names, cpus, memory_mib, gres in layout or ():
         known = {name: count for name, count in parse_gres_amounts(gres).items() if name in machine.resources}
         amounts = machine.to_amount_vector(cpus, memory_mib, known, record.get("partition"))
         assert amounts is not None
         found |= {
-            machine.index[name]: amounts for name in node_and_task_lists.expand_if_valid(names) if name in machine.index
+            machine.index[name]: amounts
+            for name in node_and_task_lists.expand_hostlist_or_empty(names)
+            if name in machine.index
         }
     return found if sorted(found) == nodes else None
 
 
-def find_requested_placement(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
+def match_allocation_to_request(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
     """Return where a job's units are, or None if it did not get what it requested.
 
     For a job that requires whole nodes, only the number of nodes must match. A type of generic resource that was not
@@ -173,24 +180,24 @@ def find_requested_placement(request: Request, amounts: Amounts, machine: SlurmN
     """
     nodes = sorted(amounts)
     if request.exclusive:
-        room = units_by_node(request, machine.capacity[nodes]).tolist()
-        tasks = distribute_tasks(request.units, room) if is_split_by_slurm(request) else [1] * len(nodes)
+        room = units_fitting_by_row(request, machine.capacity[nodes]).tolist()
+        tasks = predict_task_distribution(request.units, room) if is_split_by_slurm(request) else [1] * len(nodes)
         return tuple(zip(nodes, tasks, strict=True)) if tasks and sum(tasks) == request.units else None
-    units = {node: _count_units(request, amounts[node]) for node in nodes}
+    units = {node: _count_allocated_units(request, amounts[node]) for node in nodes}
     placement = tuple(units.items())
     if sum(units.values()) != request.units or (request.distinct and max(units.values()) > 1):
         return None
-    used = amounts_used(request, placement, machine.capacity)
-    asked = _list_requested_columns(request, machine)
+    used = amounts_by_node(request, placement, machine.capacity)
+    asked = _list_compared_columns(request, machine)
     exact = all((used[node][asked] == np.array(amounts[node])[asked]).all() for node in nodes)
     return placement if exact else None
 
 
-def _count_units(request: Request, amounts: tuple[int, ...]) -> int:
+def _count_allocated_units(request: Request, amounts: tuple[int, ...]) -> int:
     return amounts[CORES] // request.per_unit[CORES] if request.per_unit[CORES] else 1
 
 
-def _list_requested_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
+def _list_compared_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
     """Return all columns except types of generic resources that were not requested."""
     columns = enumerate(zip(machine.resources, request.per_unit, strict=True))
     return [at for at, (name, amount) in columns if amount or ":" not in name]

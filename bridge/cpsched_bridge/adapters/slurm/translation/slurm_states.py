@@ -171,18 +171,18 @@ def compute_wakeup_rank(state: str) -> int:
     return 2 if POWERED_DOWN in flags else int(not BOOTING.isdisjoint(flags))
 
 
-def is_waking(state: str) -> bool:
+def is_powering_up(state: str) -> bool:
     """Return whether Slurm is powering up the node."""
     return not BOOTING.isdisjoint(state.upper().split("+"))
 
 
-def is_down_and_asleep(state: str) -> bool:
+def is_down_and_powered_down(state: str) -> bool:
     """Return whether the node is DOWN and powered down, as after `ResumeTimeout`."""
     base, *flags = state.upper().split("+")
     return base == "DOWN" and POWERED_DOWN in flags
 
 
-def is_awake(state: str) -> bool:
+def takes_jobs_without_wakeup(state: str) -> bool:
     """Return whether the node accepts jobs without being powered up first."""
     return node_takes_jobs(state) and compute_wakeup_rank(state) == 0
 

@@ -48,14 +48,14 @@ job's CPUs, both releases split as requested. Releases in between were not teste
 """
 
 
-def make_start_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
+def make_equal_split_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings, with CPUs, that split a job equally over `nodes` nodes."""
     pins = replace(_make_equal_share_pins(record, nodes, most_nodes), partitions=record.get(PARTITIONS_FIELD, ""))
     if not pins.tasks_per_node:
         return pins
     least, cpus = max(1, record["min_cpus_per_node"] or 0), int(record["cpus"] or 0)
     each = max(least, pins.tasks_per_node * max(1, record["cpus_per_task"] or 0))
-    pins = replace(pins, most_nodes=_compute_open_maximum(record, most_nodes))
+    pins = replace(pins, most_nodes=_compute_max_nodes_if_unset(record, most_nodes))
     low, high = record["num_nodes"] or 1, record["max_nodes"]
     num_nodes = "" if nodes == low == 1 and high in (None, 1) else pins.format_node_count(nodes)
     counted = format_restored_node_count(record, most_nodes) if num_nodes else f"NumTasks={record['ntasks']}"
@@ -63,13 +63,16 @@ def make_start_pins(record: Record, nodes: int, most_nodes: int | None) -> Start
     return replace(pins, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
-def make_task_start_pins(record: Record, most_nodes: int | None) -> StartPinSettings:
+def make_task_split_pins(record: Record, most_nodes: int | None) -> StartPinSettings:
     """Return the settings with which Slurm splits a job over the pinned nodes."""
-    restore, most_nodes = format_restored_node_count(record, most_nodes), _compute_open_maximum(record, most_nodes)
+    restore, most_nodes = (
+        format_restored_node_count(record, most_nodes),
+        _compute_max_nodes_if_unset(record, most_nodes),
+    )
     return StartPinSettings(0, 0, restore, most_nodes=most_nodes, partitions=record.get(PARTITIONS_FIELD, ""))
 
 
-def _compute_open_maximum(record: Record, most_nodes: int | None) -> int | None:
+def _compute_max_nodes_if_unset(record: Record, most_nodes: int | None) -> int | None:
     """Return the maximum number of nodes to set, or None if the job has a maximum.
 
     This is one node per task, or fewer if the partition allows fewer.
@@ -104,9 +107,9 @@ def _make_equal_share_pins(record: Record, nodes: int, most_nodes: int | None) -
 def format_restored_node_count(record: Record, most_nodes: int | None) -> str:
     """Return scontrol settings that restore the node count in a record.
 
-    `most_nodes` is as in `make_start_pins`.
+    `most_nodes` is as in `make_equal_split_pins`.
     """
-    low, high = record["num_nodes"] or 1, record["max_nodes"] or _compute_open_maximum(record, most_nodes)
+    low, high = record["num_nodes"] or 1, record["max_nodes"] or _compute_max_nodes_if_unset(record, most_nodes)
     assert high is not None
     if most_nodes is not None:
         high = min(high, most_nodes)
@@ -119,7 +122,7 @@ def has_node_range(record: Record) -> bool:
     return high is not None and low < high < record["ntasks"]
 
 
-def to_unpinned(record: Record) -> Record:
+def restore_requested_node_count(record: Record) -> Record:
     """Return a pinned record as its owner requested it.
 
     If the tasks do not divide evenly among the nodes, a pin set the number of nodes. This rule is needed for the pins

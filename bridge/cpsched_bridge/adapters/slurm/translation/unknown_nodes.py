@@ -9,7 +9,7 @@ Measured on Slurm 26.05, and read in the source of 24.11 (`_update_job`, `_sync_
 
 from __future__ import annotations
 
-from cpsched.errors import abbreviate
+from cpsched.errors import join_abbreviated
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
@@ -27,7 +27,7 @@ def describe_unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) 
         return None
     names = [name for name in node_and_task_lists.expand_hostlist(record[field]) if name not in machine.index]
     return (
-        f"{NODE_LIST_VERBS[field]} {abbreviate(names, MAX_LISTED_NODES)}, which the cluster does not have"
+        f"{NODE_LIST_VERBS[field]} {join_abbreviated(names, MAX_LISTED_NODES)}, which the cluster does not have"
         if names
         else None
     )

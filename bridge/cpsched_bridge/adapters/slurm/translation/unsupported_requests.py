@@ -50,7 +50,7 @@ NOT_MODELLED_FIELDS = {
 _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 
 
-def requested_licenses(record: Record) -> dict[str, int] | None:
+def parse_requested_licenses(record: Record) -> dict[str, int] | None:
     """Return a job's requested licenses.
 
     Return None if the job requests alternative licenses or node licenses.
@@ -64,12 +64,12 @@ def requested_licenses(record: Record) -> dict[str, int] | None:
     return found
 
 
-def uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
+def find_uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
     """Return why a job's licenses require Slurm to place it.
 
     Return None if all of them are `known`.
     """
-    asked = requested_licenses(record)
+    asked = parse_requested_licenses(record)
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason
     unknown = [name for name in asked if name not in known]
@@ -81,7 +81,7 @@ class JobNeverFits(JobNotModelled):
     """An error for a job that does not fit on the bridge's model of an empty machine."""
 
 
-def require_supported(record: Record) -> None:
+def require_supported_request(record: Record) -> None:
     """Raise `JobNotModelled` for a request that only Slurm can place."""
     if record["unreadable"]:
         raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")

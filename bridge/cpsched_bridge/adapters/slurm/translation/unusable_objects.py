@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, is_unusable
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, has_unusable_field
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
@@ -31,7 +31,7 @@ def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
         ("reservation", seen.reservations),
     )
     for kind, table in tables:
-        yield from (make_unusable_object(kind, record) for record in table if is_unusable(record))
+        yield from (make_unusable_object(kind, record) for record in table if has_unusable_field(record))
     for job in seen.jobs:
         if job.get("unreadable") and job["state"] == slurm_states.PENDING:
             yield UnusableObject(

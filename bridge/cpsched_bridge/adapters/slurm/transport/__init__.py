@@ -65,7 +65,7 @@ class SlurmTransport(Protocol):
         """Return the controller's configuration as a record with the fields in `CONFIG_FIELDS`."""
         ...
 
-    def gather_facts(self) -> Record:
+    def gather_doctor_facts(self) -> Record:
         """Return the facts that the doctor checks.
 
         - `config`: the record that `read_config()` returns.
@@ -73,7 +73,7 @@ class SlurmTransport(Protocol):
         - `accounting_answers`: whether the accounting database answered.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's clock.
         - `topology_plugins`: the topology plugins in use that may reject nodes.
-        - `rate_limit`: slurmctld's limit on this user's calls, as returned by `rate_limit_facts`.
+        - `rate_limit`: slurmctld's limit on this user's calls, as returned by `make_rate_limit_facts`.
         - `clients`, `pyslurm`, `node_versions`: installed versions; `pyslurm` is empty if pyslurm is not used.
         """
         ...

@@ -86,8 +86,8 @@ class AutoSlurmTransport(SlurmTransport):
         return self._chosen_transport().read_config()
 
     @override
-    def gather_facts(self) -> Record:
-        return self._chosen_transport().gather_facts()
+    def gather_doctor_facts(self) -> Record:
+        return self._chosen_transport().gather_doctor_facts()
 
     @override
     def read(self) -> SlurmRecords:
@@ -131,11 +131,11 @@ class AutoSlurmTransport(SlurmTransport):
                     raise
                 self._choose_cli(f"{error} ({MAX_CONSECUTIVE_TIMEOUTS} consecutive timeouts)")
             else:
-                self._check_pyslurm(self._candidate, hello)
+                self._choose_pyslurm_or_cli(self._candidate, hello)
         assert self._chosen is not None
         return self._chosen
 
-    def _check_pyslurm(self, tried: PyslurmTransport, hello: Record) -> None:
+    def _choose_pyslurm_or_cli(self, tried: PyslurmTransport, hello: Record) -> None:
         own, controller = str(hello["pyslurm"] or ""), str(hello["config"]["version"] or "")
         if parse_release(own) > parse_release(controller):
             self._choose_cli(f"pyslurm {own} is newer than slurmctld {controller}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
-from cpsched_bridge.adapters.pbs.transport import text_parsers
-from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
+from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
+from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendError, CommandRefused
 
@@ -22,10 +22,10 @@ def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsRecor
     """A reading of a real server: OpenPBS 23.06.06, one host with three vnodes of four processors."""
 
     def read(name: str, kind: str) -> dict[str, Record]:
-        return parse_objects((RECORDED / name).read_text(), kind).records
+        return parse_pbs_json((RECORDED / name).read_text(), kind).records
 
     (server,) = read("server.json", "Server").values()
-    resources = text_parsers.parse_resource_definitions((RECORDED / "resources.txt").read_text())
+    resources = pbs_text_parsers.parse_resource_definitions((RECORDED / "resources.txt").read_text())
     queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
     return PbsRecords(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
 

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_checks
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_pbs_doctor_checks
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartOrder
+from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartCommand
 from cpsched_bridge.store.ledger import Ledger
 from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
 
 
-def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartOrder:
-    return StartOrder(next(each.job for each in seen.pending if each.job.id == number), nodes)
+def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartCommand:
+    return StartCommand(next(each.job for each in seen.pending if each.job.id == number), nodes)
 
 
 def test_holds_jobs_of_closed_queues_unless_users_hold_them() -> None:
@@ -364,14 +364,22 @@ def test_limits_count_running_jobs_of_their_subject() -> None:
 
 def test_doctor_requires_left_queue_and_manager_privilege() -> None:
     seen = recorded()
-    found = {each.name: each for each in run_checks(seen, PbsDoctorContext(("managed",), "", "ada", ("login1",)))}
+    found = {
+        each.name: each for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "", "ada", ("login1",)))
+    }
     assert not found["left_queue"].ok
     assert not found["privilege"].ok
     assert found["claim"].ok
     seen.server["managers"] = "ada@login*,bob@vm"
-    good = {each.name: each for each in run_checks(seen, PbsDoctorContext(("managed",), "leftq", "ada", ("login1",)))}
+    good = {
+        each.name: each
+        for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "leftq", "ada", ("login1",)))
+    }
     assert {each.name for each in good.values() if not each.ok} == {"points", "formula"}
     assert {each.mode for each in good.values() if not each.ok} == {"advise"}
-    bad = {each.name: each for each in run_checks(seen, PbsDoctorContext(("managed",), "managed", "bob", ("login1",)))}
+    bad = {
+        each.name: each
+        for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "managed", "bob", ("login1",)))
+    }
     assert not bad["left_queue"].ok
     assert not bad["privilege"].ok

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_boosts import MAX_BATCH, PbsBoostAccess
-from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_checks
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_pbs_doctor_checks
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Check, PriorityBoost, SupportsBoost
+from cpsched_bridge.ports import BoostCommand, ReadinessCheck, SupportsBoost
 from tests.unit.bridge.adapters.pbs.scenes import Site
 
 FORMULA = "cpsched_points"
@@ -88,7 +88,7 @@ def test_ranks_and_boosts_array_with_started_subjobs() -> None:
     site.seen.jobs["3[].vm"]["job_state"] = "B"
     backend = site.backend()
     assert 3 in {each.id for each in backend.read_ranks()}
-    assert [each.result for each in backend.set_boosts([PriorityBoost(3, 8)])] == ["done"]
+    assert [each.result for each in backend.set_boosts([BoostCommand(3, 8)])] == ["done"]
     assert told(site) == [("cpsched_points", "8", "3[].vm")]
 
 
@@ -105,7 +105,7 @@ def test_points_missing_in_formula_are_fixed_but_removable(formula: str) -> None
     site = a_site(formula, j0=5)
     backend = site.backend()
     assert all(each.fixed for each in backend.read_ranks())
-    assert backend.set_boosts([PriorityBoost(0, 0, (5,))])[0].result == "done"
+    assert backend.set_boosts([BoostCommand(0, 0, (5,))])[0].result == "done"
     assert told(site) == [("cpsched_points", "0", "0.vm")]
 
 
@@ -120,12 +120,12 @@ def test_uses_scheduler_formula_unless_schedulers_differ() -> None:
 def test_sets_equal_points_in_one_command_and_keeps_foreign_ones() -> None:
     site = a_site(j0=3, j10=99, j11=20)
     advice = [
-        PriorityBoost(0, 20, (3,)),
-        PriorityBoost(2, 20),
-        PriorityBoost(10, 20, (3,)),
-        PriorityBoost(11, 20, (20,)),
-        PriorityBoost(3, 8),
-        PriorityBoost(99, 5),
+        BoostCommand(0, 20, (3,)),
+        BoostCommand(2, 20),
+        BoostCommand(10, 20, (3,)),
+        BoostCommand(11, 20, (20,)),
+        BoostCommand(3, 8),
+        BoostCommand(99, 5),
     ]
     outcomes = site.backend().set_boosts(advice)
     assert [each.job_id for each in outcomes] == [0, 2, 10, 11, 3, 99]
@@ -138,8 +138,8 @@ def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
     site = a_site(j0=3)
     site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42"}
     backend = site.backend()
-    assert [each.result for each in backend.set_boosts([PriorityBoost(0, 5, (3,))])] == ["refused"]
-    assert [each.result for each in backend.set_boosts([PriorityBoost(0, 0, (3,)), PriorityBoost(99, 0, (3,))])] == [
+    assert [each.result for each in backend.set_boosts([BoostCommand(0, 5, (3,))])] == ["refused"]
+    assert [each.result for each in backend.set_boosts([BoostCommand(0, 0, (3,)), BoostCommand(99, 0, (3,))])] == [
         "done",
         "done",
     ]
@@ -149,7 +149,7 @@ def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
 def test_repeats_refused_batch_job_by_job() -> None:
     site = a_site()
     site.refuses = {"2.vm"}
-    outcomes = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 5), PriorityBoost(10, 5)])
+    outcomes = site.backend().set_boosts([BoostCommand(0, 5), BoostCommand(2, 5), BoostCommand(10, 5)])
     assert [each.result for each in outcomes] == ["done", "refused", "done"]
     assert told(site)[1:] == [("cpsched_points", "5", name) for name in ("0.vm", "2.vm", "10.vm")]
 
@@ -157,7 +157,7 @@ def test_repeats_refused_batch_job_by_job() -> None:
 def test_sends_no_points_after_unanswered_command() -> None:
     site = a_site()
     site.fails = {"points": BackendTimeout("no answer")}
-    lost, unsent = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 6)])
+    lost, unsent = site.backend().set_boosts([BoostCommand(0, 5), BoostCommand(2, 6)])
     assert (lost.result, unsent.result) == ("unknown", "refused")
     assert unsent.code == "not_sent"
     assert len(told(site)) == 1
@@ -166,7 +166,7 @@ def test_sends_no_points_after_unanswered_command() -> None:
 def test_refused_job_does_not_prevent_boosts_of_others() -> None:
     site = a_site()
     site.refuses = {"0.vm"}
-    outcomes = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 5), PriorityBoost(10, 6)])
+    outcomes = site.backend().set_boosts([BoostCommand(0, 5), BoostCommand(2, 5), BoostCommand(10, 6)])
     assert [each.result for each in outcomes] == ["refused", "done", "done"]
     assert [each[2:] for each in told(site)] == [("0.vm", "2.vm"), ("0.vm",), ("2.vm",), ("10.vm",)]
 
@@ -175,7 +175,7 @@ def test_splits_boosts_into_batches_of_maximum_size() -> None:
     site = a_site()
     numbers = list(range(1000, 1000 + 2 * MAX_BATCH + 1))
     site.seen.jobs.update({f"{number}.vm": site.seen.jobs["0.vm"] for number in numbers})
-    outcomes = site.backend().set_boosts([PriorityBoost(number, 5) for number in numbers])
+    outcomes = site.backend().set_boosts([BoostCommand(number, 5) for number in numbers])
     assert [(each.job_id, each.result) for each in outcomes] == [(number, "done") for number in numbers]
     commands = [each[2:] for each in told(site)]
     assert [len(names) for names in commands] == [MAX_BATCH, MAX_BATCH, 1]
@@ -194,7 +194,9 @@ def test_boost_commands_respect_remaining_time(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(time, "monotonic", lambda: at_s)
     advising = PbsBoostAccess(a_site(), Slow(), ("managed",), time_limit_s=13.5, command_s=10.0)  # type: ignore[arg-type]
-    outcomes = advising.advise([PriorityBoost(0, 5), PriorityBoost(2, 6), PriorityBoost(10, 7), PriorityBoost(11, 8)])
+    outcomes = advising.set_job_boosts(
+        [BoostCommand(0, 5), BoostCommand(2, 6), BoostCommand(10, 7), BoostCommand(11, 8)]
+    )
     assert given == [10.0, 7.0, 1.0]
     assert [each.result for each in outcomes] == ["done", "done", "done", "refused"]
     assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time limit for boosts has passed", "not_sent")
@@ -210,13 +212,13 @@ def test_ignores_and_keeps_invalid_points() -> None:
     site = a_site()
     site.wishes("0.vm")["cpsched_points"] = "many"
     assert "0" not in {each.label for each in site.backend().read_ranks()}
-    assert site.backend().set_boosts([PriorityBoost(0, 5)])[0].result == "refused"
+    assert site.backend().set_boosts([BoostCommand(0, 5)])[0].result == "refused"
     assert told(site) == []
 
 
-def checked(site: Site) -> dict[str, Check]:
+def checked(site: Site) -> dict[str, ReadinessCheck]:
     around = PbsDoctorContext(("managed",), "leftq", "root", ("vm",))
-    return {each.name: each for each in run_checks(site.seen, around)}
+    return {each.name: each for each in run_pbs_doctor_checks(site.seen, around)}
 
 
 def test_doctor_requires_points_resource_for_managers_only() -> None:

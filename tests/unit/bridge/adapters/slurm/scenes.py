@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import from_table, parse_cluster_records
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import parse_cluster_records, table_to_records
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
@@ -42,7 +42,7 @@ class Scene:
         self.now_s: int = self.tables["now_s"]
         self.guarded = True
         self.topologies: dict[str, dict[str, Any]] = {}
-        self.rows = {t: from_table(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
+        self.rows = {t: table_to_records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
         for name, facts in LATER.items():
             self.tables[name]["fields"] += [field for field in facts if field not in self.tables[name]["fields"]]
             self.rows[name] = [{**facts, **row} for row in self.rows[name]]

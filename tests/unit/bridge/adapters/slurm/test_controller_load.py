@@ -9,9 +9,9 @@ from cpsched_bridge.adapters.slurm.controller_load import (
     QUERY_INTERVAL_S,
     ControllerLoad,
     ControllerLoadMonitor,
-    parse_load,
+    parse_controller_load,
 )
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
 
 STARS = "*******************************************************\n"
 
@@ -52,12 +52,12 @@ def sdiag(threads=3, messages=0, queued=(), user="alice"):
     ],
 )
 def test_load_is_server_threads_and_pending_calls(text, load):
-    assert parse_load(text) == load
+    assert parse_controller_load(text) == load
 
 
 def test_user_name_cannot_forge_load():
     forged = "x\nServer thread count:  900\nAgent queue size:     900\n\tREQUEST_X ( 1) count:1 queued:900"
-    assert parse_load(sdiag(user=forged)) == ControllerLoad(3, 0)
+    assert parse_controller_load(sdiag(user=forged)) == ControllerLoad(3, 0)
 
 
 class Played:
@@ -65,12 +65,12 @@ class Played:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.ready: list[SitePolicyCommandOutput | None] = []
+        self.ready: list[BackgroundCommandOutput | None] = []
 
     def start(self) -> None:
         self.asked += 1
 
-    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
+    def collect_output(self, wait: bool = False) -> BackgroundCommandOutput | None:
         assert not wait, "no cycle waits for it"
         return self.ready.pop(0) if self.ready else None
 
@@ -87,7 +87,7 @@ class Scene:
     def answered(self, text):
         """What is said once slurmctld has answered so."""
         self.asking.ready = [
-            SitePolicyCommandOutput(
+            BackgroundCommandOutput(
                 {OUTPUT_NAME: text} if text else {}, {} if text else {OUTPUT_NAME: "no response within 10 s"}
             )
         ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.node_checks import MAX_LISTED_ITEMS, run_node_checks
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import ReadinessCheck
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 GOOD = {
@@ -20,7 +20,7 @@ GOOD = {
 }
 
 
-def checks(scene: Scene) -> dict[str, Check]:
+def checks(scene: Scene) -> dict[str, ReadinessCheck]:
     return {check.name: check for check in run_node_checks(scene.read())}
 
 

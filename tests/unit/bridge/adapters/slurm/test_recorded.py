@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import RunningJob
 from cpsched_bridge.adapters.slurm import slurm_records
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
@@ -36,7 +36,7 @@ class Recorded:
         content = self.content
         snapshot = {
             "now_s": content["recorded_at_s"],
-            "jobs": pyslurm_rows.job_table(as_object(job) for job in content["jobs"]),
+            "jobs": pyslurm_rows.to_job_table(as_object(job) for job in content["jobs"]),
             "nodes": pyslurm_rows.to_table((SimpleNamespace(**n) for n in content["nodes"]), slurm_records.NODE_FIELDS),
             "partitions": pyslurm_rows.to_table(
                 (SimpleNamespace(**p) for p in content["partitions"]), slurm_records.PARTITION_FIELDS
@@ -216,7 +216,7 @@ def test_free_and_allocated_resources_fit_on_each_node() -> None:
         seen = observe(moment)[1]
         total = seen.free.copy()
         for job in seen.running:
-            for node, amounts in amounts_used(job.job.request, job.placement, seen.cluster.capacity).items():
+            for node, amounts in amounts_by_node(job.job.request, job.placement, seen.cluster.capacity).items():
                 total[node] += amounts
         assert (total <= seen.cluster.capacity).all(), moment
 

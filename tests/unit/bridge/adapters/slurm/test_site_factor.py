@@ -9,7 +9,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, make_not_sent_error
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import PriorityBoost
+from cpsched_bridge.ports import BoostCommand
 
 
 def record(number: int, **fields):
@@ -102,7 +102,7 @@ def test_array_tasks_share_rank_and_split_task_keeps_array():
     assert both[0].jobs == tuple(slurm_job_ids.make_task_id(5, task) for task in (1, 2, 3))
     assert (both[0].label, both[0].array_id) == ("5", 0)
     assert (both[1].jobs, both[1].label, both[1].array_id) == ((slurm_job_ids.make_task_id(5, 4),), "5_4", 5)
-    slurm.advising.advise([PriorityBoost(5, 10), PriorityBoost(8, 20)])
+    slurm.advising.set_job_boosts([BoostCommand(5, 10), BoostCommand(8, 20)])
     assert slurm.scontrol.told == ["update JobId=5_[1-3] SiteFactor=10", "update JobId=5_4 SiteFactor=20"]
 
 
@@ -113,7 +113,9 @@ def test_running_jobs_have_no_rank():
 def test_boosts_never_replace_foreign_site_factor():
     slurm = Slurm(line(1, 9), line(2, 9, site=50), line(3, 9, site=51))
     slurm.advising.read_ranks([record(1), record(2), record(3)], {})
-    found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 6, (40, 50)), PriorityBoost(3, 7, (40, 50))])
+    found = slurm.advising.set_job_boosts(
+        [BoostCommand(1, 5), BoostCommand(2, 6, (40, 50)), BoostCommand(3, 7, (40, 50))]
+    )
     assert [each.result for each in found] == ["done", "done", "refused"]
     assert "SiteFactor=51 was set by another actor" in found[2].detail
     assert slurm.scontrol.told == ["update JobId=1 SiteFactor=5", "update JobId=2 SiteFactor=6"]
@@ -122,7 +124,7 @@ def test_boosts_never_replace_foreign_site_factor():
 def test_held_job_accepts_only_zero_points():
     slurm = Slurm()
     slurm.advising.read_ranks([record(1, priority=0), record(2, priority=0)], {})
-    found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 0, (9,))])
+    found = slurm.advising.set_job_boosts([BoostCommand(1, 5), BoostCommand(2, 0, (9,))])
     assert [each.result for each in found] == ["refused", "done"]
     assert slurm.scontrol.told == ["update JobId=2 SiteFactor=0"]
 
@@ -131,7 +133,7 @@ def test_removal_succeeds_and_boost_fails_for_missing_job():
     slurm = Slurm(line(1, 9), line(2, 9))
     slurm.advising.read_ranks([record(1), record(2)], {})
     slurm.scontrol.says = dict.fromkeys(["JobId=1", "JobId=2"], "Invalid job id specified for job 1")
-    found = slurm.advising.advise([PriorityBoost(1, 0), PriorityBoost(2, 5), PriorityBoost(3, 5)])
+    found = slurm.advising.set_job_boosts([BoostCommand(1, 0), BoostCommand(2, 5), BoostCommand(3, 5)])
     assert [each.result for each in found] == ["done", "refused", "refused"]
 
 
@@ -143,7 +145,7 @@ def test_unanswered_command_has_unknown_outcome():
         "JobId=2": "Unable to contact slurm controller (connect failure)",
         "JobId=3": make_not_sent_error("scontrol has taken 3 s"),
     }
-    found = slurm.advising.advise([PriorityBoost(id, 5) for id in (1, 2, 3)])
+    found = slurm.advising.set_job_boosts([BoostCommand(id, 5) for id in (1, 2, 3)])
     assert [each.result for each in found] == ["unknown", "unknown", "refused"]
     assert found[2].code == "not_sent"
 
@@ -152,7 +154,9 @@ def test_reads_sprio_again_every_100_changes():
     slurm = Slurm(*(line(id, 9) for id in range(1, 251)))
     slurm.advising.read_ranks([record(id) for id in range(1, 251)], {})
     slurm.looks = 0
-    assert {each.result for each in slurm.advising.advise([PriorityBoost(id, 5) for id in range(1, 251)])} == {"done"}
+    assert {each.result for each in slurm.advising.set_job_boosts([BoostCommand(id, 5) for id in range(1, 251)])} == {
+        "done"
+    }
     assert slurm.looks == 3
 
 
@@ -161,7 +165,7 @@ def test_unanswered_sprio_fails_before_any_command():
     slurm.advising.read_ranks([record(1)], {})
     slurm.lines = None
     with pytest.raises(BackendUnavailable):
-        slurm.advising.advise([PriorityBoost(1, 5)])
+        slurm.advising.set_job_boosts([BoostCommand(1, 5)])
     with pytest.raises(BackendUnavailable):
         slurm.advising.read_ranks([record(1)], {})
     assert slurm.scontrol.told == []

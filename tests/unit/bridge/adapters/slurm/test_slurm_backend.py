@@ -19,7 +19,7 @@ from cpsched_bridge.errors import (
     BackendUnavailable,
     CommandRefused,
 )
-from cpsched_bridge.ports import DeferredStart, Lease, Observation, Outcome, StartOrder
+from cpsched_bridge.ports import DeferredStart, Lease, Observation, Outcome, StartCommand
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -74,8 +74,8 @@ def backend(child: Played) -> SlurmBackend:
     return SlurmBackend(PyslurmTransport(client=child))
 
 
-def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
-    return StartOrder(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
+def order(seen: Observation, number: int, *nodes: str) -> StartCommand:
+    return StartCommand(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
 
 
 def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -> None:
@@ -130,7 +130,7 @@ def test_start_adds_no_maximum_node_count_to_job_without_one(
     scene.facts["config"]["version"] = "22.05.8"
     scene.only("six").job("six").update(ntasks=tasks, cpus=tasks, num_nodes=1, max_nodes=None)
     (waiting,) = backend.observe().pending
-    backend.start([StartOrder(waiting.job, tuple(nodes.items()))])
+    backend.start([StartCommand(waiting.job, tuple(nodes.items()))])
     ((_, [sent]),) = child.sent
     assert sent.get("num_nodes") == told
     backend.hold([waiting.job.id])
@@ -156,7 +156,7 @@ def test_hold_after_crash_restores_partitions_from_ledger(scene: Scene, child: P
     """The next process has only what the ledger kept of the order; Slurm shows one partition."""
     record = scene.only("several").job("several")
     (decided,) = backend.resolve_layout([order(backend.observe(), record["id"], "n3")])
-    assert isinstance(decided, StartOrder)
+    assert isinstance(decided, StartCommand)
     backend.start([decided])
     record.update(partition="main", required_nodes="n3", priority=0, comment="bridge:pinned()")
     again = SlurmBackend(PyslurmTransport(client=child))
@@ -175,8 +175,8 @@ def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, child: P
     number = a_prime(scene)
     (waiting,) = backend.observe().pending
     assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
-    (settled,) = backend.resolve_layout([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
-    assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)), "NumNodes=2-17 NumTasks=17")
+    (settled,) = backend.resolve_layout([StartCommand(waiting.job, (("n1", 5), ("n3", 12)))])
+    assert settled == StartCommand(waiting.job, (("n1", 16), ("n3", 1)), "NumNodes=2-17 NumTasks=17")
     backend.start([settled])
     sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "num_nodes": "2-2"}
     assert child.sent == [("start", [sent])]
@@ -189,18 +189,18 @@ def test_defers_start_that_another_start_would_change(scene: Scene, backend: Slu
     other = {**scene.job("six"), "id": 4711, "name": "other", "ntasks": 4, "num_nodes": 1, "max_nodes": 4}
     scene.rows["jobs"].append(other)
     prime, small = sorted(backend.observe().pending, key=lambda waiting: waiting.job.id == 4711)
-    backend.start([StartOrder(small.job, (("n1", 1),))])
+    backend.start([StartCommand(small.job, (("n1", 1),))])
     other.update(priority=4, required_nodes="n1")
-    wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
+    wanted = StartCommand(prime.job, (("n1", 12), ("n3", 5)))
     backend.observe({4711: ""})
     (found,) = backend.resolve_layout([wanted])
     assert isinstance(found, DeferredStart)
     assert "other starts" in found.why
-    assert backend.resolve_layout([StartOrder(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
+    assert backend.resolve_layout([StartCommand(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
     scene.rows["jobs"].remove(other)
     backend.observe()
     (found,) = backend.resolve_layout([wanted])
-    assert isinstance(found, StartOrder)
+    assert isinstance(found, StartCommand)
     assert found.nodes == (("n1", 16), ("n3", 1))
 
 

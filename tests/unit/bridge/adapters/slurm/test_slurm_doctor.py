@@ -12,28 +12,28 @@ from pytest_mock import MockerFixture
 from cpsched.site.accounts import SiteLimitPolicy
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
 from cpsched.site.preemption import PreemptionRules
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
     MAX_LISTED_ITEMS,
+    check_partitions_mixing_unmanaged_jobs,
     check_policy_reading,
     check_preempt_modes,
     check_preemption,
-    check_priorities,
-    check_unmanaged_jobs,
+    check_priorities_match_sprio,
     check_unmodelled_limits,
-    run_checks,
     run_policy_checks,
+    run_slurm_doctor_checks,
 )
-from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks
+from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
 from cpsched_bridge.errors import NotReady
-from cpsched_bridge.ports import Check
+from cpsched_bridge.ports import ReadinessCheck
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
 def failing(facts: dict[str, Any]) -> dict[str, bool]:
     """Names of failing checks, and whether they are required."""
-    return {check.name: check.required for check in run_checks(facts) if not check.ok}
+    return {check.name: check.required for check in run_slurm_doctor_checks(facts) if not check.ok}
 
 
 def changed(**config: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_rejects_clock_difference() -> None:
 
 def test_every_failed_check_names_fix() -> None:
     facts = changed(scheduler_parameters={}, select_type="x", preempt_type="preempt/qos", version="1.2", min_job_age=0)
-    broken = [check for check in run_checks(facts) if not check.ok]
+    broken = [check for check in run_slurm_doctor_checks(facts) if not check.ok]
     assert len(broken) >= 6
     assert all(check.fix for check in broken)
 
@@ -108,8 +108,8 @@ def test_accepts_admin_level_from_controller_without_accounting(level: str | Non
     assert failing(facts) == {"generic resources": False, **expected}
 
 
-def check_of(name: str, facts: dict[str, Any]) -> Check:
-    return next(check for check in run_checks(facts) if check.name == name)
+def check_of(name: str, facts: dict[str, Any]) -> ReadinessCheck:
+    return next(check for check in run_slurm_doctor_checks(facts) if check.name == name)
 
 
 GOOD = {
@@ -136,8 +136,8 @@ GOOD = {
 
 def test_each_check_has_expected_detail_and_requirement() -> None:
     facts = changed(accounting_storage_tres=["cpu", "gres/gpu"])
-    assert {c.name: (c.required, c.detail) for c in run_checks(facts)} == GOOD
-    assert all(check.ok and not check.fix for check in run_checks(facts))
+    assert {c.name: (c.required, c.detail) for c in run_slurm_doctor_checks(facts)} == GOOD
+    assert all(check.ok and not check.fix for check in run_slurm_doctor_checks(facts))
 
 
 SHALLOW = {"disable_job_shrink": True, "batch_sched_delay": 0}
@@ -218,7 +218,11 @@ def test_omits_version_of_missing_pyslurm() -> None:
 
 
 def test_reports_transport_with_reason() -> None:
-    (check,) = (each for each in run_checks(Scene().facts, "cli: pyslurm is not installed") if each.name == "transport")
+    (check,) = (
+        each
+        for each in run_slurm_doctor_checks(Scene().facts, "cli: pyslurm is not installed")
+        if each.name == "transport"
+    )
     assert (check.ok, check.detail) == (True, "cli: pyslurm is not installed")
 
 
@@ -275,7 +279,9 @@ def a_difference(job_id: int) -> PriorityDifference:
 
 @pytest.mark.parametrize("count", [1, MAX_LISTED_ITEMS, MAX_LISTED_ITEMS + 1])
 def test_names_limited_number_of_priority_differences(count: int) -> None:
-    check = check_priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
+    check = check_priorities_match_sprio(
+        SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture()
+    )
     assert not check.ok
     assert not check.required
     assert check.detail.startswith(f"as in sprio for {9 - count} of 9 jobs without a hold; job 0: 10 here")
@@ -284,12 +290,17 @@ def test_names_limited_number_of_priority_differences(count: int) -> None:
 
 def test_reports_if_no_priorities_can_be_compared() -> None:
     basic = a_picture(rules=PriorityPolicy(kind="basic"))
-    assert check_priorities(SprioComparison(0, ()), a_picture()).detail.startswith("not compared: every pending")
-    failed = check_priorities(None, a_picture())
+    assert check_priorities_match_sprio(SprioComparison(0, ()), a_picture()).detail.startswith(
+        "not compared: every pending"
+    )
+    failed = check_priorities_match_sprio(None, a_picture())
     assert (failed.ok, failed.required, failed.detail) == (False, False, "not compared: sprio did not answer")
-    assert check_priorities(None, basic).ok
-    assert check_priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs are ordered by arrival"
-    same = check_priorities(SprioComparison(2, ()), a_picture())
+    assert check_priorities_match_sprio(None, basic).ok
+    assert (
+        check_priorities_match_sprio(SprioComparison(0, ()), basic).detail
+        == "priority/basic: jobs are ordered by arrival"
+    )
+    same = check_priorities_match_sprio(SprioComparison(2, ()), a_picture())
     assert (same.ok, same.detail) == (True, "as in sprio for 2 of 2 jobs without a hold")
 
 
@@ -313,7 +324,7 @@ def test_names_limited_number_of_partly_managed_partitions() -> None:
 
     def detail(*jobs: dict[str, Any]) -> str:
         records = dataclasses.replace(Scene().read(), jobs=list(jobs))
-        check = check_unmanaged_jobs(records)
+        check = check_partitions_mixing_unmanaged_jobs(records)
         assert not check.required
         assert check.ok is (check.detail == "none with both held and unmanaged jobs")
         return check.detail
@@ -349,13 +360,13 @@ def test_names_topology_plugin_that_chooses_nodes() -> None:
 
 
 def test_selects_checks_of_each_mode() -> None:
-    found = run_checks(changed(priority_type="priority/basic", scheduler_parameters={}))
-    control, advise = ({check.name for check in select_checks(found, mode)} for mode in ("control", "advise"))
+    found = run_slurm_doctor_checks(changed(priority_type="priority/basic", scheduler_parameters={}))
+    control, advise = ({check.name for check in select_checks_for_mode(found, mode)} for mode in ("control", "advise"))
     assert {"job shrink", "preemption", "topology", "submit plugin", "start latency"} == control - advise
     assert {"priority type", "site factor"} == advise - control
     with pytest.raises(NotReady, match="mode=advise: these checks must pass"):
-        require_ready(select_checks(found, "advise"), "advise")
-    shadow = {check.name: check.required for check in select_checks(found, "shadow")}
+        require_ready(select_checks_for_mode(found, "advise"), "advise")
+    shadow = {check.name: check.required for check in select_checks_for_mode(found, "shadow")}
     assert (shadow["priority type"], shadow["job shrink"]) == (False, True)
 
 
@@ -372,7 +383,9 @@ def test_reports_call_limit_with_fix(per_s: float, pyslurm: str, required: bool)
 
 
 def test_reports_no_call_limit_if_disabled() -> None:
-    assert not [check for check in run_checks({**Scene().facts, "rate_limit": None}) if check.name == "call limit"]
+    assert not [
+        check for check in run_slurm_doctor_checks({**Scene().facts, "rate_limit": None}) if check.name == "call limit"
+    ]
 
 
 def test_preemption_requires_that_the_policy_is_read() -> None:

@@ -21,7 +21,7 @@ def ended(**facts: Any) -> dict[str, Any]:
 
 
 def share(scene: Scene, *past: dict[str, Any]) -> UnmanagedShare:
-    return UnmanagedShare.of(past, *SlurmTranslator().read_partitions(scene.read()))
+    return UnmanagedShare.of(past, *SlurmTranslator().translate_machine_and_partitions(scene.read()))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cpsched_bridge.web.page.gantt_chart import (
     GanttWindow,
     assign_lanes,
     compute_group_usage,
-    draw_svg,
+    draw_gantt_svg,
     group_nodes,
 )
 from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
@@ -56,7 +56,7 @@ def rectangles(svg):
 def test_bars_are_at_their_time_and_node():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1050, 1200, [(1, 1)], "planned"))
     window = GanttWindow.around_now(chart, 100, 300)
-    found = rectangles(draw_svg(chart, window, alone=True))
+    found = rectangles(draw_gantt_svg(chart, window, alone=True))
     (one,), (two,) = found[1], found[2]
     assert one[0] == pytest.approx(window.x(900), abs=0.1)
     assert one[0] + one[2] == pytest.approx(window.x(1100), abs=0.1)
@@ -66,7 +66,7 @@ def test_bars_are_at_their_time_and_node():
 
 def test_job_on_two_nodes_has_two_bars_without_overlap():
     chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 2)]), a_bar(2, 950, 1100))
-    found = rectangles(draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True))
+    found = rectangles(draw_gantt_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True))
     assert len(found[1]) == 2
     first, second = found[1][0], found[2][0]
     assert first[1] + first[3] <= second[1] or second[1] + second[3] <= first[1]
@@ -81,7 +81,7 @@ def test_lanes_are_counted_again_after_gap():
 def test_clips_bars_to_window():
     chart = a_chart(a_bar(1, 0, 5000), a_bar(2, 0, 800), a_bar(3, 2000, 3000, kind="planned"))
     window = GanttWindow.around_now(chart, 100, 300)
-    found = rectangles(draw_svg(chart, window, alone=True))
+    found = rectangles(draw_gantt_svg(chart, window, alone=True))
     assert set(found) == {1}
     assert found[1][0][0] == pytest.approx(window.x(900), abs=0.1)
     assert found[1][0][0] + found[1][0][2] == pytest.approx(window.x(1300), abs=0.1)
@@ -92,13 +92,15 @@ def test_draws_many_nodes_in_linked_groups():
         *(a_bar(n, 900, 1100, [(n, 1)]) for n in range(1000)), nodes=1000, outages=[an_outage(900, None, [7])]
     )
     window = GanttWindow.around_now(chart, 100, 300)
-    svg = draw_svg(chart, window, GanttLinkTargets(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True)
+    svg = draw_gantt_svg(
+        chart, window, GanttLinkTargets(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True
+    )
     ElementTree.fromstring(svg)
     assert len(group_nodes(window)) <= MAX_ROWS
     assert svg.count("<path") + svg.count("<rect") < 300
     assert 'href="?first=0&amp;last=16"' in svg
     zoomed = GanttWindow.around_now(chart, 100, 300, 16, 32)
-    assert set(rectangles(draw_svg(chart, zoomed, alone=True))) == set(range(16, 32))
+    assert set(rectangles(draw_gantt_svg(chart, zoomed, alone=True))) == set(range(16, 32))
 
 
 def test_group_usage_is_share_of_busy_nodes():
@@ -115,22 +117,22 @@ def test_hatches_unavailable_nodes():
     """A future maintenance has both ends; a drained node is hatched to the edge, since its end is unknown."""
     chart = a_chart(outages=[an_outage(1100, 1200), an_outage(1000, None, [1], "drained", "IDLE+DRAIN")])
     window = GanttWindow.around_now(chart, 100, 300)
-    to_come, now = hatched(draw_svg(chart, window, alone=True))
+    to_come, now = hatched(draw_gantt_svg(chart, window, alone=True))
     assert to_come[:2] == pytest.approx((window.x(1100), window.x(1200)), abs=0.1)
     assert now[:2] == pytest.approx((window.x(1000), window.x(window.to_s)), abs=0.1)
     assert now[2] > to_come[2], "each on its own node"
     assert (to_come[3], now[3]) == ("reserved update", "drained IDLE+DRAIN")
-    assert "2 of the nodes drained, down or reserved for a time" in draw_svg(chart, window)
+    assert "2 of the nodes drained, down or reserved for a time" in draw_gantt_svg(chart, window)
 
 
 def test_does_not_hatch_outages_outside_window():
     chart = a_chart(outages=[an_outage(500, 900), an_outage(1300, 1400)])
-    assert hatched(draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)) == []
+    assert hatched(draw_gantt_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)) == []
 
 
 def test_hatches_groups_by_share_of_unavailable_nodes():
     chart = a_chart(nodes=640, outages=[an_outage(1100, 1200, range(5))])
-    svg = draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
+    svg = draw_gantt_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
     (path,) = [each for each in ElementTree.fromstring(svg).iter() if each.get("class") == "g-out"]
     window = GanttWindow.around_now(chart, 100, 300)
     xs = [float(x) for x in re.findall(r"H([\d.]+)", path.get("d"))]
@@ -142,18 +144,20 @@ def test_hatches_groups_by_share_of_unavailable_nodes():
 
 def test_escapes_reservation_names():
     chart = a_chart(outages=[an_outage(900, 1100, name='<b>"&')])
-    svg = draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
+    svg = draw_gantt_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
     assert "<b>" not in svg
     ElementTree.fromstring(svg)
 
 
 def test_escapes_user_names():
-    svg = draw_svg(a_chart(a_bar(1, 900, 1100, user='<b>"&')), GanttWindow.around_now(a_chart(), 100, 300), alone=True)
+    svg = draw_gantt_svg(
+        a_chart(a_bar(1, 900, 1100, user='<b>"&')), GanttWindow.around_now(a_chart(), 100, 300), alone=True
+    )
     assert "<b>" not in svg
     ElementTree.fromstring(svg)
 
 
 def test_describes_chart_in_text():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1100, 1200, kind="planned"))
-    label = re.search(r'aria-label="([^"]*)"', draw_svg(chart, GanttWindow.around_now(chart, 3600, 3600)))[1]
+    label = re.search(r'aria-label="([^"]*)"', draw_gantt_svg(chart, GanttWindow.around_now(chart, 3600, 3600)))[1]
     assert "1 job running, 1 planned, 0 ended" in label

@@ -142,6 +142,6 @@ def test_filters_and_sorts_nodes(query, names):
 
 def test_query_address_keeps_choices_and_resets_page():
     asked = StatusPageQuery.from_query({"user": "a&b", "page": "3", "sort": "-start"})
-    assert asked.address(page=4) == "?page=4&user=a%26b&sort=-start"
-    assert asked.address(sort="") == "?user=a%26b"
-    assert asked.other(state="all") == "?state=all"
+    assert asked.make_address(page=4) == "?page=4&user=a%26b&sort=-start"
+    assert asked.make_address(sort="") == "?user=a%26b"
+    assert asked.make_other_page_query(state="all") == "?state=all"

@@ -19,9 +19,9 @@ from cpsched.model import Cluster, NodeSetCondition, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.start_forecasts import ExpectedStart, list_partitions
+from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate, list_requestable_partitions
 from cpsched_bridge.web.http_server import HttpServer
-from cpsched_bridge.web.job_explanation import explain
+from cpsched_bridge.web.job_explanation import explain_job_in_view
 from cpsched_bridge.web.page import job_filters, page_rendering
 from cpsched_bridge.web.page.redaction import redact_for_user
 from cpsched_bridge.web.status_application import StatusApplication
@@ -174,7 +174,7 @@ def test_hides_reservations_among_allowed_nodes(site_with, users, named):
     site.cycle()
     assert f"<dd>{named}</dd>" in site.get("jobs/1")[2]
     assert redact_for_user(site.view, "" if users == "hide" else "ada").queue[0].nodes_from == parts[:2]
-    assert list_partitions(site.cluster.cluster) == ["all"]
+    assert list_requestable_partitions(site.cluster.cluster) == ["all"]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_names_cluster_host_version_and_time(site):
 @pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
 def test_expected_start_is_never_in_past(at_s, words):
     assert format_planned_time(at_s, 100) == words
-    assert page_rendering._format_expected_start(ExpectedStart("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
+    assert page_rendering._format_expected_start(SubmissionStartEstimate("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_expected_start_is_never_in_past(at_s, words):
 )
 def test_end_of_interval_has_no_preposition(from_s, to_s, words):
     told = SimpleNamespace(from_s=from_s, to_s=to_s)
-    assert page_rendering._format_expected_start(ExpectedStart("", 200, told), 100)[2] == words  # noqa: SLF001
+    assert page_rendering._format_expected_start(SubmissionStartEstimate("", 200, told), 100)[2] == words  # noqa: SLF001
 
 
 def test_wall_shows_median_wait(site):
@@ -421,11 +421,11 @@ def test_array_task_never_seen_pending_has_its_name(site):
     site.cluster.run_now(8001, ((0, 1),))
     view = site.cycle()
     assert [job.label for job in view.running] == [bar.label for bar in view.chart.bars] == ["7_1"]
-    assert explain(view, "7_1").state == "running"
+    assert explain_job_in_view(view, "7_1").state == "running"
     site.cluster.end(8001)
     view = site.cycle(1010)
     assert [(bar.kind, bar.label) for bar in view.chart.bars] == [("past", "7_1")]
-    assert explain(view, "7_1").state == "ended"
+    assert explain_job_in_view(view, "7_1").state == "ended"
 
 
 def test_names_other_bridge_in_control(site):

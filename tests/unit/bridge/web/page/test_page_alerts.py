@@ -4,7 +4,7 @@ import re
 
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Check, Observation, Outage, UnusableObject
+from cpsched_bridge.ports import Observation, Outage, ReadinessCheck, UnusableObject
 from cpsched_bridge.web.page.page_alerts import list_alerts
 from tests.builders import a_cluster
 
@@ -22,13 +22,13 @@ def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
 
 
 def test_reports_no_alert_if_all_is_well():
-    assert of(checks=[Check("clock", True, "fine")], outages=[Outage("drained", "", (1,), 0, None)]) == []
+    assert of(checks=[ReadinessCheck("clock", True, "fine")], outages=[Outage("drained", "", (1,), 0, None)]) == []
 
 
 def test_sorts_urgent_alerts_first():
     report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
     report.record_failure("backend_timeout", "no answer")
-    found = list_alerts(report, "by an administrator", [Check("clock", False, "3 s late", "fix it")], seen())
+    found = list_alerts(report, "by an administrator", [ReadinessCheck("clock", False, "3 s late", "fix it")], seen())
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
         (True, "The last cycle failed: backend timeout. This page shows an older state of the cluster."),
@@ -84,7 +84,11 @@ def test_page_itself_reports_hung_bridge(site):
 def test_reports_failed_check_until_it_is_repeated(site):
     site.cycle()
     report = site.bridge.cycle()
-    for checks, told in (([Check("clock", False, "late")], 1), (None, 1), ([Check("clock", True, "")], 0)):
+    for checks, told in (
+        ([ReadinessCheck("clock", False, "late")], 1),
+        (None, 1),
+        ([ReadinessCheck("clock", True, "")], 0),
+    ):
         report.checks, report.number = checks, report.number + 1
         site.watch(report)
         assert len(site.view.status.alarms) == told

@@ -9,8 +9,8 @@ import pytest
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
-from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_network
-from cpsched_bridge.settings import Settings, parse_section
+from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_trusted_network
+from cpsched_bridge.settings import Settings, validate_section_content
 from cpsched_bridge.web.page import view_model
 from cpsched_bridge.web.page.node_states import list_nodes
 from cpsched_bridge.web.page.redaction import redact_for_user
@@ -235,7 +235,9 @@ def test_hides_errors_before_first_reading_from_readers(site_with):
     ],
 )  # fmt: skip
 def test_accepts_user_header_from_trusted_peers_only(peer, trusted):
-    readers = ProxyUserIdentifier(HEADER, (parse_network("10.1.0.0/16"), parse_network("2001:db8::/32")))
+    readers = ProxyUserIdentifier(
+        HEADER, (parse_trusted_network("10.1.0.0/16"), parse_trusted_network("2001:db8::/32"))
+    )
     if trusted:
         assert readers.identify_reader(peer, ["ada"]) == "ada"
     else:
@@ -268,7 +270,7 @@ def test_direct_client_sees_nothing(site_with):
 )
 def test_rejects_invalid_settings(page, why):
     with pytest.raises(SettingsError, match=why):
-        parse_section(Settings, {"page": page}, "bridge.yaml")
+        validate_section_content(Settings, {"page": page}, "bridge.yaml")
 
 
 def test_ended_job_still_belongs_to_owner(crowd):

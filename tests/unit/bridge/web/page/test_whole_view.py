@@ -12,7 +12,7 @@ from cpsched.forecast.calibration import StartForecast
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
+from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import api_v1
 from tests.builders import a_job
 
@@ -136,7 +136,7 @@ def test_builds_complete_v1_jobs(instant):
             "nodes": ["n0"]},
         5: {"state": "waiting", "reason": "none of its 2 nodes have enough free", "submit_s": 1055, "walltime_s": 600,
             "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s,
-            "start_quantiles_s": told.published_s, "calibrated": False},
+            "start_quantiles_s": told.published_quantiles_s, "calibrated": False},
         6: {"state": "not_decided_on", "reason": "its dependencies are not satisfied", "submit_s": 0,
             "walltime_s": 100},
         99: {"state": "unknown"},
@@ -149,10 +149,10 @@ def test_builds_complete_v1_jobs(instant):
 def test_the_file_for_portals_is_the_answer_about_all_jobs(instant, tmp_path):
     folder = tmp_path / "portal"
     folder.mkdir()
-    instant.watch.write_start_times()
+    instant.watch.write_start_forecasts_file()
     assert not list(folder.iterdir())
     instant.watch.settings = Settings.model_validate({"page": {"start_times_file": folder / "start-times.json"}})
-    instant.watch.write_start_times()
+    instant.watch.write_start_forecasts_file()
     assert [each.name for each in folder.iterdir()] == ["start-times.json"]
     assert json.loads((folder / "start-times.json").read_text()) == instant.json("jobs")
 
@@ -161,8 +161,8 @@ def test_the_file_for_portals_is_the_answer_about_all_jobs(instant, tmp_path):
 def test_builds_complete_v1_query_answers(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
     told = StartForecast(1000, (1400, 1450, 1500, 1800, 2000, 2200, 2500, 2600, 2700), calibrated, "", (0.0,) * 6)
-    found = api_v1.to_when(
-        [ExpectedStart("", 1800, told), ExpectedStart("half the time", None, None)], 1234
+    found = api_v1.to_api_start_estimates(
+        [SubmissionStartEstimate("", 1800, told), SubmissionStartEstimate("half the time", None, None)], 1234
     ).model_dump()
     assert found == {
         "now_s": 1234,
@@ -173,7 +173,9 @@ def test_builds_complete_v1_query_answers(calibrated):
              "start_quantiles_s": [], "calibrated": False},
         ],
     }  # fmt: skip
-    could = api_v1.to_windows([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
+    could = api_v1.to_api_backfill_windows(
+        [BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234
+    ).model_dump()
     assert could == {
         "now_s": 1234,
         "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],

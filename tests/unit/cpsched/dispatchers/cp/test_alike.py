@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.dispatchers.cp.cp_objective import slowdown
+from cpsched.dispatchers.cp.cp_objective import slowdown_objective
 from cpsched.dispatchers.cp.search_control import find_symmetric_jobs, sort_symmetric_starts
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
@@ -26,7 +26,7 @@ def a_queue() -> Snapshot:
 
 def considered(snapshot: Snapshot) -> tuple[CpInstance, list[IntArray]]:
     facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
-    return facts, find_symmetric_jobs(facts, slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({})))
+    return facts, find_symmetric_jobs(facts, slowdown_objective(snapshot, snapshot.queue, ExpectedQueueWaits({})))
 
 
 def test_groups_jobs_of_equal_request_estimate_and_cost() -> None:
@@ -36,7 +36,7 @@ def test_groups_jobs_of_equal_request_estimate_and_cost() -> None:
 
 def test_exchanged_jobs_swap_starts_and_nodes() -> None:
     facts, groups = considered(a_queue())
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     plan.start_s[[0, 2, 4]] = 50, 10, 30
     plan.node[:2], plan.node[4:6], plan.node[8:10] = 0, 1, (0, 1)
     found = sort_symmetric_starts(plan, groups)

@@ -12,9 +12,9 @@ from cpsched.dispatchers.cp.cp_objective import (
     OBJECTIVES,
     IntegerDelayCosts,
     WeightedDelayObjective,
-    expected_waits,
-    in_priority_order,
+    expected_wait_by_job_s,
     job_areas,
+    sort_by_priority_rule,
 )
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
@@ -99,8 +99,8 @@ def test_area_is_positive_cores_times_estimate() -> None:
 def test_expected_wait_depends_on_queue() -> None:
     queue = [a_job(id, queue=name) for id, name in enumerate(("long", "short", "", "long"), 1)]
     snapshot = a_snapshot(a_cluster(), queue)
-    assert expected_waits(snapshot, snapshot.queue, WAITS).tolist() == [40.0, 10.0, 1.0, 40.0]
-    assert expected_waits(snapshot, snapshot.queue[[1, 3]], WAITS).tolist() == [10.0, 40.0]
+    assert expected_wait_by_job_s(snapshot, snapshot.queue, WAITS).tolist() == [40.0, 10.0, 1.0, 40.0]
+    assert expected_wait_by_job_s(snapshot, snapshot.queue[[1, 3]], WAITS).tolist() == [10.0, 40.0]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_sorts_by_each_priority(name: str, ids: list[int]) -> None:
         a_job(5, walltime_s=60, submit_s=40, queue="long"),
     ]
     snapshot = a_snapshot(a_cluster(), queue, now_s=100)
-    order = in_priority_order(name, snapshot, snapshot.queue, WAITS)
+    order = sort_by_priority_rule(name, snapshot, snapshot.queue, WAITS)
     found = [snapshot.table.jobs[slot].id for slot in order.tolist()]
     if name == "urgency":
         ids = [1, 3, 5, 2, 4]  # 6.0, 2.0, 1.5 and less area, 1.5, 0.25
@@ -135,7 +135,9 @@ def test_sorts_by_each_priority(name: str, ids: list[int]) -> None:
     ],
 )
 def test_scales_weights_to_integers_within_60_bits(weight: list[float], horizon_s: int, whole: tuple[int, ...]) -> None:
-    scaled = IntegerDelayCosts.of(WeightedDelayObjective(np.array(weight), np.array([5, 9]), 0.0), 3, horizon_s)
+    scaled = IntegerDelayCosts.from_objective(
+        WeightedDelayObjective(np.array(weight), np.array([5, 9]), 0.0), 3, horizon_s
+    )
     assert scaled.weights == whole
     assert (scaled.since_s, scaled.now_s) == ((5, 9), 3)
     assert sum(whole) * horizon_s <= 2**61
@@ -143,7 +145,12 @@ def test_scales_weights_to_integers_within_60_bits(weight: list[float], horizon_
 
 def test_scaled_value_is_weighted_delay() -> None:
     scaled = IntegerDelayCosts((3, 5), (10, 20), 8)
-    assert [scaled.value(np.array(start_s)) for start_s in ((10, 20), (9, 0), (11, 20), (12, 23))] == [0, 0, 3, 21]
+    assert [scaled.cost_of_plan(np.array(start_s)) for start_s in ((10, 20), (9, 0), (11, 20), (12, 23))] == [
+        0,
+        0,
+        3,
+        21,
+    ]
 
 
 @pytest.mark.parametrize(("starts", "cost"), [((0, 0, 0), 0), ((2, 3, 4), 6), ((2, 4, 4), 11), ((1, 9, 7), 3 + 30 + 7)])
@@ -152,15 +159,15 @@ def test_solver_counts_delay_once_it_matters(starts: tuple[int, ...], cost: int)
     solver = pywrapcp.Solver("by hand")
     fixed = [solver.IntVar(start, start) for start in starts]
     scaled = IntegerDelayCosts((3, 5, 7), (100, 103, 106), 100)
-    found = scaled.expression(SimpleNamespace(solver=solver, start=fixed))  # type: ignore[arg-type]
+    found = scaled.build_cost_variable(SimpleNamespace(solver=solver, start=fixed))  # type: ignore[arg-type]
     assert (found.Min(), found.Max()) == (cost, cost)
-    assert scaled.value(np.array(starts) + 100) == cost
+    assert scaled.cost_of_plan(np.array(starts) + 100) == cost
 
 
 @pytest.mark.parametrize(("after_s", "start", "cost"), [(0, 1, 2), (1, 0, 0), (1, 1, 0), (1, 2, 2), (2, 1, 0)])
 def test_solver_counts_delay_from_first_second(after_s: int, start: int, cost: int) -> None:
     solver = pywrapcp.Solver("by hand")
-    found = IntegerDelayCosts((2,), (100 + after_s,), 100).expression(
+    found = IntegerDelayCosts((2,), (100 + after_s,), 100).build_cost_variable(
         SimpleNamespace(solver=solver, start=[solver.IntVar(start, start)])  # type: ignore[arg-type]
     )
     assert (found.Min(), found.Max()) == (cost, cost)

@@ -102,7 +102,7 @@ def test_empty_plan_has_space_for_every_unit() -> None:
 
 def test_copied_plan_is_independent() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, units=3)])
-    plan = cp_problem.first_leaf(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
+    plan = cp_problem.build_first_leaf_plan(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
     other = plan.copy()
     other.start_s[0] = 77
     assert plan.start_s.tolist() == [0]
@@ -113,7 +113,7 @@ def test_copied_plan_is_independent() -> None:
 def test_first_leaf_starts_fitting_jobs_and_delays_rest() -> None:
     queue = [a_job(1, units=4, per_unit=4, walltime_s=30), a_job(2, units=4, per_unit=4), a_job(3)]
     snapshot = a_snapshot(a_cluster(), queue)
-    plan = cp_problem.first_leaf(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
+    plan = cp_problem.build_first_leaf_plan(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
     assert plan.start_s.tolist() == [0, 30, 130]
     assert plan.parts.tolist() == [4, 4, 1]
 

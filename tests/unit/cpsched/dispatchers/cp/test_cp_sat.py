@@ -147,7 +147,7 @@ def test_trace_cost_equals_its_metric():
         "awf": float((area * response).sum() / area.sum()),
     }
     for name, value in wanted.items():
-        objective = cp_sat.metric_objective(name, submit_s, run_s, processors)
+        objective = cp_sat.trace_metric_objective(name, submit_s, run_s, processors)
         assert objective.constant + plan_delay_cost(objective, start_s) == pytest.approx(value), name
 
 
@@ -168,14 +168,14 @@ def test_p2sf_is_no_worse_than_best_order():
     """It may be better: a ratio can gain from a job that waits."""
     problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
     hint_s = in_order(problem, (0, 1, 2, 3))
-    assert cp_sat.p2sf(problem, submit_s, processors, hint_s) == pytest.approx(
+    assert cp_sat.compute_p2sf(problem, submit_s, processors, hint_s) == pytest.approx(
         p2sf(problem, submit_s, processors, hint_s)
     )
     found = cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s)
     assert found.start_s is not None
     assert found.cost == pytest.approx(p2sf(problem, submit_s, processors, found.start_s))
     assert found.cost <= least(problem, lambda start_s: p2sf(problem, submit_s, processors, start_s))
-    assert found.cost < 0.99 * cp_sat.p2sf(problem, submit_s, processors, hint_s)
+    assert found.cost < 0.99 * cp_sat.compute_p2sf(problem, submit_s, processors, hint_s)
     assert found.bound is None
 
 
@@ -184,7 +184,7 @@ def test_p2sf_without_time_is_that_of_hint():
     hint_s = in_order(problem, (0, 1, 2, 3))
     found = cp_sat.solve_p2sf(problem, submit_s, processors, cp_sat.CpSatBudget(60.0, 0, 0), hint_s)
     assert found.start_s is hint_s
-    assert (found.cost, found.branches) == (cp_sat.p2sf(problem, submit_s, processors, hint_s), 0)
+    assert (found.cost, found.branches) == (cp_sat.compute_p2sf(problem, submit_s, processors, hint_s), 0)
 
 
 def test_rejects_plan_worse_than_hint(mocker):
@@ -229,7 +229,7 @@ def test_table_of_linear_function_is_linear(factor: float):
     costs = []
     for at_s in (*range(3, 12), 17, 60, 75, last_s):
         built = cp_sat.CpSatModel(problem)
-        built.model.minimize(cp_sat.table_objective(built, lambda start_s: factor * start_s, np.array([at_s])))
+        built.model.minimize(cp_sat.tabulated_cost_objective(built, lambda start_s: factor * start_s, np.array([at_s])))
         solver = hinted(built.model)
         assert solver.value(built.start[0]) == at_s
         costs.append(solver.objective_value / (at_s - 3) if at_s > 3 else solver.objective_value)

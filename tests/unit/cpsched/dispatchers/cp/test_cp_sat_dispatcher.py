@@ -78,8 +78,8 @@ def test_proves_objective_equal_to_metric(name: str, certain: str) -> None:
 @pytest.mark.parametrize("name", ["cp-p2sf", "cp-p2sf+"])
 def test_p2sf_is_never_worse_than_plan_by_arrival(name: str) -> None:
     snapshot = a_pool()
-    by_list = registry.dispatcher("list-reg").decide(snapshot)
-    decision = registry.dispatcher(name, {"effort": "5000"}).decide(snapshot)
+    by_list = registry.build_dispatcher("list-reg").decide(snapshot)
+    decision = registry.build_dispatcher(name, {"effort": "5000"}).decide(snapshot)
     assert decision.plan_s is not None
     assert by_list.plan_s is not None
     assert decision.effort.objective == pytest.approx(metric("p2sf", snapshot, decision.plan_s))
@@ -112,7 +112,7 @@ def test_list_reg_decides_without_plan_in_time(mocker) -> None:
         cp_sat, "solve_pool_problem", return_value=cp_sat.CpSatSolution(None, np.inf, None, "unknown", 0.1)
     )
     decision = studied("cp-af", {"certain": "no"}).decide(snapshot)
-    by_list = registry.dispatcher("list-reg").decide(snapshot)
+    by_list = registry.build_dispatcher("list-reg").decide(snapshot)
     assert decision.effort.path == "late"
     assert decision.starts_by_job(snapshot) == by_list.starts_by_job(snapshot)
 
@@ -120,7 +120,9 @@ def test_list_reg_decides_without_plan_in_time(mocker) -> None:
 def test_counts_jobs_that_fit_on_no_node() -> None:
     running = [a_running(a_job(90 + n, per_unit=2, walltime_s=500), ((n, 1),)) for n in range(2)]
     jobs = [a_job(1, per_unit=1, walltime_s=10), a_job(2, per_unit=3, walltime_s=10)]
-    decision = registry.dispatcher("cp-af").decide(snapshot := a_snapshot(a_cluster(nodes=2, cores=4), jobs, running))
+    decision = registry.build_dispatcher("cp-af").decide(
+        snapshot := a_snapshot(a_cluster(nodes=2, cores=4), jobs, running)
+    )
     assert decision.starts_by_job(snapshot) == {1: ((0, 1),)}
     assert decision.effort.unplaced == 1
 
@@ -148,7 +150,7 @@ def test_decides_same_twice_with_effort_limit() -> None:
 @pytest.mark.parametrize(("setting", "value"), [("limit_s", "0"), ("effort", "0"), ("plans", "saf,nosuch")])
 def test_rejects_invalid_settings(setting: str, value: str) -> None:
     with pytest.raises(InvalidValue, match=setting):
-        registry.dispatcher("cp-af", {setting: value})
+        registry.build_dispatcher("cp-af", {setting: value})
 
 
 def test_starts_one_job_if_plan_idles_idle_cluster(mocker) -> None:
@@ -157,6 +159,6 @@ def test_starts_one_job_if_plan_idles_idle_cluster(mocker) -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), jobs)
     found = cp_sat.CpSatSolution(np.array([5, 30]), 1.0, None, "feasible", 0.1)
     mocker.patch.object(cp_sat, "solve_p2sf", return_value=found)
-    decision = registry.dispatcher("cp-p2sf").decide(snapshot)
+    decision = registry.build_dispatcher("cp-p2sf").decide(snapshot)
     assert decision.effort.path == "solver-alone"
     assert len(decision.starts) == 1

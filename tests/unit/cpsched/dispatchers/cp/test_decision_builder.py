@@ -72,6 +72,6 @@ def test_postpones_job_that_never_fits_forever() -> None:
 
 def test_has_no_next_job_if_all_are_placed() -> None:
     facts = a_round()
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     job, postponed_to_s = next_of(facts, plan, [0, 1, 2, 3], [0, 0, 0, 0], [0, 1, 2, 3])
     assert (job, postponed_to_s.tolist()) == (-1, [-1, -1, -1, -1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.dispatchers.cp.cp_objective import by_slowdown
+from cpsched.dispatchers.cp.cp_objective import sort_by_slowdown
 from cpsched.kernels.cp.branch_and_bound import branch_and_bound
 from cpsched.kernels.cp.cp_state import (
     PLACEMENT_COLUMNS,
@@ -25,7 +25,7 @@ from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 def considered(snapshot: Snapshot) -> CpInstance:
     facts = cp_problem.build_cp_instance(snapshot)
-    return facts.with_considered_jobs(by_slowdown(snapshot, startable_slots(facts, snapshot.queue, 100)))
+    return facts.with_considered_jobs(sort_by_slowdown(snapshot, startable_slots(facts, snapshot.queue, 100)))
 
 
 def a_mix() -> Snapshot:
@@ -71,7 +71,7 @@ def test_stacks_running_jobs_longest_first() -> None:
 
 def test_dive_places_all_jobs() -> None:
     facts = considered(a_mix())
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     assert (plan.start_s >= facts.now_s).all()
     assert [int(plan.units[plan.first[j] : plan.first[j] + plan.parts[j]].sum()) for j in range(len(plan.start_s))] == [
         int(facts.table.units[slot]) for slot in facts.jobs
@@ -80,7 +80,7 @@ def test_dive_places_all_jobs() -> None:
 
 def test_dive_boxes_do_not_overlap() -> None:
     facts = considered(a_mix())
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     boxes = [
         (
             int(plan.node[p]),
@@ -102,7 +102,7 @@ def test_dive_boxes_do_not_overlap() -> None:
 
 def test_relaxation_bounds_first_leaf_from_below() -> None:
     facts = considered(a_mix())
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     cost = WeightedDelayObjective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
     before = plan_delay_cost(cost, plan.start_s)
     _, exhausted, bound = branch_and_bound(
@@ -114,7 +114,7 @@ def test_relaxation_bounds_first_leaf_from_below() -> None:
 
 def test_compiled_dive_equals_plain_python() -> None:
     facts = considered(a_mix())
-    compiled, plain = cp_problem.first_leaf(facts), empty_plan(facts)
+    compiled, plain = cp_problem.build_first_leaf_plan(facts), empty_plan(facts)
     dive.py_func(facts, plain, np.arange(len(facts.jobs)), False)  # type: ignore[attr-defined]
     for name in PLACEMENT_COLUMNS:
         assert (getattr(compiled, name) == getattr(plain, name)).all(), name

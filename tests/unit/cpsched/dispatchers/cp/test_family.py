@@ -57,7 +57,7 @@ def test_objectives_prefer_short_job_or_impatient_queue() -> None:
     ]
     snapshot = a_snapshot(a_cluster(nodes=1), jobs, now_s=50)
     for name, first in (("hcp19", {2}), ("pcp19", {2}), ("hcp2", {1}), ("pcp2", {1}), ("cph", {2})):
-        dispatcher = registry.dispatcher(name, {"effort": EFFORT})
+        dispatcher = registry.build_dispatcher(name, {"effort": EFFORT})
         dispatcher.recall({"debug": [10, 1], "batch": [1000, 1]})
         assert set(dispatcher.decide(snapshot).starts_by_job(snapshot)) == first, name
 

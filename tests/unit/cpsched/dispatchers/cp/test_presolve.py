@@ -10,12 +10,12 @@ import pytest
 from cpsched.dispatchers.cp import cp_problem, presolve
 from cpsched.dispatchers.cp.cp_problem import CpProblem, Running
 from cpsched.dispatchers.cp.presolve import (
-    first_leaf_meets_bound,
+    improve_by_perturbed_dives,
     is_infeasible,
-    perturbed_dives,
-    place_all_now,
     pool_relaxation,
+    solve_by_relaxed_bound,
     solve_pool_tree,
+    try_start_all_now,
 )
 from cpsched.kernels.cp.branch_and_bound import COST_TOLERANCE, LEFT_SHIFTED, NO_PLACES
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
@@ -42,7 +42,7 @@ def waits(facts: CpInstance, *weight: float) -> WeightedDelayObjective:
 )
 def test_all_start_now_if_all_fit(amounts: tuple[int, ...], path: str | None) -> None:
     facts = considered(*(a_job(id, per_unit=amount) for id, amount in enumerate(amounts, 1)))
-    answer = place_all_now(facts)
+    answer = try_start_all_now(facts)
     if path is None:
         assert answer is None
     else:
@@ -55,7 +55,7 @@ def test_all_start_now_if_all_fit(amounts: tuple[int, ...], path: str | None) ->
 def test_plan_that_meets_bound_is_optimal() -> None:
     """One at a time: the short job first costs the long one 10 s, the other way round 100 s."""
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
-    answer = first_leaf_meets_bound(facts, waits(facts), 0)
+    answer = solve_by_relaxed_bound(facts, waits(facts), 0)
     assert answer.plan is not None
     assert answer.plan.start_s.tolist() == [10, 0]
     assert (answer.path, answer.certain, answer.status, answer.bound) == ("bound-met", True, "optimal", 10.0)
@@ -75,8 +75,8 @@ def test_best_found_plan_is_answer_if_bound_is_not_met(monkeypatch: pytest.Monke
         return plan
 
     monkeypatch.setattr(presolve, "branch_and_bound", never)
-    monkeypatch.setattr(presolve, "perturbed_dives", noted)
-    answer = first_leaf_meets_bound(facts, waits(facts), 7)
+    monkeypatch.setattr(presolve, "improve_by_perturbed_dives", noted)
+    answer = solve_by_relaxed_bound(facts, waits(facts), 7)
     assert (answer.certain, answer.status, answer.bound) == (False, "", 3.0)
     assert seeds == [int(np.random.default_rng(7).integers(1000))]
     assert answer.plan is not None
@@ -87,8 +87,8 @@ def test_best_found_plan_is_answer_if_bound_is_not_met(monkeypatch: pytest.Monke
 def test_bound_is_met_within_tolerance(monkeypatch: pytest.MonkeyPatch, bound: float, met: bool) -> None:
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     monkeypatch.setattr(presolve, "branch_and_bound", lambda *_: (0, True, bound))
-    monkeypatch.setattr(presolve, "perturbed_dives", lambda facts, plan, *_: plan)
-    answer = first_leaf_meets_bound(facts, waits(facts), 0)
+    monkeypatch.setattr(presolve, "improve_by_perturbed_dives", lambda facts, plan, *_: plan)
+    answer = solve_by_relaxed_bound(facts, waits(facts), 0)
     assert answer.certain is met
 
 
@@ -130,14 +130,14 @@ def test_uses_best_shaken_dive_if_better(monkeypatch: pytest.MonkeyPatch, found:
     objective = waits(facts, 1.0, found / 100)
     dives(monkeypatch, (0, 100))
     best = planned(facts, 100, 0)
-    result = perturbed_dives(facts, best, objective, Calm())  # type: ignore[arg-type]
+    result = improve_by_perturbed_dives(facts, best, objective, Calm())  # type: ignore[arg-type]
     assert result.start_s.tolist() == ([0, 100] if taken else [100, 0])
 
 
 def test_shakes_dives_around_best_order(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = considered(*(a_job(id) for id in (1, 2, 3)))
     orders, calm = dives(monkeypatch, (90, 0, 0), (50, 40, 0)), Calm()
-    result = perturbed_dives(facts, planned(facts, 70, 80, 60), waits(facts), calm)  # type: ignore[arg-type]
+    result = improve_by_perturbed_dives(facts, planned(facts, 70, 80, 60), waits(facts), calm)  # type: ignore[arg-type]
     assert orders[0] == [2, 0, 1], "by start"
     assert orders[1] == [1, 2, 0], "of the better one; of equals the first"
     assert len(orders) == 16
@@ -150,7 +150,7 @@ def test_shakes_many_jobs_by_eighth_of_their_number(monkeypatch: pytest.MonkeyPa
     facts = considered(*(a_job(id) for id in range(1, count + 1)))
     dives(monkeypatch, (0,) * count)
     calm = Calm()
-    perturbed_dives(facts, planned(facts, *range(count)), waits(facts), calm)  # type: ignore[arg-type]
+    improve_by_perturbed_dives(facts, planned(facts, *range(count)), waits(facts), calm)  # type: ignore[arg-type]
     assert set(calm.asked) == {(sigma, count)}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.feasibility import amounts_used, free_units_by_node
+from cpsched.feasibility import amounts_by_node, units_fitting_by_node
 from cpsched.kernels.cp import branch_and_bound, relaxation
 from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
 from cpsched.kernels.cp.cp_state import (
@@ -26,7 +26,7 @@ from cpsched.kernels.cp.cp_state import (
 )
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.kernels.cp.plan_instant import unit_kinds
-from cpsched.kernels.scheduling_state import machine_handle
+from cpsched.kernels.scheduling_state import build_node_resource_state
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -75,7 +75,7 @@ def free_at(snapshot: Snapshot, moment_s: int, running: list[RunningJob]) -> np.
     free = snapshot.free.copy()
     for each in running:
         if max(each.start_s + each.job.walltime_s, snapshot.now_s + 1) <= moment_s:
-            for node, amounts in amounts_used(each.job.request, each.placement, snapshot.cluster.capacity).items():
+            for node, amounts in amounts_by_node(each.job.request, each.placement, snapshot.cluster.capacity).items():
                 free[node] += amounts
     return free
 
@@ -96,15 +96,18 @@ def test_capacities_are_units_per_shape_and_resource_sums(seed: int) -> None:
     moment_s, capacity = capacities(facts, shapes)
     assert moment_s.tolist() == ends(snapshot)
     requests = [snapshot.table.jobs[slot].request for slot in shapes.tolist()]
-    useful = sum(free_units_by_node(request, cluster, cluster.capacity) for request in requests) > 0
+    useful = sum(units_fitting_by_node(request, cluster, cluster.capacity) for request in requests) > 0
     for e, at_s in enumerate(moment_s.tolist()):
         free = free_at(snapshot, at_s, running_of(snapshot))
         shared = [
             # As if they could share a node; whole nodes count as one, however many units they take.
-            int(np.minimum(free_units_by_node(r, cluster, free), 1).sum())
+            int(np.minimum(units_fitting_by_node(r, cluster, free), 1).sum())
             if r.exclusive
             else int(
-                sum(held(r.per_unit, free[n]) for n in np.flatnonzero(free_units_by_node(r, cluster, cluster.capacity)))
+                sum(
+                    held(r.per_unit, free[n])
+                    for n in np.flatnonzero(units_fitting_by_node(r, cluster, cluster.capacity))
+                )
             )
             for r in requests
         ]
@@ -118,11 +121,11 @@ def held(per_unit: tuple[int, ...], amounts: np.ndarray) -> int:
 def least_drop(snapshot: Snapshot, job: Job, facts: CpInstance, shapes: np.ndarray) -> np.ndarray:
     """Over all places of a job on the empty cluster: by how much each capacity falls, at least."""
     cluster = snapshot.cluster
-    most = free_units_by_node(job.request, cluster, cluster.capacity)
+    most = units_fitting_by_node(job.request, cluster, cluster.capacity)
 
     def capacity_of(free: np.ndarray) -> np.ndarray:
         nobody = np.empty(0, np.int64)
-        machine = machine_handle(cluster, free)
+        machine = build_node_resource_state(cluster, free)
         emptied = CpInstance(facts.now_s, machine, facts.table, facts.jobs, nobody, facts.end_s, nobody, nobody)
         return capacities(emptied, shapes)[1][0]
 
@@ -132,7 +135,7 @@ def least_drop(snapshot: Snapshot, job: Job, facts: CpInstance, shapes: np.ndarr
             continue
         placement = tuple((node, count) for node, count in enumerate(units) if count)
         free = cluster.capacity.copy()
-        for node, amounts in amounts_used(job.request, placement, cluster.capacity).items():
+        for node, amounts in amounts_by_node(job.request, placement, cluster.capacity).items():
             free[node] -= amounts
         drops.append(whole - capacity_of(free))
     return np.min(drops, axis=0)
@@ -267,7 +270,9 @@ def test_left_shifted_tree_is_smaller_and_equally_good() -> None:
 def test_capacity_at_time_excludes_jobs_started_by_then() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=2)]))
     placed, start_s = np.array([True, False]), np.array([20, 0])
-    told = [relaxation.has_room(relax(facts, True), facts, placed, start_s, 1, tau) for tau in (19, 20, 29, 30)]
+    told = [
+        relaxation.fits_relaxation_at(relax(facts, True), facts, placed, start_s, 1, tau) for tau in (19, 20, 29, 30)
+    ]
     assert told == [True, False, False, True]
 
 
@@ -275,7 +280,7 @@ def test_capacity_at_time_excludes_jobs_started_by_then() -> None:
 def test_bound_is_below_plan_of_dive(seed: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
-    best = cp_problem.first_leaf(facts)
+    best = cp_problem.build_first_leaf_plan(facts)
     before, kept = plan_delay_cost(objective, best.start_s), best.start_s.copy()
     without = branch(
         facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
@@ -295,7 +300,7 @@ def test_unexhausted_tree_proves_nothing() -> None:
     relaxed, objective = relax(facts, True), an_objective(facts)
     whole = branch(
         facts,
-        BranchAndBoundState(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)),
+        BranchAndBoundState(relaxed, objective, cp_problem.build_first_leaf_plan(facts), empty_plan(facts)),
         10**6,
         NO_PLACES,
     )[0]
@@ -314,7 +319,7 @@ def test_unexhausted_tree_proves_nothing() -> None:
 
 def test_copied_plan_is_equal_and_independent() -> None:
     facts = considered(a_round(1))
-    source, target = cp_problem.first_leaf(facts), empty_plan(facts)
+    source, target = cp_problem.build_first_leaf_plan(facts), empty_plan(facts)
     branch_and_bound.copy_plan(target, source)
     for name in PLACEMENT_COLUMNS:
         assert (getattr(target, name) == getattr(source, name)).all(), name
@@ -331,7 +336,9 @@ def test_groups_indistinguishable_jobs() -> None:
     facts = considered(a_snapshot(a_cluster(), queue))
     weight, since_s = np.ones(8), np.zeros(8, np.int64)
     weight[5], since_s[6] = 2.0, 9
-    assert branch_and_bound.alike_jobs(facts, WeightedDelayObjective(weight, since_s, 0.0)).tolist() == [
+    assert branch_and_bound.first_identical_job_of_each(
+        facts, WeightedDelayObjective(weight, since_s, 0.0)
+    ).tolist() == [
         0,
         1,
         0,

@@ -68,7 +68,7 @@ class Played(RestartSearch):
 
 
 def played(run: Played, control: Control = "stops", restarts: int = 2, effort: int | None = 1) -> Played:
-    run.restart(RestartSearchLimits(1.0, 1.0, restarts, effort, control=control), np.random.default_rng(0))
+    run.run_restarts(RestartSearchLimits(1.0, 1.0, restarts, effort, control=control), np.random.default_rng(0))
     return run
 
 
@@ -186,7 +186,7 @@ def a_problem() -> tuple[CpProblem, CpPlan]:
     snapshot = a_snapshot(a_cluster(nodes=1), queue, now_s=100)
     facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
     objective = WeightedDelayObjective(np.ones(3), np.full(3, 100), 0.0)
-    return CpProblem(facts, objective, snapshot.queue[:0], overdue=False), cp_problem.first_leaf(facts)
+    return CpProblem(facts, objective, snapshot.queue[:0], overdue=False), cp_problem.build_first_leaf_plan(facts)
 
 
 @pytest.mark.parametrize("model", ["positions", "nodes", "pool"])
@@ -264,7 +264,7 @@ def test_solver_verifies_whole_plan(start_s: tuple[int, ...], status: str) -> No
     _, plan = a_problem()
     plan.start_s[:] = start_s
     run = a_run(plan, [])
-    run._verify_plan(run.budget(RestartSearchLimits(60.0, 1.0, 2, effort=50_000)), plan)  # noqa: SLF001
+    run._verify_plan(run.next_search_budget(RestartSearchLimits(60.0, 1.0, 2, effort=50_000)), plan)  # noqa: SLF001
     assert run.status == status
 
 

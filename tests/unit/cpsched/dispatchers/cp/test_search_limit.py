@@ -52,10 +52,10 @@ def test_verification_may_exceed_first_search_time() -> None:
 
 def test_limit_must_cover_build_and_teardown_of_model() -> None:
     limit = RestartSearchLimits(10.0, 1.0, 2, model_s=16.0)
-    assert limit.is_within_limit(5.0)
-    assert not limit.is_within_limit(5.1)
-    assert RestartSearchLimits(10.0, 1.0, 2, effort=100, model_s=16.0).is_within_limit(16.0)
-    assert not RestartSearchLimits(100.0, 1.0, 2, model_s=16.0).is_within_limit(16.1)
+    assert limit.is_model_within_limit(5.0)
+    assert not limit.is_model_within_limit(5.1)
+    assert RestartSearchLimits(10.0, 1.0, 2, effort=100, model_s=16.0).is_model_within_limit(16.0)
+    assert not RestartSearchLimits(100.0, 1.0, 2, model_s=16.0).is_model_within_limit(16.1)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,12 @@ def test_rejects_invalid_limits(changes: dict[str, float], message: str) -> None
 
 def test_accepts_smallest_limits() -> None:
     least = RestartSearchLimits(0.001, 0.0001, 1, effort=1, model_s=0.0)
-    assert (least.total_budget, least.first_budget, least.is_within_limit(0.0), least.is_within_limit(0.001)) == (
+    assert (
+        least.total_budget,
+        least.first_budget,
+        least.is_model_within_limit(0.0),
+        least.is_model_within_limit(0.001),
+    ) == (
         1,
         1,
         True,
@@ -113,6 +118,6 @@ def test_computes_total_and_first_budget(
 
 
 def test_does_not_build_model_that_exceeds_limit() -> None:
-    assert RestartSearchLimits(2.0, 1.0, 1, model_s=1.0).is_within_limit(1.0)
-    assert not RestartSearchLimits(1.9, 1.0, 1, model_s=1.0).is_within_limit(1.0)
-    assert not RestartSearchLimits(9.0, 1.0, 1, model_s=1.0, effort=5).is_within_limit(1.1)
+    assert RestartSearchLimits(2.0, 1.0, 1, model_s=1.0).is_model_within_limit(1.0)
+    assert not RestartSearchLimits(1.9, 1.0, 1, model_s=1.0).is_model_within_limit(1.0)
+    assert not RestartSearchLimits(9.0, 1.0, 1, model_s=1.0, effort=5).is_model_within_limit(1.1)

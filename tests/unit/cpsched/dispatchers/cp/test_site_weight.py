@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cpsched import registry
-from cpsched.dispatchers.cp.cp_objective import slowdown, with_site_priority
+from cpsched.dispatchers.cp.cp_objective import slowdown_objective, with_site_priority
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import InvalidValue
 from cpsched.model import Snapshot
@@ -27,7 +27,7 @@ def one_at_a_time(priorities: dict[int, int], walltimes_s: dict[int, int]) -> Sn
 
 
 def first_of(name: str, snapshot: Snapshot, site_weight: float) -> int:
-    dispatcher = registry.dispatcher(name, {"effort": "20000", "site_weight": str(site_weight)})
+    dispatcher = registry.build_dispatcher(name, {"effort": "20000", "site_weight": str(site_weight)})
     (found,) = dispatcher.decide(snapshot).starts_by_job(snapshot)
     return found
 
@@ -51,7 +51,7 @@ def test_small_site_weight_does_not_override_objective(name: str) -> None:
 
 def test_site_weight_keeps_constant_of_objective() -> None:
     snapshot = one_at_a_time({1: 1, 2: 2}, {1: 60, 2: 120})
-    plain = slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({}))
+    plain = slowdown_objective(snapshot, snapshot.queue, ExpectedQueueWaits({}))
     weighed = with_site_priority(plain, snapshot, snapshot.queue, 1.0)
     assert weighed.constant == plain.constant
     assert weighed.weight[1] / weighed.weight[0] > plain.weight[1] / plain.weight[0]
@@ -60,4 +60,4 @@ def test_site_weight_keeps_constant_of_objective() -> None:
 @pytest.mark.parametrize("name", ["pcp20", "cp-af"])
 def test_rejects_negative_site_weight(name: str) -> None:
     with pytest.raises(InvalidValue, match="site_weight=-1"):
-        registry.dispatcher(name, {"site_weight": "-1"})
+        registry.build_dispatcher(name, {"site_weight": "-1"})

@@ -7,8 +7,8 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem, search_control
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
-from cpsched.dispatchers.cp.cp_objective import slowdown
-from cpsched.dispatchers.cp.slot_model import all_alike
+from cpsched.dispatchers.cp.cp_objective import slowdown_objective
+from cpsched.dispatchers.cp.slot_model import are_all_units_identical
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.branch_and_bound import NO_PLACES, branch_and_bound, interchangeable_bound
@@ -38,7 +38,7 @@ def a_round(seed: int, **sharing: bool) -> Snapshot:
 
 def considered(*jobs: Job, cluster: Cluster | None = None) -> bool:
     snapshot = a_snapshot(cluster or Cluster.of([[4], [8]], ["cores"]), list(jobs))
-    return all_alike(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
+    return are_all_units_identical(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
 
 
 def test_equal_units_of_any_count_and_time_use_slots() -> None:
@@ -62,7 +62,9 @@ def test_exclusive_units_use_slots_only_with_equal_nodes() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_slots_and_positions_prove_same_objective(seed: int, mocker) -> None:
     def decided(by_slots: bool) -> Decision:
-        mocker.patch.object(search_control, "all_alike", all_alike if by_slots else lambda facts: False)
+        mocker.patch.object(
+            search_control, "are_all_units_identical", are_all_units_identical if by_slots else lambda facts: False
+        )
         decision = Asking(effort=20_000).decide(snapshot)
         assert verify(decision, snapshot) == []
         return decision
@@ -86,8 +88,8 @@ def test_knows_best_plan_of_interchangeable_jobs(seed: int) -> None:
     snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
     facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
     relaxed = build_relaxation(facts, True)
-    objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
-    plan, trial = cp_problem.first_leaf(facts), empty_plan(facts)
+    objective = slowdown_objective(snapshot, facts.jobs, ExpectedQueueWaits(None))
+    plan, trial = cp_problem.build_first_leaf_plan(facts), empty_plan(facts)
     _, exhausted, bound = branch_and_bound(
         facts, BranchAndBoundState(relaxed, objective, plan, trial), 1_000_000, NO_PLACES
     )
@@ -98,7 +100,7 @@ def test_knows_best_plan_of_interchangeable_jobs(seed: int) -> None:
 def test_knows_no_bound_for_different_jobs() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
     facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
-    objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
+    objective = slowdown_objective(snapshot, facts.jobs, ExpectedQueueWaits(None))
     assert interchangeable_bound(facts, build_relaxation(facts, True), objective) == 0.0
 
 

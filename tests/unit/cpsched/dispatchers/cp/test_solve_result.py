@@ -8,12 +8,12 @@ import pytest
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,
+    build_solve_effort,
     decision_of_placed_plan,
-    decision_with_allocation,
+    decision_of_unplaced_plan,
     empty_decision,
-    expected_starts,
-    solve_effort,
-    start_first_fitting,
+    planned_starts_in_queue_order,
+    start_first_job_if_idle,
 )
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
@@ -62,7 +62,7 @@ def test_reports_objective_and_bound_of_successful_search(
     facts = considered(a_queue())
     plan = a_plan(facts, 110, 120, 100) if has_plan else None
     answer = CpSolveResult(plan, "solver", False, 5.0, status, 0.25, 99, 0.125, 0.5)
-    effort = solve_effort(facts, answer, OBJECTIVE, 77)
+    effort = build_solve_effort(facts, answer, OBJECTIVE, 77)
     assert effort == Effort("solver", 3, 77, status, objective, bound, 0.25, 99, 0.125, 0.5)
 
 
@@ -75,15 +75,15 @@ def test_empty_answer_has_zero_cost() -> None:
 def test_expected_starts_follow_queue_order() -> None:
     snapshot = a_queue()
     order = snapshot.queue[[2, 0]]
-    assert expected_starts(snapshot, order, np.array([130, 110])).tolist() == [110, NEVER, 130]
-    assert expected_starts(snapshot, order[:0], order[:0]).tolist() == [NEVER] * 3
+    assert planned_starts_in_queue_order(snapshot, order, np.array([130, 110])).tolist() == [110, NEVER, 130]
+    assert planned_starts_in_queue_order(snapshot, order[:0], order[:0]).tolist() == [NEVER] * 3
 
 
 @pytest.mark.parametrize("need", ["plan", "starts"])
 def test_jobs_start_as_planned_and_others_wait(need: Need) -> None:
     snapshot = a_queue()
     facts = considered(snapshot)
-    plan = cp_problem.first_leaf(facts)
+    plan = cp_problem.build_first_leaf_plan(facts)
     decision = decision_of_placed_plan(snapshot, facts, plan, EFFORT, need)
     assert verify(decision, snapshot) == []
     assert set(decision.starts_by_job(snapshot)) == {1, 2}
@@ -120,7 +120,7 @@ def test_counts_pool_starts_that_fit_on_no_node(
     """A core of the fourth node is taken: of two jobs of two whole nodes one finds room."""
     snapshot = a_queue(running=True)
     facts = considered(snapshot)
-    decision = decision_with_allocation(snapshot, facts, a_plan(facts, *starts), EFFORT, "plan", "first-fit")
+    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, *starts), EFFORT, "plan", "first-fit")
     assert verify(decision, snapshot) == []
     assert sorted(decision.starts_by_job(snapshot)) == chosen
     assert (decision.effort.unplaced, decision.effort.path) == (unplaced, "solver")
@@ -130,7 +130,7 @@ def test_counts_pool_starts_that_fit_on_no_node(
 def test_idle_cluster_starts_fitting_jobs_besides_unplaced_ones() -> None:
     snapshot = a_queue()
     facts = considered(snapshot)
-    decision = decision_with_allocation(snapshot, facts, a_plan(facts, 100, 100, 100), EFFORT, "plan", "best-fit")
+    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 100, 100, 100), EFFORT, "plan", "best-fit")
     assert set(decision.starts_by_job(snapshot)) == {1, 2}
     assert (decision.effort.path, decision.effort.unplaced) == ("solver", 1)
 
@@ -139,7 +139,7 @@ def test_idle_cluster_starts_fitting_jobs_besides_unplaced_ones() -> None:
 def test_allocation_chooses_first_or_fullest_node(allocation: str, node: int) -> None:
     snapshot = a_queue(running=True)
     facts = considered(snapshot)
-    decision = decision_with_allocation(snapshot, facts, a_plan(facts, 150, 150, 100), EFFORT, "starts", allocation)
+    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 150, 150, 100), EFFORT, "starts", allocation)
     assert decision.starts_by_job(snapshot) == {3: ((node, 1),)}
 
 
@@ -148,11 +148,11 @@ def test_starts_first_fitting_job_if_cluster_would_stay_idle(running: bool, star
     """Else the next round would be this one again."""
     snapshot = a_queue(running)
     facts = considered(snapshot)
-    decision = start_first_fitting(snapshot, facts, EFFORT, "plan")
+    decision = start_first_job_if_idle(snapshot, facts, EFFORT, "plan")
     assert set(decision.starts_by_job(snapshot)) == starts
     assert decision.effort.path == ("solver-alone" if starts else "solver")
     assert decision.plan_by_job(snapshot) == ({1: 100} if starts else {})
-    later = decision_with_allocation(snapshot, facts, a_plan(facts, 150, 160, 170), EFFORT, "plan", "best-fit")
+    later = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 150, 160, 170), EFFORT, "plan", "best-fit")
     assert set(later.starts_by_job(snapshot)) == starts
     assert later.effort.unplaced == 0
 
@@ -160,9 +160,9 @@ def test_starts_first_fitting_job_if_cluster_would_stay_idle(running: bool, star
 def test_starts_next_job_if_first_fits_nowhere() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, per_unit=9), a_job(2, per_unit=1)], now_s=100)
     facts = considered(snapshot, 2)
-    assert set(start_first_fitting(snapshot, facts, EFFORT, "plan").starts_by_job(snapshot)) == {2}
+    assert set(start_first_job_if_idle(snapshot, facts, EFFORT, "plan").starts_by_job(snapshot)) == {2}
     hopeless = considered(snapshot, 1)
-    decision = start_first_fitting(snapshot, hopeless, EFFORT, "plan")
+    decision = start_first_job_if_idle(snapshot, hopeless, EFFORT, "plan")
     assert (decision.starts_by_job(snapshot), decision.effort.path) == ({}, "solver")
 
 
@@ -170,7 +170,7 @@ def test_starts_one_fitting_job_if_pool_plan_cannot_be_placed() -> None:
     """A pool of eight cores may seem to have room for three units of three; two nodes of four have not."""
     snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=3, per_unit=3), a_job(2, per_unit=3)], now_s=100)
     facts = considered(snapshot, 2)
-    decision = decision_with_allocation(snapshot, facts, a_plan(facts, 100, 150), EFFORT, "plan", "best-fit")
+    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 100, 150), EFFORT, "plan", "best-fit")
     assert set(decision.starts_by_job(snapshot)) == {2}
     assert (decision.effort.path, decision.effort.unplaced) == ("solver-alone", 1)
 

@@ -9,7 +9,7 @@ import pytest
 from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import cp_problem, position_constraints, position_model, position_variables
-from cpsched.dispatchers.cp.cp_objective import by_slowdown
+from cpsched.dispatchers.cp.cp_objective import sort_by_slowdown
 from cpsched.dispatchers.cp.position_variables import PositionModelVariables, RunningJobRectangles
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.startable_jobs import startable_slots
@@ -36,8 +36,10 @@ def a_mix(seed: int) -> Snapshot:
 
 def model_of(snapshot: Snapshot) -> PositionModelVariables:
     facts = cp_problem.build_cp_instance(snapshot)
-    facts = facts.with_considered_jobs(by_slowdown(snapshot, startable_slots(facts, snapshot.queue, 100)))
-    return position_variables.create_variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))
+    facts = facts.with_considered_jobs(sort_by_slowdown(snapshot, startable_slots(facts, snapshot.queue, 100)))
+    return position_variables.create_position_variables(
+        pywrapcp.Solver("test"), facts, 1000, cp_problem.build_first_leaf_plan(facts)
+    )
 
 
 def boxes(*rows: tuple[int, int, int]) -> RunningJobRectangles:
@@ -48,14 +50,14 @@ def test_position_is_free_after_end_of_running_job() -> None:
     """Two nodes of four positions: on the first 2 until 50 s and 1 above them until 9 s; the second is free."""
     cluster = a_cluster(nodes=2, cores=4)
     model = model_of(a_snapshot(cluster, [a_job(1), a_job(2, per_unit=4)]))
-    found = position_variables.step_profile(model, 0, boxes((0, 2, 50), (2, 1, 9)))
+    found = position_variables.to_running_job_staircase(model, 0, boxes((0, 2, 50), (2, 1, 9)))
     assert found is not None
     assert found.free_from[found.kind_of].tolist() == [[50, 50, 9, 0], [0, 0, 0, 0]]
 
 
 def test_nodes_with_equal_stairs_are_one_kind() -> None:
     model = model_of(a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1), a_job(2, per_unit=4)]))
-    found = position_variables.step_profile(model, 0, boxes((0, 12, 50)))
+    found = position_variables.to_running_job_staircase(model, 0, boxes((0, 12, 50)))
     assert found is not None
     assert found.kind_of.tolist() == [1, 1, 1, 0]
     assert found.free_from.tolist() == [[0] * 4, [50] * 4]
@@ -92,8 +94,10 @@ def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
     ]
     queue = [a_job(1, per_unit=per_unit, walltime_s=10), a_job(2, per_unit=1, walltime_s=10)]
     model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), queue, running))
-    held = {0: position_variables.fixed_rectangles(model, 0)}
-    position_constraints.post_position_constraints(model, held, {0: position_variables.step_profile(model, 0, held[0])})
+    held = {0: position_variables.fixed_running_job_rectangles(model, 0)}
+    position_constraints.post_position_constraints(
+        model, held, {0: position_variables.to_running_job_staircase(model, 0, held[0])}
+    )
     j = [model.facts.table.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
     unit, solver = model.units[j][0], model.solver
     solver.Add(model.start[j] == start_s)

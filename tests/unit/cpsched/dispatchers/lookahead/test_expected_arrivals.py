@@ -21,7 +21,7 @@ def learn_runs(learner, share, count=20):
         if isinstance(learner, LookaheadDispatcher):
             assert learner.decide(snapshot).starts
         else:
-            learner.note_starts(snapshot, Starts.of({0: ((0, 1),)}))
+            learner.record_start_estimates(snapshot, Starts.of({0: ((0, 1),)}))
         learner.learn(EndedJob(job, 0, round(100 * share)))
 
 
@@ -70,7 +70,7 @@ def test_a_recalled_memory_expects_the_same_jobs():
     learn_runs(arrivals, 1.0)
     arrivals.learn(EndedJob(a_job(1, submit_s=NOW_S - 10, user="ada b"), NOW_S - 5, NOW_S - 1))
     waiting = a_snapshot(CLUSTER, [a_job(2, submit_s=0)], now_s=NOW_S)
-    arrivals.note_starts(waiting, Starts.of({0: ((0, 1),)}))
+    arrivals.record_start_estimates(waiting, Starts.of({0: ((0, 1),)}))
     recalled.recall(json.loads(json.dumps(arrivals.memory())))
     assert recalled.memory() == arrivals.memory()
     assert recalled.are_estimates_accurate

@@ -317,7 +317,7 @@ def test_reservations_setting_bounds_protected_jobs(reservations, first):
 )
 def test_rejects_invalid_settings(settings, message):
     with pytest.raises(InvalidValue, match=message):
-        registry.dispatcher("lookahead", settings)
+        registry.build_dispatcher("lookahead", settings)
 
 
 def test_each_objective_has_complete_row():
@@ -345,7 +345,9 @@ def test_large_jobs_weight_is_area_with_age(cluster):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_weights_of_new_jobs_match_row(cluster, objective):
     shapes = tuple((1 + i % 4, 5 + 700 * i * i, 0) for i in range(9))
-    found = OBJECTIVES[objective].weights([cores for cores, *_ in shapes], [walltime_s for _, walltime_s, _ in shapes])
+    found = OBJECTIVES[objective].job_wait_weights(
+        [cores for cores, *_ in shapes], [walltime_s for _, walltime_s, _ in shapes]
+    )
     assert found.tolist() == pytest.approx(weights_of(objective, cluster, *shapes))
 
 

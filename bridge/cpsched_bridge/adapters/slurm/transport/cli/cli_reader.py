@@ -42,11 +42,11 @@ from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
-    count_calls,
+    count_slurmctld_calls,
+    make_rate_limit_facts,
     parse_rate_limit,
-    rate_limit_facts,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 
@@ -72,7 +72,7 @@ _SDIAG_TIME = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class _SqueueRows:
+class _SqueueReading:
     """The jobs that squeue shows, the hidden jobs, and their scontrol records."""
 
     rows: dict[int, Row] = field(default_factory=dict)
@@ -149,9 +149,9 @@ class SlurmCliReader:
                 self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
             )
         )
-        return scontrol_object_parsing.parse_config(self._cached["config"][1])
+        return scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
 
-    def gather_facts(self) -> Record:
+    def gather_doctor_facts(self) -> Record:
         """Return the doctor's facts.
 
         If accounting does not answer here, the first `read_accounting` does not wait.
@@ -167,20 +167,20 @@ class SlurmCliReader:
         here_s = int(time.time())
         match = _SDIAG_TIME.search(texts["diag"])
         user = pwd.getpwuid(os.getuid()).pw_name
-        config = scontrol_object_parsing.parse_config(texts["config"])
+        config = scontrol_object_parsing.parse_controller_config(texts["config"])
         facts = {
             "config": config,
-            "topology_plugins": topology_queries.list_deciding_plugins(self._get_topologies(config)),
+            "topology_plugins": topology_queries.list_restricting_topology_plugins(self._get_topologies(config)),
             "user": user,
             "uid": os.getuid(),
             "clock_ahead_s": int(match[1]) - here_s if match else 0,
-            "clients": self._read_release()[1],
+            "clients": self._read_client_release()[1],
             "pyslurm": "",
-            "rate_limit": rate_limit_facts(self._budget.limit),
+            "rate_limit": make_rate_limit_facts(self._budget.limit),
             "node_versions": sorted(
                 {node["slurm_version"] or "" for node in scontrol_object_parsing.parse_nodes(texts["nodes"])} - {""}
             ),
-            **query_privilege(user),
+            **query_admin_level(user),
         }
         if not facts["accounting_answers"]:
             self._past_wait_s = 0.0
@@ -193,9 +193,9 @@ class SlurmCliReader:
             return self._read_cluster()
 
     def _read_cluster(self) -> SlurmRecords:
-        release = self._read_release()[0]
+        release = self._read_client_release()[0]
         self._jobs.counts_one_more = release < NODE_COUNT_CORRECT_SINCE
-        found = self._read_squeue_jobs(squeue_parsing.select_fields(release))
+        found = self._read_squeue_jobs(squeue_parsing.select_squeue_fields(release))
         commands: dict[str, Sequence[str]] = {
             "nodes": scontrol_object_parsing.NODES_COMMAND,
             "reservations": scontrol_object_parsing.RESERVATIONS_COMMAND,
@@ -204,18 +204,18 @@ class SlurmCliReader:
             "partitions", scontrol_object_parsing.PARTITIONS_COMMAND, PARTITIONS_INTERVAL_S
         )
         commands |= self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
-        texts = self._query_with_details(found, commands)
+        texts = self._query_with_job_details(found, commands)
         self._cache_answers(texts)
-        found = self._omit_unknown_pending(found)
+        found = self._omit_pending_without_details(found)
         try:
-            everything = self._merge_details(found, dict(self._shown), set(self._twice))
+            everything = self._merge_job_details(found, dict(self._shown), set(self._twice))
         except BackendError:
             self._all_shown_s = None  # after any error, query everything again
             raise
         self._before = found
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
-        config = scontrol_object_parsing.parse_config(self._cached["config"][1])
+        config = scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
         return SlurmRecords(
             now_s=int(time.time()),
             nodes=self._nodes.read(texts["nodes"]),
@@ -224,7 +224,7 @@ class SlurmCliReader:
             jobs=jobs,
             layouts=layouts,
             guarded="lua" in config["job_submit_plugins"],
-            outside=self._find_missing_groups(jobs, partitions),
+            outside=self._find_nonmember_groups(jobs, partitions),
             topologies=self._get_topologies(config),
         )
 
@@ -232,7 +232,7 @@ class SlurmCliReader:
         """Return ended jobs; only the first call waits, for at most `deadline_s` seconds."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
-            end = squeue_parsing.make_random_word()
+            end = squeue_parsing.make_field_terminator()
             asked = self._programs({"sacct": sacct_parsing.build_sacct_command(since_s, end)}, self._history_deadline_s)
             self._past = asked, end, since_s
         asked, end, since_s = self._past
@@ -252,15 +252,15 @@ class SlurmCliReader:
         if numbers is not None and not numbers:
             return []
         rows = self._read_squeue_rows(squeue_parsing.CHECKED_FIELDS, numbers or ())
-        found = _SqueueRows(rows)
+        found = _SqueueReading(rows)
         if squeue_parsing.has_array_records(rows):
-            shown, twice = scontrol_job_parsing.split_records(
+            shown, twice = scontrol_job_parsing.split_job_records(
                 self._run_queries({"all": scontrol_job_parsing.ALL_JOBS_COMMAND})["all"]
             )
-            found = self._merge_details(rows, shown, twice, whole=False)
+            found = self._merge_job_details(rows, shown, twice, whole=False)
         merged = found.merged()
         wanted = None if numbers is None else set(numbers)
-        looked = [_unambiguous_record(number, row, found, number in merged) for number, row in found.rows.items()]
+        looked = [_build_unambiguous_record(number, row, found, number in merged) for number, row in found.rows.items()]
         return [
             record
             for record in looked
@@ -275,7 +275,7 @@ class SlurmCliReader:
 
     # ---- implementation
 
-    def _read_release(self) -> tuple[tuple[int, int], str]:
+    def _read_client_release(self) -> tuple[tuple[int, int], str]:
         """Return and cache the release of Slurm's programs on this host, as numbers and as text."""
         if self._version is None:
             version = self._run_queries({"version": ("squeue", "--version")})["version"]
@@ -292,7 +292,7 @@ class SlurmCliReader:
         self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None
     ) -> ParallelSlurmPrograms:
         """Start programs with limits on the silence and the total time of each program."""
-        calls = sum(count_calls(command) for name, command in commands.items() if name not in (typed or {}))
+        calls = sum(count_slurmctld_calls(command) for name, command in commands.items() if name not in (typed or {}))
         self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
         slack_s = self._budget.deadline_extension_s
         return self._programs(
@@ -302,15 +302,15 @@ class SlurmCliReader:
     def _show_jobs_alone(self, numbers: list[int]) -> str | None:
         """Return scontrol's output for these jobs and no others, or None on failure."""
         try:
-            return scontrol_job_parsing.strip_prompts(self._start_separate_query(numbers).collect_outputs()["apart"])
+            return scontrol_job_parsing.strip_prompts(self._start_job_details_query(numbers).collect_outputs()["apart"])
         except BackendError:
             return None
 
-    def _is_due(self, name: str, period_s: float) -> bool:
+    def _is_query_due(self, name: str, period_s: float) -> bool:
         return name not in self._cached or self._clock() - self._cached[name][0] >= period_s
 
     def _select_due_query(self, name: str, command: Sequence[str], period_s: float) -> dict[str, Sequence[str]]:
-        return {name: command} if self._is_due(name, period_s) else {}
+        return {name: command} if self._is_query_due(name, period_s) else {}
 
     def _cache_answers(self, texts: Mapping[str, str]) -> None:
         now_s = self._clock()
@@ -321,27 +321,29 @@ class SlurmCliReader:
     def _read_squeue_jobs(self, fields: Sequence[str]) -> dict[int, Row]:
         """Return all jobs that squeue shows, reusing the row of an unchanged job."""
         self._squeued = self._squeued or squeue_parsing.CachingSqueueParser(fields)
-        end = squeue_parsing.make_random_word()
+        end = squeue_parsing.make_field_terminator()
         printed = self._run_queries({"jobs": squeue_parsing.build_squeue_command(fields, end)})["jobs"]
-        return squeue_parsing.index_by_number(self._squeued.read(printed, end))
+        return squeue_parsing.index_rows_by_job_number(self._squeued.read(printed, end))
 
-    def _query_with_details(self, found: Mapping[int, Row], commands: dict[str, Sequence[str]]) -> dict[str, str]:
+    def _query_with_job_details(self, found: Mapping[int, Row], commands: dict[str, Sequence[str]]) -> dict[str, str]:
         """Return the answers to `commands`; also query scontrol for jobs that are new or changed."""
         fresh = [
-            number for number, row in found.items() if not squeue_parsing.is_unchanged(self._before.get(number), row)
+            number
+            for number, row in found.items()
+            if not squeue_parsing.is_job_row_unchanged(self._before.get(number), row)
         ]
         few = len(fresh) <= min(MAX_SINGLE_JOB_QUERIES, len(found) // CHANGED_JOBS_DIVISOR)
         now_s = self._clock()
         if now_s < self._slow_until_s:
-            return self._query_some_details(found, fresh, commands)
+            return self._query_some_job_details(found, fresh, commands)
         old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
         if not found or (few and not old and not squeue_parsing.has_pending_arrays(found)):
             with contextlib.ExitStack() as asked:
-                apart = self._start_separate_query(fresh) if fresh else None
+                apart = self._start_job_details_query(fresh) if fresh else None
                 if apart is not None:
                     asked.callback(apart.close)
                 texts = self._run_queries(commands)
-                if apart is None or self._store_separate_answer(apart, fresh):
+                if apart is None or self._store_job_details(apart, fresh):
                     self._shown = {number: self._shown[number] for number in found if number in self._shown}
                     self._twice &= found.keys()
                     return texts
@@ -353,13 +355,13 @@ class SlurmCliReader:
         except BackendTimeout:
             self._slow_until_s = self._clock() + MAX_DETAILS_INTERVAL_S
             raise
-        self._shown, self._twice = scontrol_job_parsing.split_records(texts["details"])
+        self._shown, self._twice = scontrol_job_parsing.split_job_records(texts["details"])
         self._all_shown_s = now_s
         took_s = self._clock() - now_s
         self._details_period_s = min(MAX_DETAILS_INTERVAL_S, max(DETAILS_INTERVAL_S, DETAILS_INTERVAL_FACTOR * took_s))
         return texts
 
-    def _query_some_details(
+    def _query_some_job_details(
         self, found: Mapping[int, Row], fresh: Sequence[int], commands: dict[str, Sequence[str]]
     ) -> dict[str, str]:
         """Return the answers to `commands`, and query scontrol for some of the jobs in `fresh`.
@@ -376,12 +378,12 @@ class SlurmCliReader:
             if self._clock() > until_s:
                 break
             part = wanted[at : at + MAX_SINGLE_JOB_QUERIES]
-            self._store_separate_answer(self._start_separate_query(part), part, whole=False)
+            self._store_job_details(self._start_job_details_query(part), part, whole=False)
         self._shown = {number: self._shown[number] for number in found if number in self._shown}
         self._twice &= found.keys()
         return texts
 
-    def _omit_unknown_pending(self, found: dict[int, Row]) -> dict[int, Row]:
+    def _omit_pending_without_details(self, found: dict[int, Row]) -> dict[int, Row]:
         """Return the rows, omitting pending jobs that scontrol has not shown yet.
 
         Later readings query the omitted jobs, because scontrol is too slow to show them now.
@@ -392,21 +394,20 @@ class SlurmCliReader:
         known = self._shown.keys() | self._twice
         return {number: row for number, row in found.items() if number in known or row["State"] != pending}
 
-    def _start_separate_query(self, numbers: Collection[int]) -> ParallelSlurmPrograms:
+    def _start_job_details_query(self, numbers: Collection[int]) -> ParallelSlurmPrograms:
         return self._start_programs(
-            {"apart": scontrol_job_parsing.INTERACTIVE_COMMAND}, {"apart": scontrol_job_parsing.show_job_input(numbers)}
+            {"apart": scontrol_job_parsing.INTERACTIVE_COMMAND},
+            {"apart": scontrol_job_parsing.format_show_job_input(numbers)},
         )
 
-    def _store_separate_answer(
-        self, apart: ParallelSlurmPrograms, numbers: Collection[int], whole: bool = True
-    ) -> bool:
+    def _store_job_details(self, apart: ParallelSlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
         """Store only these jobs' records from scontrol, because any job may forge the records of other jobs.
 
         Return False if scontrol does not show all of them, for example because a job has left the queue. With `whole`,
         nothing is stored in that case.
         """
         try:
-            shown, twice = scontrol_job_parsing.split_records(
+            shown, twice = scontrol_job_parsing.split_job_records(
                 scontrol_job_parsing.strip_prompts(apart.collect_outputs()["apart"])
             )
         except BackendError:
@@ -420,8 +421,8 @@ class SlurmCliReader:
         return True
 
     def _read_squeue_rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
-        parts = squeue_parsing.split_into_chunks(numbers) or [[]]
-        end = squeue_parsing.make_random_word()
+        parts = squeue_parsing.split_into_query_chunks(numbers) or [[]]
+        end = squeue_parsing.make_field_terminator()
         asked = {str(at): squeue_parsing.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
         try:
             texts = self._run_queries(asked)
@@ -431,12 +432,12 @@ class SlurmCliReader:
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue_parsing.index_by_number(squeue_parsing.CachingSqueueParser(fields).read(text, end))
+            found |= squeue_parsing.index_rows_by_job_number(squeue_parsing.CachingSqueueParser(fields).read(text, end))
         return found
 
-    def _merge_details(
+    def _merge_job_details(
         self, rows: dict[int, Row], shown: dict[int, UnparsedScontrolJob], twice: set[int], whole: bool = True
-    ) -> _SqueueRows:
+    ) -> _SqueueReading:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
         Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
@@ -445,10 +446,10 @@ class SlurmCliReader:
         arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
         hidden |= {number for number in twice if number not in rows and arrays}
-        known = self._reuse_hidden_rows(hidden, shown) if whole else {}
+        known = self._reuse_hidden_task_rows(hidden, shown) if whole else {}
         asked_for = hidden - known.keys()
         if len(asked_for) > squeue_parsing.MAX_JOBS_PER_QUERY:
-            asked_for = self._find_numbers_in_arrays(arrays, asked_for)
+            asked_for = self._find_job_numbers_in_arrays(arrays, asked_for)
             hidden = asked_for | known.keys()
         rows = {**rows, **known}
         if asked_for:
@@ -470,9 +471,11 @@ class SlurmCliReader:
             shown |= self._duplicates.resolve(twice, rows)
         else:
             shown |= self._lookup_duplicates.resolve(twice, rows)
-        return _SqueueRows(rows, shown, twice, hidden)
+        return _SqueueReading(rows, shown, twice, hidden)
 
-    def _reuse_hidden_rows(self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]) -> dict[int, Row]:
+    def _reuse_hidden_task_rows(
+        self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]
+    ) -> dict[int, Row]:
         """Return the known rows of hidden tasks whose scontrol records are unchanged."""
         found: dict[int, Row] = {}
         for number in hidden:
@@ -481,7 +484,7 @@ class SlurmCliReader:
                 found[number] = row
         return found
 
-    def _find_numbers_in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
+    def _find_job_numbers_in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
         """Return the numbers that belong to these arrays.
 
         Each array is queried alone, because it can then forge only records of its own tasks. The result contains at
@@ -490,7 +493,7 @@ class SlurmCliReader:
         found: set[int] = set()
         for array in sorted(arrays)[:MAX_ARRAY_QUERIES]:
             printed = self._show_jobs_alone([array])
-            shown = scontrol_job_parsing.split_records(printed)[0] if printed is not None else {}
+            shown = scontrol_job_parsing.split_job_records(printed)[0] if printed is not None else {}
             own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
             found.update(own[: squeue_parsing.MAX_JOBS_PER_QUERY])
         return found
@@ -499,7 +502,7 @@ class SlurmCliReader:
         """Return the topologies, which are queried every `topology_queries.QUERY_INTERVAL_S` seconds."""
         now_s = self._clock()
         if self._topologies is None or now_s - self._topologies[0] >= topology_queries.QUERY_INTERVAL_S:
-            is_named = self._read_release()[0] >= topology_queries.TOPOCONF_SINCE
+            is_named = self._read_client_release()[0] >= topology_queries.TOPOCONF_SINCE
             named = self._run_queries({"named": topology_queries.TOPOCONF_COMMAND})["named"] if is_named else ""
             self._topologies = now_s, topology_queries.read_topologies(config, named, self._query_or_empty)
         return self._topologies[1]
@@ -510,7 +513,7 @@ class SlurmCliReader:
         except BackendError:
             return ""
 
-    def _find_missing_groups(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
+    def _find_nonmember_groups(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
         """Return, by user, the groups in AllowGroups to which the user does not belong.
 
         The result includes only users with pending jobs and groups with known members.
@@ -519,10 +522,10 @@ class SlurmCliReader:
         if not allowed:
             return {}
         users = {job["user_name"] for job in jobs if job["state"] == slurm_states.PENDING and job["user_name"]}
-        return self._groups.find_missing_groups(users, allowed)
+        return self._groups.find_nonmember_groups(users, allowed)
 
 
-def _unambiguous_record(number: int, row: Row, found: _SqueueRows, merged: bool) -> Record | None:
+def _build_unambiguous_record(number: int, row: Row, found: _SqueueReading, merged: bool) -> Record | None:
     """Return the record of a job for `SlurmCliReader.read_jobs`, or None if it is ambiguous."""
     array, is_task, task = row["JobArrayID"].partition("_")
     shown = found.shown.get(number)
@@ -534,25 +537,25 @@ def _unambiguous_record(number: int, row: Row, found: _SqueueRows, merged: bool)
                 return None
             waiting = shown.tasks.partition("%")[0]
             if merged:
-                one = scontrol_job_parsing.parse_detail(shown, row["Name"])
+                one = scontrol_job_parsing.parse_job_detail(shown, row["Name"])
                 if one is None:
                     return None
-                reason = one.get_reason()
+                reason = one.get_pending_reason()
         return {
             "id": number,
             "state": row["State"],
-            "state_reason": slurm_output_values.parse_text(reason),
+            "state_reason": slurm_output_values.parse_text_or_none(reason),
             "priority": int(row["PriorityLong"]),
-            "num_nodes": slurm_output_values.parse_count(row["NumNodes"]),
-            "admin_comment": slurm_output_values.parse_text(row["admin_comment"]),
-            "comment": slurm_output_values.parse_text(row["Comment"]),
-            "requeue_count": slurm_output_values.parse_number(row["RestartCnt"]) or 0,
+            "num_nodes": slurm_output_values.parse_nonzero_or_none(row["NumNodes"]),
+            "admin_comment": slurm_output_values.parse_text_or_none(row["admin_comment"]),
+            "comment": slurm_output_values.parse_text_or_none(row["Comment"]),
+            "requeue_count": slurm_output_values.parse_number_or_none(row["RestartCnt"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and waiting is None else None,
             "array_tasks_waiting": waiting,
-            "start_time": slurm_output_values.parse_count(row["StartTime"]),
-            "partition": slurm_output_values.parse_text(row["Partition"]),
-            "qos": slurm_output_values.parse_text(row["QOS"]),
+            "start_time": slurm_output_values.parse_nonzero_or_none(row["StartTime"]),
+            "partition": slurm_output_values.parse_text_or_none(row["Partition"]),
+            "qos": slurm_output_values.parse_text_or_none(row["QOS"]),
         }
     except ValueError:
         return None

@@ -17,8 +17,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
     LeaseCommandRefused,
     LeaseReservationCommands,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket, count_calls
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket, count_slurmctld_calls
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 
 TRANSPORT_NAME = "cli"
@@ -60,8 +60,8 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         return self._records.read_config()
 
     @override
-    def gather_facts(self) -> Record:
-        return self._records.gather_facts()
+    def gather_doctor_facts(self) -> Record:
+        return self._records.gather_doctor_facts()
 
     @override
     def read(self) -> SlurmRecords:
@@ -76,23 +76,23 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         try:
             return self._claiming.acquire_lease(text, expected)
         except LeaseCommandRefused as error:
-            raise _lease_refusal_as_backend_error(error) from error
+            raise _make_backend_error_for_refusal(error) from error
 
     @override
     def release_lease(self, text: str) -> None:
         try:
             self._claiming.release_lease(text)
         except LeaseCommandRefused as error:
-            raise _lease_refusal_as_backend_error(error) from error
+            raise _make_backend_error_for_refusal(error) from error
 
     @override
     def close(self) -> None:
         self._records.close()
 
 
-def _lease_refusal_as_backend_error(error: LeaseCommandRefused) -> BackendUnavailable | CommandRefused:
+def _make_backend_error_for_refusal(error: LeaseCommandRefused) -> BackendUnavailable | CommandRefused:
     text = str(error)
-    return (BackendUnavailable if may_have_taken_effect(text) else CommandRefused)(text)
+    return (BackendUnavailable if may_command_have_taken_effect(text) else CommandRefused)(text)
 
 
 NODES_COMMAND = ("sinfo", "--noheader", "--Node", "--format=%N")
@@ -105,7 +105,7 @@ def make_lease_commands(
     spent = budget or SlurmRpcTokenBucket()
 
     def run_query(command: Sequence[str]) -> str:
-        spent.spend(count_calls(command))
+        spent.spend(count_slurmctld_calls(command))
         return ParallelSlurmPrograms({"answer": command}, deadline_s + spent.deadline_extension_s).collect_outputs()[
             "answer"
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob, split_records
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob, split_job_records
 from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.errors import BackendError
 
@@ -57,7 +57,7 @@ class DuplicateJobRecordResolver:
         if printed is None:
             return {}
         try:
-            found, _ = split_records(printed)
+            found, _ = split_job_records(printed)
         except BackendError:
             return {}
         return {number: shown for number, shown in found.items() if number in group}

@@ -18,8 +18,8 @@ from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
     UnparsedScontrolJob,
-    is_same_record,
-    parse_detail,
+    is_same_except_times,
+    parse_job_detail,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
@@ -35,53 +35,53 @@ Read = Callable[[str], Any]
 _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
     ("id", "JobID", int),
     ("state", "State", str),
-    ("state_reason", "Reason", slurm_output_values.parse_text),
+    ("state_reason", "Reason", slurm_output_values.parse_text_or_none),
     ("priority", "PriorityLong", int),
-    ("name", "Name", slurm_output_values.parse_text),
+    ("name", "Name", slurm_output_values.parse_text_or_none),
     ("user_id", "UserID", int),
-    ("account", "Account", slurm_output_values.parse_text),
-    ("partition", "Partition", slurm_output_values.parse_text),
-    ("qos", "QOS", slurm_output_values.parse_text),
-    ("submit_time", "SubmitTime", slurm_output_values.parse_count),
-    ("eligible_time", "EligibleTime", slurm_output_values.parse_count),
-    ("start_time", "StartTime", slurm_output_values.parse_count),
-    ("end_time", "EndTime", slurm_output_values.parse_count),
-    ("num_nodes", "NumNodes", slurm_output_values.parse_count),
-    ("cpus", "NumCPUs", lambda word: slurm_output_values.parse_count(word) or 1),
-    ("ntasks_per_node", "NTPerNode", slurm_output_values.parse_count),
-    ("min_cpus_per_node", "MinCPUs", slurm_output_values.parse_count),
+    ("account", "Account", slurm_output_values.parse_text_or_none),
+    ("partition", "Partition", slurm_output_values.parse_text_or_none),
+    ("qos", "QOS", slurm_output_values.parse_text_or_none),
+    ("submit_time", "SubmitTime", slurm_output_values.parse_nonzero_or_none),
+    ("eligible_time", "EligibleTime", slurm_output_values.parse_nonzero_or_none),
+    ("start_time", "StartTime", slurm_output_values.parse_nonzero_or_none),
+    ("end_time", "EndTime", slurm_output_values.parse_nonzero_or_none),
+    ("num_nodes", "NumNodes", slurm_output_values.parse_nonzero_or_none),
+    ("cpus", "NumCPUs", lambda word: slurm_output_values.parse_nonzero_or_none(word) or 1),
+    ("ntasks_per_node", "NTPerNode", slurm_output_values.parse_nonzero_or_none),
+    ("min_cpus_per_node", "MinCPUs", slurm_output_values.parse_nonzero_or_none),
     ("gres_per_node", "tres-per-node", slurm_output_values.parse_gres_counts),
-    ("tres_per_task", "tres-per-task", slurm_output_values.parse_resources),
-    ("heterogeneous_id", "HetJobID", slurm_output_values.parse_count),
-    ("admin_comment", "admin_comment", slurm_output_values.parse_text),
-    ("comment", "Comment", slurm_output_values.parse_text),
-    ("requeue_count", "RestartCnt", lambda word: slurm_output_values.parse_number(word) or 0),
-    ("reservation", "Reservation", slurm_output_values.parse_text),
+    ("tres_per_task", "tres-per-task", slurm_output_values.parse_tres_amounts),
+    ("heterogeneous_id", "HetJobID", slurm_output_values.parse_nonzero_or_none),
+    ("admin_comment", "admin_comment", slurm_output_values.parse_text_or_none),
+    ("comment", "Comment", slurm_output_values.parse_text_or_none),
+    ("requeue_count", "RestartCnt", lambda word: slurm_output_values.parse_number_or_none(word) or 0),
+    ("reservation", "Reservation", slurm_output_values.parse_text_or_none),
 )
 
 
 def _parse_count_or_infinite(word: str) -> int | str | None:
     """Return the number of tasks per socket or core. In squeue's output, "N/A" means unlimited."""
-    return slurm_output_values.UNLIMITED if word == "N/A" else slurm_output_values.parse_count(word)
+    return slurm_output_values.UNLIMITED if word == "N/A" else slurm_output_values.parse_nonzero_or_none(word)
 
 
 _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
-    ("required_nodes", "ReqNodes", slurm_output_values.parse_text),
+    ("required_nodes", "ReqNodes", slurm_output_values.parse_text_or_none),
     ("dependencies", "Dependency", slurm_output_values.parse_dependencies),
     ("constraints", "Feature", slurm_output_values.parse_names),
-    ("preferred_features", "Prefer", slurm_output_values.parse_text),
+    ("preferred_features", "Prefer", slurm_output_values.parse_text_or_none),
     ("cluster_constraints", "ClusterFeature", slurm_output_values.parse_names),
     ("licenses", "Licenses", slurm_output_values.parse_names),
-    ("burst_buffer", "BurstBuffer", slurm_output_values.parse_text),
-    ("network", "Network", slurm_output_values.parse_text),
-    ("deadline", "Deadline", slurm_output_values.parse_count),
+    ("burst_buffer", "BurstBuffer", slurm_output_values.parse_text_or_none),
+    ("network", "Network", slurm_output_values.parse_text_or_none),
+    ("deadline", "Deadline", slurm_output_values.parse_nonzero_or_none),
     ("requires_contiguous_nodes", "Contiguous", slurm_output_values.parse_flag),
     ("requires_node_reboot", "Reboot", slurm_output_values.parse_flag),
-    ("required_switches", "ReqSwitch", slurm_output_values.parse_count),
+    ("required_switches", "ReqSwitch", slurm_output_values.parse_nonzero_or_none),
     (
         "cores_reserved_for_system",
         "CoreSpec",
-        lambda word: None if "Thread" in word else slurm_output_values.parse_number(word),
+        lambda word: None if "Thread" in word else slurm_output_values.parse_number_or_none(word),
     ),
     ("threads_reserved_for_system", "CoreSpec", lambda word: int(word.split()[0]) if "Thread" in word else None),
     ("boards_per_node", "BoardsPerNode", slurm_output_values.parse_count_or_infinite),
@@ -92,11 +92,11 @@ _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
     ("ntasks_per_board", "NTPerBoard", slurm_output_values.parse_count_or_infinite),
     ("ntasks_per_socket", "NTPerSocket", _parse_count_or_infinite),
     ("ntasks_per_core", "NTPerCore", _parse_count_or_infinite),
-    ("tres_per_socket", "tres-per-socket", slurm_output_values.parse_resources),
+    ("tres_per_socket", "tres-per-socket", slurm_output_values.parse_tres_amounts),
     ("temporary_disk_per_node", "MinTmpDisk", slurm_output_values.parse_mib),
-    ("mcs_label", "MCSLabel", slurm_output_values.parse_text),
-    ("nice", "Nice", slurm_output_values.parse_number),
-    ("accrue_time", "AccrueTime", slurm_output_values.parse_count),
+    ("mcs_label", "MCSLabel", slurm_output_values.parse_text_or_none),
+    ("nice", "Nice", slurm_output_values.parse_number_or_none),
+    ("accrue_time", "AccrueTime", slurm_output_values.parse_nonzero_or_none),
 )
 _ROW_PLACED: tuple[tuple[str, str, Read], ...] = (
     ("is_requeueable", "Requeue", slurm_output_values.parse_flag),
@@ -135,13 +135,13 @@ class CachingSlurmJobRecordBuilder:
                 before is not None
                 and before[0] == row
                 and before[4] == merged
-                and _is_same_source(before[1], details, row)
+                and _is_scontrol_record_unchanged(before[1], details, row)
             ):
                 found = before
             else:
-                record, layout = build_record(row, details, merged)
+                record, layout = build_job_record(row, details, merged)
                 if self.counts_one_more:
-                    record["num_nodes"] = _correct_node_count(record)
+                    record["num_nodes"] = _correct_min_node_count(record)
                 found = (row, details, record, layout, merged)
             known[number] = found
             records.append(found[2])
@@ -151,13 +151,15 @@ class CachingSlurmJobRecordBuilder:
         return records, layouts
 
 
-def _is_same_source(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, row: Row) -> bool:
+def _is_scontrol_record_unchanged(
+    before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, row: Row
+) -> bool:
     if before is None or now is None:
         return before is now
-    return is_same_record(before, now, row["Name"])
+    return is_same_except_times(before, now, row["Name"])
 
 
-def _correct_node_count(record: Record) -> int | None:
+def _correct_min_node_count(record: Record) -> int | None:
     """Return a job's minimum number of nodes, without the extra node that slurmctld reports.
 
     Before 24.05, its `_pack_default_job_details` adds a node unless the tasks fill all of their nodes, for example for
@@ -171,30 +173,33 @@ def _correct_node_count(record: Record) -> int | None:
     return least if waits and least is not None and nodes == least + 1 else nodes
 
 
-def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
+def build_job_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
     """Return the record and layout of one job, which squeue may have `merged` with other array tasks."""
     record = _UNSET_FIELDS.copy()
     unreadable: list[str] = []
-    detail = parse_detail(shown, row["Name"]) if shown is not None else None
+    detail = parse_job_detail(shown, row["Name"]) if shown is not None else None
     is_pending = row["State"] == slurm_states.PENDING
-    _fill_fields(record, row, _ROW_ALWAYS, unreadable)
+    _fill_fields_from_row(record, row, _ROW_ALWAYS, unreadable)
     record["user_name"] = _get_user_name(record["user_id"]) if record["user_id"] is not None else None
-    _set_field(record, unreadable, "cpus_per_task", lambda: _parse_cpus_per_task(row))
-    _set_field(
+    _set_field_or_mark_unreadable(record, unreadable, "cpus_per_task", lambda: _parse_cpus_per_task(row))
+    _set_field_or_mark_unreadable(
         record, unreadable, "time_limit", lambda: slurm_output_values.parse_minutes(_get_time_limit(row, detail))
     )
-    _set_field(
-        record, unreadable, "resource_sharing", lambda: parse_sharing(row["OverSubscribe"], row.get("Exclusive"))
+    _set_field_or_mark_unreadable(
+        record,
+        unreadable,
+        "resource_sharing",
+        lambda: normalize_job_oversubscribe(row["OverSubscribe"], row.get("Exclusive")),
     )
     _set_array_fields(record, row, shown, merged, unreadable)
     if merged:
-        record["state_reason"] = detail.get_reason() if detail is not None else None
+        record["state_reason"] = detail.get_pending_reason() if detail is not None else None
         if detail is None:
             unreadable.append("state_reason")
     if detail is not None:
         _set_common_details(record, row, detail, is_pending, unreadable)
     if is_pending:
-        _fill_fields(record, row, _ROW_PENDING, unreadable)
+        _fill_fields_from_row(record, row, _ROW_PENDING, unreadable)
         if detail is None:
             unreadable.extend(SCONTROL_ONLY_FIELDS)
         else:
@@ -206,7 +211,9 @@ def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = Fal
     return record, _parse_layout(record, detail)
 
 
-def _fill_fields(record: Record, row: Row, table: tuple[tuple[str, str, Read], ...], unreadable: list[str]) -> None:
+def _fill_fields_from_row(
+    record: Record, row: Row, table: tuple[tuple[str, str, Read], ...], unreadable: list[str]
+) -> None:
     for name, column, read in table:
         try:
             record[name] = read(row[column])
@@ -214,7 +221,7 @@ def _fill_fields(record: Record, row: Row, table: tuple[tuple[str, str, Read], .
             unreadable.append(name)
 
 
-def _set_field(record: Record, unreadable: list[str], name: str, read: Callable[[], Any]) -> None:
+def _set_field_or_mark_unreadable(record: Record, unreadable: list[str], name: str, read: Callable[[], Any]) -> None:
     try:
         record[name] = read()
     except (ValueError, KeyError, IndexError):
@@ -226,16 +233,16 @@ def _get_time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
 
     squeue does not show limits above one year, and shows a wrong limit above 136 years.
     """
-    return row["TimeLimit"] if detail is None else detail.get_word("RunTime", "TimeLimit")
+    return row["TimeLimit"] if detail is None else detail.get_value_on_line("RunTime", "TimeLimit")
 
 
 def _parse_cpus_per_task(row: Row) -> int | None:
-    if slurm_output_values.parse_text(row["cpus-per-tres"]) not in (None, "N/A"):
+    if slurm_output_values.parse_text_or_none(row["cpus-per-tres"]) not in (None, "N/A"):
         return None
-    return slurm_output_values.parse_count(row["CPUsPerTask"]) or 1
+    return slurm_output_values.parse_nonzero_or_none(row["CPUsPerTask"]) or 1
 
 
-def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
+def normalize_job_oversubscribe(oversubscribe: str, exclusive: str | None) -> str:
     """Return how a job shares its nodes, in the form that Slurm releases before 26.05 print.
 
     Release 26.05 prints two fields for this.
@@ -275,36 +282,38 @@ def _set_common_details(
     record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bool, unreadable: list[str]
 ) -> None:
     """Set the fields that scontrol shows for every job."""
-    _set_field(
+    _set_field_or_mark_unreadable(
         record,
         unreadable,
         "ntasks",
-        lambda: slurm_output_values.parse_count(detail.get_word("NumNodes", "NumTasks")) or 1,
+        lambda: slurm_output_values.parse_nonzero_or_none(detail.get_value_on_line("NumNodes", "NumTasks")) or 1,
     )
-    _set_field(
+    _set_field_or_mark_unreadable(
         record,
         unreadable,
         "requested_tres",
-        lambda: slurm_output_values.parse_resources(_get_requested_tres(detail.settings, is_pending)),
+        lambda: slurm_output_values.parse_tres_amounts(_get_requested_tres(detail.settings, is_pending)),
     )
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
     nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
     if " MinMemoryCPU=" in line:
-        _set_field(
+        _set_field_or_mark_unreadable(
             record,
             unreadable,
             "memory_per_cpu",
-            lambda: slurm_output_values.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryCPU")),
+            lambda: slurm_output_values.parse_mib(detail.get_value_on_line("MinCPUsNode", "MinMemoryCPU")),
         )
     elif " MinMemoryNode=" in line:
-        _set_field(
+        _set_field_or_mark_unreadable(
             record,
             unreadable,
             "memory_per_node",
-            lambda: slurm_output_values.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryNode")),
+            lambda: slurm_output_values.parse_mib(detail.get_value_on_line("MinCPUsNode", "MinMemoryNode")),
         )
     if is_pending and not {"-", ","}.isdisjoint(nodes):
-        _set_field(record, unreadable, "max_nodes", lambda: slurm_output_values.parse_count(row["MaxNodes"]))
+        _set_field_or_mark_unreadable(
+            record, unreadable, "max_nodes", lambda: slurm_output_values.parse_nonzero_or_none(row["MaxNodes"])
+        )
 
 
 def _get_requested_tres(settings: Mapping[str, str], is_pending: bool) -> str:
@@ -319,12 +328,12 @@ def _get_requested_tres(settings: Mapping[str, str], is_pending: bool) -> str:
 
 def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list[str]) -> None:
     for name, key in (("required_nodes", "ReqNodeList"), ("excluded_nodes", "ExcNodeList")):
-        _set_field(record, unreadable, name, partial(_get_node_list, detail, key))
-    _set_field(
+        _set_field_or_mark_unreadable(record, unreadable, name, partial(_get_node_list, detail, key))
+    _set_field_or_mark_unreadable(
         record,
         unreadable,
         "time_limit_min",
-        lambda: slurm_output_values.parse_minutes(detail.get_word("RunTime", "TimeMin")),
+        lambda: slurm_output_values.parse_minutes(detail.get_value_on_line("RunTime", "TimeMin")),
     )
     record["batch_constraints"] = slurm_output_values.parse_names(
         detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0]
@@ -336,14 +345,16 @@ def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: 
 
 
 def _get_node_list(detail: ScontrolJobDetail, key: str) -> str | None:
-    return slurm_output_values.parse_text(detail.get_word("ReqNodeList", key))
+    return slurm_output_values.parse_text_or_none(detail.get_value_on_line("ReqNodeList", key))
 
 
 def _set_placed_fields(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadable: list[str]) -> None:
-    record["allocated_nodes"] = slurm_output_values.parse_text(row["NodeList"])
+    record["allocated_nodes"] = slurm_output_values.parse_text_or_none(row["NodeList"])
     tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
-    _set_field(record, unreadable, "allocated_tres", lambda: slurm_output_values.parse_resources(tres))
-    _fill_fields(record, row, _ROW_PLACED, unreadable)
+    _set_field_or_mark_unreadable(
+        record, unreadable, "allocated_tres", lambda: slurm_output_values.parse_tres_amounts(tres)
+    )
+    _fill_fields_from_row(record, row, _ROW_PLACED, unreadable)
 
 
 def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:

@@ -42,13 +42,13 @@ def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
         values = dict(zip(COLUMNS, pieces[at : at + wide], strict=True))
         if at and not values["JobIDRaw"].startswith("\n"):
             raise AnswerNotUnderstood("sacct: the output does not have the requested format")
-        record = _build_record(values, names)
+        record = _build_ended_job_record(values, names)
         if record is not None and (record["end_time"] or 0) > since_s:
             found.append(record)
     return found
 
 
-def _build_record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
+def _build_ended_job_record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
     """Return the record of one job, or None if a value cannot be parsed.
 
     For example, an array task may never have received its own number.
@@ -58,23 +58,23 @@ def _build_record(values: dict[str, str], names: dict[int, str | None]) -> Recor
         user = int(values["UID"])
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
-            "name": slurm_output_values.parse_text(values["JobName"]),
+            "name": slurm_output_values.parse_text_or_none(values["JobName"]),
             "user_name": names[user] if user in names else names.setdefault(user, _get_user_name(user)),
-            "account": slurm_output_values.parse_text(values["Account"]),
-            "partition": slurm_output_values.parse_text(values["Partition"]),
-            "submit_time": slurm_output_values.parse_count(values["Submit"]),
-            "start_time": slurm_output_values.parse_count(values["Start"]),
-            "end_time": slurm_output_values.parse_count(values["End"]),
+            "account": slurm_output_values.parse_text_or_none(values["Account"]),
+            "partition": slurm_output_values.parse_text_or_none(values["Partition"]),
+            "submit_time": slurm_output_values.parse_nonzero_or_none(values["Submit"]),
+            "start_time": slurm_output_values.parse_nonzero_or_none(values["Start"]),
+            "end_time": slurm_output_values.parse_nonzero_or_none(values["End"]),
             "time_limit": _parse_limit(values["TimelimitRaw"]),
             "state": values["State"].split(" ")[0],
-            "num_nodes": slurm_output_values.parse_number(values["NNodes"]) or 0,
-            "cpus": slurm_output_values.parse_number(values["NCPUS"]) or 0,
+            "num_nodes": slurm_output_values.parse_number_or_none(values["NNodes"]) or 0,
+            "cpus": slurm_output_values.parse_number_or_none(values["NCPUS"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and task.isdigit() else None,
-            "nodelist": slurm_output_values.parse_text(values["NodeList"]),
-            "allocated_tres": slurm_output_values.parse_resources(values["AllocTRES"]),
-            "reservation": slurm_output_values.parse_text(values["Reservation"]),
-            "constraints": slurm_output_values.parse_text(values["Constraints"]),
+            "nodelist": slurm_output_values.parse_text_or_none(values["NodeList"]),
+            "allocated_tres": slurm_output_values.parse_tres_amounts(values["AllocTRES"]),
+            "reservation": slurm_output_values.parse_text_or_none(values["Reservation"]),
+            "constraints": slurm_output_values.parse_text_or_none(values["Constraints"]),
         }
     except ValueError:
         return None
@@ -85,7 +85,7 @@ def _parse_limit(word: str) -> int | str | None:
     """Return the limit in minutes, None for no limit, or "PartitionLimit" for the partition's limit."""
     if word == slurm_output_values.UNLIMITED:
         return None
-    return slurm_output_values.parse_count(word) or "PartitionLimit"
+    return slurm_output_values.parse_nonzero_or_none(word) or "PartitionLimit"
 
 
 def _get_user_name(user: int) -> str:

@@ -26,14 +26,14 @@ from cpsched_bridge.adapters.slurm.transport.programs import array_records
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
-    has_plugin,
+    has_lua_submit_plugin,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.job_commands import SingleJobActions, SlurmOrderExecutor
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
-    may_have_taken_effect,
-    send_and_read_complaint,
+    may_command_have_taken_effect,
+    send_and_read_error,
     send_or_raise,
 )
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
@@ -85,12 +85,14 @@ class ScontrolJobActions(SingleJobActions):
 
     @override
     def has_submit_plugin(self) -> bool:
-        self._guarded = has_plugin(_call_or_raise(self._reading.read_config)["job_submit_plugins"])
+        self._guarded = has_lua_submit_plugin(
+            _call_or_raise_controller_error(self._reading.read_config)["job_submit_plugins"]
+        )
         return self._guarded
 
     @override
     def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
-        return _call_or_raise(lambda: self._reading.read_jobs(numbers))
+        return _call_or_raise_controller_error(lambda: self._reading.read_jobs(numbers))
 
     @override
     def read_job(self, number: int) -> Record:
@@ -156,7 +158,7 @@ class ScontrolJobActions(SingleJobActions):
         code: OutcomeCode = ""
         try:
             text = self._session.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")
-            lost = may_have_taken_effect(text)
+            lost = may_command_have_taken_effect(text)
         except (ControllerCallError, JobCommandRefused) as error:
             text, lost, code = str(error), isinstance(error, ControllerCallError) and error.lost, error.code
         except ValueError as error:
@@ -178,7 +180,7 @@ class ScontrolJobActions(SingleJobActions):
 
     @override
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
-        return [send_and_read_complaint(self._session, command) for command in commands]
+        return [send_and_read_error(self._session, command) for command in commands]
 
 
 class SlurmCliOrderExecutor:
@@ -207,14 +209,14 @@ class SlurmCliOrderExecutor:
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Run scontrol commands, and return the error of each, or "" on success."""
         with self._open_session() as session:
-            return [send_and_read_complaint(session, command) for command in commands]
+            return [send_and_read_error(session, command) for command in commands]
 
     def _open_session(self) -> ScontrolSession:
         most_s = MAX_BATCH_TIME_FACTOR * self._deadline_s
         return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
 
 
-def _call_or_raise(ask: Callable[[], T]) -> T:
+def _call_or_raise_controller_error(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except BackendError as error:

@@ -57,7 +57,7 @@ class KnownScontrolFields:
                 return
             yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
-    def find_unsupported(self, values: Mapping[str, str]) -> dict[str, str]:
+    def find_unsupported_fields(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the fields that are not listed, or whose value is not listed."""
         known = self.read | self.harmless | self.text
         return {

@@ -23,7 +23,7 @@ from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL_JOBS_COMMAND = ("scontrol", "--details", "show", "job")
 INTERACTIVE_COMMAND = ("scontrol", "--details")
-"""Command line of a scontrol that reads commands from its input; see `show_job_input`."""
+"""Command line of a scontrol that reads commands from its input; see `format_show_job_input`."""
 NO_JOBS_OUTPUT = "No jobs in the system\n"
 LAST_TRUSTED_LINE = "\n   MinCPUsNode="
 
@@ -70,7 +70,7 @@ class ScontrolJobDetail:
     unknown: tuple[str, ...] = ()
     """Fields above the owner's text that `scontrol_field_uses` does not list."""
 
-    def get_word(self, line: str, name: str) -> str:
+    def get_value_on_line(self, line: str, name: str) -> str:
         """Return the value after `name=` on the line that begins with `line=`.
 
         Raise `KeyError` if it is missing.
@@ -80,12 +80,12 @@ class ScontrolJobDetail:
             raise KeyError(name)
         return found[2].split(" ")[0]
 
-    def get_reason(self) -> str:
+    def get_pending_reason(self) -> str:
         """Return Slurm's pending reason, in which scontrol prints underscores for blanks."""
-        return self.get_word("JobState", "Reason").replace("_", " ")
+        return self.get_value_on_line("JobState", "Reason").replace("_", " ")
 
 
-def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
+def split_job_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
     """Return an answer's unambiguous records by number, and the numbers of ambiguous records.
 
     A number is ambiguous if it has several records or if its record has an unexpected first line. Raise
@@ -100,7 +100,7 @@ def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int
         raise AnswerNotUnderstood(f"scontrol show job: the output ({len(printed)} characters) is truncated")
     found: dict[int, UnparsedScontrolJob] = {}
     twice: set[int] = set()
-    for number, text in _split_by_number(pieces):
+    for number, text in _split_by_job_number(pieces):
         head = _HEAD.match(text)
         if number in found or number in twice or head is None:
             twice.add(number)
@@ -113,7 +113,7 @@ def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int
     return found, twice
 
 
-def _split_by_number(pieces: Sequence[str]) -> list[tuple[int, str]]:
+def _split_by_job_number(pieces: Sequence[str]) -> list[tuple[int, str]]:
     """Return the number and the remaining text of each record.
 
     A piece that does not begin with a number belongs to the text of the previous record.
@@ -130,7 +130,7 @@ def _split_by_number(pieces: Sequence[str]) -> list[tuple[int, str]]:
     return [(number, _RECORD_START.join(texts)) for number, texts in found]
 
 
-def is_same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
+def is_same_except_times(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
     """Return whether two records of the named job are equal except for their times."""
     if one is other or one == other:
         return True
@@ -152,7 +152,7 @@ def _strip_times(body: str, name: str) -> tuple[str, str, str] | None:
     return body[:run], body[limit:looked], body[end:]
 
 
-def parse_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
+def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
     """Return the settings of a record of the named job, or None if they are ambiguous.
 
     `name` is the name that squeue prints.
@@ -193,16 +193,16 @@ def parse_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | N
 def _find_unknown_fields(believed: str) -> tuple[str, ...]:
     if _ALWAYS_HARMLESS.issuperset(_NAME.findall(believed)):
         return ()
-    return tuple(JOB.find_unsupported(JOB.parse_fields(believed)))
+    return tuple(JOB.find_unsupported_fields(JOB.parse_fields(believed)))
 
 
-def show_job_input(numbers: Collection[int]) -> str:
+def format_show_job_input(numbers: Collection[int]) -> str:
     """Return the input that makes one scontrol process show these jobs and no others."""
     return "".join(f"show job {number}\n" for number in sorted(numbers))
 
 
 def strip_prompts(printed: str) -> str:
-    """Return the answer to `show_job_input` without scontrol's prompts and echo.
+    """Return the answer to `format_show_job_input` without scontrol's prompts and echo.
 
     Some builds of scontrol echo their input.
     """

@@ -18,9 +18,9 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     PARTITION_FIELDS,
     RESERVATION_FIELDS,
     Record,
-    is_unusable,
-    to_closed_node,
-    to_closed_reservation,
+    has_unusable_field,
+    mark_unusable_node_unknown,
+    to_strictest_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
@@ -43,7 +43,7 @@ EMPTY_OUTPUTS = ("No reservations in the system", "No nodes in the system", "No 
 _SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
 
 
-def _split_records(printed: str, name: str) -> list[str]:
+def _split_object_records(printed: str, name: str) -> list[str]:
     """Return the text of each record in an answer; each begins with `name`, such as "NodeName".
 
     Raise `AnswerNotUnderstood` if the answer ends within a record or has an unexpected format.
@@ -57,7 +57,7 @@ def _split_records(printed: str, name: str) -> list[str]:
     return [f"{name}={piece}" for piece in pieces]
 
 
-def _parse_record(
+def _parse_object_record(
     text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
 ) -> Record:
     """Return one record, including its `unreadable` and `unknown` fields."""
@@ -79,7 +79,7 @@ def _build_record(
             unreadable[name] = f"scontrol does not print {error.args[0]}"
         except (ValueError, IndexError) as error:
             unreadable[name] = str(error)[:MAX_QUOTED_CHARS]
-    return record | {"unreadable": unreadable or None, "unknown": known.find_unsupported(values) or None}
+    return record | {"unreadable": unreadable or None, "unknown": known.find_unsupported_fields(values) or None}
 
 
 def _parse_limit(word: str) -> int | str | None:
@@ -87,7 +87,7 @@ def _parse_limit(word: str) -> int | str | None:
     return (
         slurm_output_values.UNLIMITED
         if word in (slurm_output_values.UNLIMITED, "INFINITE", "-1")
-        else slurm_output_values.parse_count(word)
+        else slurm_output_values.parse_nonzero_or_none(word)
     )
 
 
@@ -99,26 +99,26 @@ def _parse_time_limit(word: str) -> int | str | None:
     )
 
 
-def _parse_minimum(word: str) -> int | str | None:
+def _parse_min_nodes(word: str) -> int | str | None:
     return (
         slurm_output_values.UNLIMITED
         if word == slurm_output_values.UNLIMITED
-        else slurm_output_values.parse_number(word)
+        else slurm_output_values.parse_number_or_none(word)
     )
 
 
 def _parse_node_list(word: str) -> str | None:
     """Return a hostlist as printed. Raise `ValueError` if it is invalid."""
-    node_and_task_lists.expand_hostlist(slurm_output_values.parse_text(word))
-    return slurm_output_values.parse_text(word)
+    node_and_task_lists.expand_hostlist(slurm_output_values.parse_text_or_none(word))
+    return slurm_output_values.parse_text_or_none(word)
 
 
 def _parse_names_or_all(word: str) -> list[str]:
     """Return a list of names; an empty list, in any printed form, becomes ["ALL"]."""
-    return ["ALL"] if word == "N/A" or slurm_output_values.parse_text(word) is None else word.split(",")
+    return ["ALL"] if word == "N/A" or slurm_output_values.parse_text_or_none(word) is None else word.split(",")
 
 
-def _parse_amounts(word: str) -> dict[str, Any]:
+def _parse_allocated_tres(word: str) -> dict[str, Any]:
     """Return the amounts in a list such as "cpu=4,mem=4000M", as numbers where possible."""
     pairs = [item.partition("=") for item in word.split(",") if "=" in item]
     return {name: int(amount) if amount.isdigit() else amount for name, _, amount in pairs}
@@ -129,18 +129,20 @@ _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "state": lambda words: words["State"],
     "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
     "allocated_cpus": lambda words: int(words["CPUAlloc"]),
-    "sockets": lambda words: slurm_output_values.parse_count(words.get("Sockets", "0")),
-    "cores_per_socket": lambda words: slurm_output_values.parse_count(words.get("CoresPerSocket", "0")),
-    "threads_per_core": lambda words: slurm_output_values.parse_count(words["ThreadsPerCore"]),
-    "real_memory": lambda words: slurm_output_values.parse_count(words["RealMemory"]),
-    "memory_reserved_for_system": lambda words: slurm_output_values.parse_count(words.get("MemSpecLimit", "0")),
+    "sockets": lambda words: slurm_output_values.parse_nonzero_or_none(words.get("Sockets", "0")),
+    "cores_per_socket": lambda words: slurm_output_values.parse_nonzero_or_none(words.get("CoresPerSocket", "0")),
+    "threads_per_core": lambda words: slurm_output_values.parse_nonzero_or_none(words["ThreadsPerCore"]),
+    "real_memory": lambda words: slurm_output_values.parse_nonzero_or_none(words["RealMemory"]),
+    "memory_reserved_for_system": lambda words: slurm_output_values.parse_nonzero_or_none(
+        words.get("MemSpecLimit", "0")
+    ),
     "allocated_memory": lambda words: int(words["AllocMem"]),
     "configured_gres": lambda words: slurm_output_values.parse_gres_counts(words["Gres"]),
-    "allocated_tres": lambda words: _parse_amounts(words["AllocTRES"]),
+    "allocated_tres": lambda words: _parse_allocated_tres(words["AllocTRES"]),
     "active_features": lambda words: slurm_output_values.parse_names(words["ActiveFeatures"]),
     "partitions": lambda words: slurm_output_values.parse_names(words.get("Partitions", "")),
-    "slurm_version": lambda words: slurm_output_values.parse_text(words.get("Version", "")),
-    "weight": lambda words: slurm_output_values.parse_number(words.get("Weight", "")),
+    "slurm_version": lambda words: slurm_output_values.parse_text_or_none(words.get("Version", "")),
+    "weight": lambda words: slurm_output_values.parse_number_or_none(words.get("Weight", "")),
 }
 
 
@@ -152,7 +154,7 @@ class CachingNodeRecordBuilder:
 
     def read(self, printed: str) -> list[Record]:
         """Return the nodes in `printed` as records with the fields in `NODE_FIELDS`."""
-        texts = _split_records(printed, "NodeName")
+        texts = _split_object_records(printed, "NodeName")
         self._known = {text: self._known.get(text) or _parse_node(text) for text in texts}
         return [self._known[text] for text in texts]
 
@@ -163,8 +165,8 @@ def parse_nodes(printed: str) -> list[Record]:
 
 
 def _parse_node(text: str) -> Record:
-    record = to_closed_node(_parse_record(text, NODE_FIELDS, _NODE_FIELD_PARSERS, NODE))
-    if is_unusable(record):
+    record = mark_unusable_node_unknown(_parse_object_record(text, NODE_FIELDS, _NODE_FIELD_PARSERS, NODE))
+    if has_unusable_field(record):
         return record
     idle = record["effective_cpus"] - record["allocated_cpus"]
     base, *flags = record["state"].split("+")
@@ -180,13 +182,13 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "max_time": lambda words: _parse_time_limit(words["MaxTime"]),
     "default_time": lambda words: _parse_time_limit(words["DefaultTime"]),
     "max_nodes": lambda words: _parse_limit(words["MaxNodes"]),
-    "min_nodes": lambda words: _parse_minimum(words["MinNodes"]),
-    "priority_tier": lambda words: slurm_output_values.parse_number(words.get("PriorityTier", "")),
+    "min_nodes": lambda words: _parse_min_nodes(words["MinNodes"]),
+    "priority_tier": lambda words: slurm_output_values.parse_number_or_none(words.get("PriorityTier", "")),
     "max_cpus_per_node": lambda words: _parse_limit(words["MaxCPUsPerNode"]),
     "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", slurm_output_values.UNLIMITED)),
     "max_memory_per_node": lambda words: _parse_limit(words.get("MaxMemPerNode", "0")),
     "max_memory_per_cpu": lambda words: _parse_limit(words.get("MaxMemPerCPU", "0")),
-    "oversubscribe": lambda words: _parse_sharing(words),
+    "oversubscribe": lambda words: _normalize_partition_oversubscribe(words),
     "allowed_accounts": lambda words: _parse_names_or_all(words.get("AllowAccounts", "")),
     "denied_accounts": lambda words: _parse_names_or_all(words.get("DenyAccounts", "")),
     "allowed_qos": lambda words: _parse_names_or_all(words.get("AllowQos", "")),
@@ -195,13 +197,13 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "is_root_only": lambda words: slurm_output_values.parse_flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
     "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
-    "topology": lambda words: slurm_output_values.parse_text(words.get("Topology", "")),
+    "topology": lambda words: slurm_output_values.parse_text_or_none(words.get("Topology", "")),
     "requires_reservation": lambda words: slurm_output_values.parse_flag(words["ReqResv"]),
-    "job_defaults": lambda words: slurm_output_values.parse_text(words.get("JobDefaults", "")),
+    "job_defaults": lambda words: slurm_output_values.parse_text_or_none(words.get("JobDefaults", "")),
 }
 
 
-def _parse_sharing(values: Words) -> str:
+def _normalize_partition_oversubscribe(values: Words) -> str:
     """Return how jobs share nodes, in the form that Slurm releases before 26.05 print.
 
     Release 26.05 has a separate field for whole nodes.
@@ -212,8 +214,8 @@ def _parse_sharing(values: Words) -> str:
 def parse_partitions(printed: str) -> list[Record]:
     """Return the partitions in `printed` as records with the fields in `PARTITION_FIELDS`."""
     return [
-        _parse_record(text, PARTITION_FIELDS, _PARTITION_FIELD_PARSERS, PARTITION)
-        for text in _split_records(printed, "PartitionName")
+        _parse_object_record(text, PARTITION_FIELDS, _PARTITION_FIELD_PARSERS, PARTITION)
+        for text in _split_object_records(printed, "PartitionName")
     ]
 
 
@@ -224,17 +226,17 @@ _RESERVATION_FIELD_PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
     "nodes": lambda words: _parse_node_list(words["Nodes"]),
     "cpu_ids_by_node": lambda words: words["CoreIDs"],
-    "tres": lambda words: slurm_output_values.parse_resources(words.get("TRES", "")),
-    "partition": lambda words: slurm_output_values.parse_text(words.get("PartitionName", "")),
+    "tres": lambda words: slurm_output_values.parse_tres_amounts(words.get("TRES", "")),
+    "partition": lambda words: slurm_output_values.parse_text_or_none(words.get("PartitionName", "")),
     "flags": lambda words: slurm_output_values.parse_names(words.get("Flags", "")),
-    "start_time": lambda words: slurm_output_values.parse_count(words["StartTime"]),
-    "end_time": lambda words: slurm_output_values.parse_count(words["EndTime"]),
+    "start_time": lambda words: slurm_output_values.parse_nonzero_or_none(words["StartTime"]),
+    "end_time": lambda words: slurm_output_values.parse_nonzero_or_none(words["EndTime"]),
     "users": lambda words: slurm_output_values.parse_names(words["Users"]),
     "groups": lambda words: slurm_output_values.parse_names(words.get("Groups", "")),
     "accounts": lambda words: slurm_output_values.parse_names(words["Accounts"]),
     "qos": lambda words: slurm_output_values.parse_names(words.get("QOS", "")),
     "allowed_partitions": lambda words: slurm_output_values.parse_names(words.get("AllowedPartitions", "")),
-    "comment": lambda words: slurm_output_values.parse_text(words.get("Comment", words.get("BurstBuffer", ""))),
+    "comment": lambda words: slurm_output_values.parse_text_or_none(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 
 
@@ -243,7 +245,7 @@ def parse_reservations(printed: str) -> list[Record]:
 
     The burst buffer's text replaces a missing comment.
     """
-    return [_parse_reservation(text) for text in _split_records(printed, "ReservationName")]
+    return [_parse_reservation(text) for text in _split_object_records(printed, "ReservationName")]
 
 
 def _parse_reservation(text: str) -> Record:
@@ -253,11 +255,11 @@ def _parse_reservation(text: str) -> Record:
     """
     above = text.partition("\n   TRES=")[0]
     values = {**RESERVATION.parse_fields(text), "CoreIDs": dict(_CORES.findall(above))}
-    return to_closed_reservation(_build_record(values, RESERVATION_FIELDS, _RESERVATION_FIELD_PARSERS, RESERVATION))
+    return to_strictest_reservation(_build_record(values, RESERVATION_FIELDS, _RESERVATION_FIELD_PARSERS, RESERVATION))
 
 
-def _parse_parameters(word: str) -> dict[str, Any]:
-    if slurm_output_values.parse_text(word) is None:
+def _parse_parameter_list(word: str) -> dict[str, Any]:
+    if slurm_output_values.parse_text_or_none(word) is None:
         return {}
     pairs = [item.partition("=") for item in word.split(",")]
     return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
@@ -270,26 +272,26 @@ def _parse_upper_names(word: str) -> list[str]:
 _CONFIG_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "accounting_storage_enforce": lambda words: _parse_upper_names(words["AccountingStorageEnforce"]),
     "accounting_storage_tres": lambda words: slurm_output_values.parse_names(words["AccountingStorageTRES"]),
-    "accounting_storage_type": lambda words: slurm_output_values.parse_text(words["AccountingStorageType"]),
-    "cluster_name": lambda words: slurm_output_values.parse_text(words["ClusterName"]),
+    "accounting_storage_type": lambda words: slurm_output_values.parse_text_or_none(words["AccountingStorageType"]),
+    "cluster_name": lambda words: slurm_output_values.parse_text_or_none(words["ClusterName"]),
     "gres_types": lambda words: slurm_output_values.parse_names(words["GresTypes"]),
-    "job_defaults": lambda words: slurm_output_values.parse_text(words.get("JobDefaults", "")),
+    "job_defaults": lambda words: slurm_output_values.parse_text_or_none(words.get("JobDefaults", "")),
     "job_submit_plugins": lambda words: slurm_output_values.parse_names(words["JobSubmitPlugins"]),
-    "min_job_age": lambda words: slurm_output_values.parse_count(words["MinJobAge"].split()[0]),
-    "preempt_mode": lambda words: slurm_output_values.parse_text(words["PreemptMode"]),
+    "min_job_age": lambda words: slurm_output_values.parse_nonzero_or_none(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: slurm_output_values.parse_text_or_none(words["PreemptMode"]),
     "preempt_type": lambda words: _parse_preempt_type(words["PreemptType"]),
-    "priority_site_factor_plugin": lambda words: slurm_output_values.parse_text(
+    "priority_site_factor_plugin": lambda words: slurm_output_values.parse_text_or_none(
         words.get("PrioritySiteFactorPlugin", "")
     ),
-    "priority_type": lambda words: slurm_output_values.parse_text(words.get("PriorityType", "")),
-    "scheduler_parameters": lambda words: _parse_parameters(words["SchedulerParameters"]),
-    "scheduler_type": lambda words: slurm_output_values.parse_text(words["SchedulerType"]),
-    "select_type": lambda words: slurm_output_values.parse_text(words["SelectType"]),
+    "priority_type": lambda words: slurm_output_values.parse_text_or_none(words.get("PriorityType", "")),
+    "scheduler_parameters": lambda words: _parse_parameter_list(words["SchedulerParameters"]),
+    "scheduler_type": lambda words: slurm_output_values.parse_text_or_none(words["SchedulerType"]),
+    "select_type": lambda words: slurm_output_values.parse_text_or_none(words["SelectType"]),
     "select_type_parameters": lambda words: slurm_output_values.parse_names(words["SelectTypeParameters"]),
     "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
     "topology_parameters": lambda words: slurm_output_values.parse_names(words.get("TopologyParam", "")),
-    "topology_plugin": lambda words: slurm_output_values.parse_text(words.get("TopologyPlugin", "")),
-    "version": lambda words: slurm_output_values.parse_text(words["SLURM_VERSION"]),
+    "topology_plugin": lambda words: slurm_output_values.parse_text_or_none(words.get("TopologyPlugin", "")),
+    "version": lambda words: slurm_output_values.parse_text_or_none(words["SLURM_VERSION"]),
 }
 
 
@@ -298,10 +300,10 @@ def _parse_preempt_type(word: str) -> str | None:
 
     Releases before 23.11 print "preempt/none".
     """
-    return None if word == "preempt/none" else slurm_output_values.parse_text(word)
+    return None if word == "preempt/none" else slurm_output_values.parse_text_or_none(word)
 
 
-def parse_config(printed: str) -> Record:
+def parse_controller_config(printed: str) -> Record:
     """Return the configuration in `printed` as a record with the fields in `CONFIG_FIELDS`.
 
     Raise `AnswerNotUnderstood` if a field is unreadable.

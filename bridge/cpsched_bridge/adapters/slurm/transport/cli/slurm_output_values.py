@@ -30,24 +30,24 @@ _DEPENDENCY_STATE = re.compile(r"\(\w+\)$")
 _JOB_DEPENDENCIES = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
 
 
-def parse_text(word: str) -> str | None:
+def parse_text_or_none(word: str) -> str | None:
     """Return the text, or None if it is empty."""
     return None if word in ("", "(null)") else word
 
 
-def parse_number(word: str) -> int | None:
+def parse_number_or_none(word: str) -> int | None:
     """Return a number, which may be 0, or None if it is not set."""
     return None if word in UNSET_VALUES else int(word)
 
 
-def parse_count(word: str) -> int | None:
+def parse_nonzero_or_none(word: str) -> int | None:
     """Return a number, or None for 0, which means not set."""
-    return parse_number(word) or None
+    return parse_number_or_none(word) or None
 
 
 def parse_count_or_infinite(word: str) -> int | str | None:
     """Return a 16-bit number, "UNLIMITED" for infinity, or None for 0 or "*"."""
-    found = None if word == "*" else parse_count(word)
+    found = None if word == "*" else parse_nonzero_or_none(word)
     return UNLIMITED if found == INFINITE_16 else found
 
 
@@ -55,12 +55,12 @@ def parse_flag(word: str) -> bool:
     """Return whether a flag such as "1", "0", "Yes" or "NO" is set."""
     if word.lower() in ("yes", "no"):
         return word.lower() == "yes"
-    return bool(parse_number(word))
+    return bool(parse_number_or_none(word))
 
 
 def parse_names(word: str) -> list[str]:
     """Return the items of a comma-separated list."""
-    return [] if parse_text(word) is None else word.split(",")
+    return [] if parse_text_or_none(word) is None else word.split(",")
 
 
 def parse_minutes(word: str) -> int | None:
@@ -86,13 +86,13 @@ def parse_mib(word: str) -> int | None:
     return int(amount) or None
 
 
-def parse_resources(word: str) -> dict[str, int] | None:
+def parse_tres_amounts(word: str) -> dict[str, int] | None:
     """Return the amounts in a list such as "cpu=4,mem=16G,node=1,gres/gpu:a100=2", with memory in MiB.
 
     Skip items other than cpu, mem, node, billing and gres. Generic resources may have any spelling that `parse_gres`
     accepts.
     """
-    if parse_text(word) is None or word == "N/A":
+    if parse_text_or_none(word) is None or word == "N/A":
         return None
     found: dict[str, int] = {}
     for item in filter(None, word.split(",")):
@@ -132,7 +132,7 @@ def parse_dependencies(word: str) -> dict[str, Any] | None:
 
     Raise `ValueError` for an unknown kind.
     """
-    if parse_text(word) is None:
+    if parse_text_or_none(word) is None:
         return None
     kinds: dict[str, list[int | str]] = {kind: [] for kind in _JOB_DEPENDENCIES}
     any_will_do, single = "?" in word, False

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cpsched_bridge.adapters.shared import parallel_commands
-from cpsched_bridge.adapters.shared.parallel_commands import format_complaint
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
+from cpsched_bridge.adapters.shared.parallel_commands import format_error_output
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 _UNREACHABLE_ERRORS = re.compile(
@@ -33,7 +33,7 @@ class ParallelSlurmPrograms(parallel_commands.ParallelCommands):
         typed: Mapping[str, str] | None = None,
         most_s: float = 0.0,
     ) -> None:
-        super().__init__(commands, deadline_s, build_environment(), interpret_exit, typed, most_s)
+        super().__init__(commands, deadline_s, build_slurm_environment(), interpret_exit, typed, most_s)
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
@@ -43,7 +43,7 @@ def interpret_exit(command: str, status: int, complaint: str) -> BackendError | 
     """
     if status == 0 and not _UNREACHABLE_ERRORS.search(complaint):
         return None
-    text = format_complaint(complaint, status)
+    text = format_error_output(complaint, status)
     if _REFUSED_ERRORS.search(complaint):
         return CommandRefused(f"{command}: {text}")
     if "timed out" in complaint.lower():

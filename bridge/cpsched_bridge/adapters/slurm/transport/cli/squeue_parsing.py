@@ -48,12 +48,12 @@ MAX_JOBS_PER_QUERY = 2000
 """Maximum number of jobs that one squeue queries by number: it compares each job with all of these numbers."""
 
 
-def make_random_word() -> str:
+def make_field_terminator() -> str:
     """Return a new word with 64 random bits."""
     return f"~{secrets.token_urlsafe(8)}"
 
 
-def select_fields(version: tuple[int, int]) -> tuple[str, ...]:
+def select_squeue_fields(version: tuple[int, int]) -> tuple[str, ...]:
     """Return the job fields that squeue provides in a given release."""
     return (*ALL_COLUMNS, *COLUMNS_SINCE_26_05) if version >= (26, 5) else ALL_COLUMNS
 
@@ -107,7 +107,7 @@ class CachingSqueueParser:
         return found
 
 
-def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
+def index_rows_by_job_number(found: Sequence[Row]) -> dict[int, Row]:
     """Return the jobs, keyed by Slurm's `JobID`.
 
     Raise `AnswerNotUnderstood` if a number is missing or repeated.
@@ -121,7 +121,7 @@ def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
     return numbered
 
 
-def is_unchanged(before: Row | None, now: Row) -> bool:
+def is_job_row_unchanged(before: Row | None, now: Row) -> bool:
     """Return whether a job is unchanged, ignoring the `VOLATILE_COLUMNS` fields while it waits."""
     if before is now or before is None:
         return before is now
@@ -130,7 +130,7 @@ def is_unchanged(before: Row | None, now: Row) -> bool:
     return all(before.get(name) == value for name, value in now.items() if name not in VOLATILE_COLUMNS)
 
 
-def split_into_chunks(numbers: Collection[int]) -> list[list[int]]:
+def split_into_query_chunks(numbers: Collection[int]) -> list[list[int]]:
     """Return the job numbers in chunks that one squeue accepts."""
     ordered = sorted(numbers)
     return [ordered[at : at + MAX_JOBS_PER_QUERY] for at in range(0, len(ordered), MAX_JOBS_PER_QUERY)]

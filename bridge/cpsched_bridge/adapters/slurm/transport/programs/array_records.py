@@ -17,7 +17,7 @@ Common = dict[int, tuple[int, tuple[range, ...]]]
 """By array: the number of its common record, and the indices of the tasks that wait in that record."""
 
 
-def find_record_numbers(
+def find_controller_job_numbers(
     wanted: Sequence[int],
     look: Callable[[Collection[int]], Iterable[Record]],
     scontrol: Callable[[Sequence[str]], object],
@@ -33,14 +33,14 @@ def find_record_numbers(
     if len(known) == len(wanted):
         return known
     among = {slurm_job_ids.split_task_id(job_id)[0] for job_id in wanted if job_id not in known}
-    own, common = find_array_records(look(among))
+    own, common = find_own_and_common_records(look(among))
     if separate:
         commands = make_split_commands(
             [job_id for job_id in wanted if job_id not in known and job_id not in own], common
         )
         if commands:
             scontrol(commands)
-            own, common = find_array_records(look(among))
+            own, common = find_own_and_common_records(look(among))
     for job_id in wanted:
         array = slurm_job_ids.split_task_id(job_id)[0]
         if job_id in own:
@@ -50,7 +50,7 @@ def find_record_numbers(
     return known
 
 
-def find_array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
+def find_own_and_common_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
     """Return the numbers of tasks' own records, and the common records of arrays."""
     own: dict[int, int] = {}
     common: Common = {}

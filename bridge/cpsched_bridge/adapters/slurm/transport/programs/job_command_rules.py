@@ -61,7 +61,7 @@ CLEAR_PIN_SETTINGS_PATTERN = re.compile(rf"(?:{_SETTING}(?: {_SETTING})*)?", re.
 """Pattern of scontrol settings that may clear a pin: only node lists, numbers and partitions."""
 
 
-def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
+def has_lua_submit_plugin(job_submit_plugins: Collection[str] | None) -> bool:
     """Return whether the controller has loaded the submit plugin.
 
     A reconfiguration can change the result.
@@ -69,7 +69,7 @@ def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
     return "lua" in (job_submit_plugins or ())
 
 
-def require_unpin_settings(text: str) -> None:
+def require_only_unpin_settings(text: str) -> None:
     """Raise `JobCommandRefused` if scontrol settings would do more than clear a pin."""
     if not CLEAR_PIN_SETTINGS_PATTERN.fullmatch(text):
         raise JobCommandRefused(f"its pin cannot be cleared with {text!r}")
@@ -107,7 +107,7 @@ def require_held(job: Record, guarded: bool) -> None:
         raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
 
 
-def require_victim(job: Record, order: Record) -> None:
+def require_unchanged_victim(job: Record, order: Record) -> None:
     """Raise `JobCommandRefused` unless the job runs with the order's start time, partition and QOS.
 
     The partition or the QOS determines whether the job may be preempted.
@@ -130,7 +130,7 @@ def may_be_released(job: Record) -> bool:
     return not is_unheld(job) and get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLD_REASONS
 
 
-def is_held_by_administrator(job: Record, guarded: bool) -> bool:
+def is_held_by_other_actor(job: Record, guarded: bool) -> bool:
     """Return whether an actor other than the bridge holds an unpinned job.
 
     A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin

@@ -83,7 +83,7 @@ class SlurmOrderExecutor:
 
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Pin and release each job that is still pending and held."""
-        numbers = self._find_record_numbers(orders, separate=True)
+        numbers = self._find_controller_job_numbers(orders, separate=True)
         return self._run_for_each_job(self._start_job, orders, numbers)
 
     def _start_job(self, job: Record, order: Record) -> None:
@@ -92,20 +92,20 @@ class SlurmOrderExecutor:
 
     def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Hold each job that is pending, then clear its pin."""
-        numbers = self._find_record_numbers(orders, separate=False)
+        numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(orders, numbers, self._run_for_each_job(self._hold_job, orders, numbers))
 
     def _hold_job(self, job: Record, order: Record) -> None:
-        job_command_rules.require_unpin_settings(order["clear"])
+        job_command_rules.require_only_unpin_settings(order["clear"])
         job_command_rules.require_not_held_by_others(job, self._guarded)
         if job_command_rules.is_unheld(job):
             self._actions.hold(job)
-        elif not order["clear"] and job_command_rules.is_held_by_administrator(job, self._guarded):
+        elif not order["clear"] and job_command_rules.is_held_by_other_actor(job, self._guarded):
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
     def release(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins, then release the jobs; a pinned job would wait for its nodes, which may be occupied."""
-        numbers = self._find_record_numbers(orders, separate=False)
+        numbers = self._find_controller_job_numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
         self._replace_outcomes(outcomes, pinned, self._hold_and_clear_pins([orders[at] for at in pinned], numbers))
@@ -149,14 +149,14 @@ class SlurmOrderExecutor:
 
     def _hold_during_unpin(self, job: Record, order: Record) -> None:
         """Hold a pinned job so that it does not start while its pin is being cleared."""
-        job_command_rules.require_unpin_settings(order["clear"])
+        job_command_rules.require_only_unpin_settings(order["clear"])
         job_command_rules.require_not_held_by_others(job, self._guarded)
         if order["clear"] and job_command_rules.is_unheld(job):
             self._actions.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear the pin of each held pending job, regardless of the actor that holds it, and keep the hold."""
-        numbers = self._find_record_numbers(orders, separate=False)
+        numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)
         )
@@ -166,7 +166,7 @@ class SlurmOrderExecutor:
 
         If a job is not stopped, send no further orders, because stopping other jobs might not enable a start.
         """
-        numbers, outcomes = self._find_record_numbers(orders, separate=False), list[CommandReply]()
+        numbers, outcomes = self._find_controller_job_numbers(orders, separate=False), list[CommandReply]()
         for order in orders:
             if outcomes and outcomes[-1].result != "done":
                 outcomes.append(CommandReply("refused", "not sent: another job was not stopped", "not_sent"))
@@ -180,7 +180,7 @@ class SlurmOrderExecutor:
         return outcomes
 
     def _preempt_job(self, job: Record, order: Record) -> None:
-        job_command_rules.require_victim(job, order)
+        job_command_rules.require_unchanged_victim(job, order)
         selector = slurm_job_ids.format_job_id(order["job"])
         if order["mode"] == "requeue":
             self._actions.requeue(selector)
@@ -188,7 +188,7 @@ class SlurmOrderExecutor:
             run_scancel(selector)
 
     def _require_held_for_unpin(self, job: Record, order: Record) -> None:
-        job_command_rules.require_unpin_settings(order["clear"])
+        job_command_rules.require_only_unpin_settings(order["clear"])
         job_command_rules.require_pending(job)
         if job_command_rules.is_unheld(job):
             raise JobCommandRefused("is not held")
@@ -263,9 +263,9 @@ class SlurmOrderExecutor:
                 outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {complaints[at]}")
         return outcomes
 
-    def _find_record_numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
+    def _find_controller_job_numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
         self._guarded = self._actions.has_submit_plugin()
         wanted = [order["job"] for order in orders]
-        return array_records.find_record_numbers(
+        return array_records.find_controller_job_numbers(
             wanted, self._actions.read_jobs, self._actions.run_scontrol, separate=separate
         )

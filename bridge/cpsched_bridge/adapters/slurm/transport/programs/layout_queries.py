@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from cpsched.parsing.gres import parse_gres
 from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import read_output
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_and_read_output
 
 SHOW_JOB_COMMAND = ["scontrol", "--details", "show", "job"]
 MAX_SINGLE_QUERIES = 5
@@ -37,7 +37,7 @@ class CachingJobLayoutReader:
     `show` runs a command and returns its output, or None if the command fails.
     """
 
-    def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
+    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
         self._show = show
         self._known: dict[int, tuple[object, Layout | None]] = {}
 
@@ -72,11 +72,11 @@ def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
     for words, record in zip(pieces[::2], pieces[1::2], strict=True):
         number = int(words)
         if number in nodes:
-            found[number] = None if number in found else _parse_parts(record, nodes[number])
+            found[number] = None if number in found else _parse_layout_parts(record, nodes[number])
     return {number: layout for number, layout in found.items() if layout is not None}
 
 
-def _parse_parts(record: str, count: int) -> Layout | None:
+def _parse_layout_parts(record: str, count: int) -> Layout | None:
     """Return the parts of one record, or None unless they list `count` different nodes."""
     try:
         parts = [[n, _count_ids(ids), int(mib), _parse_gres_text(gres)] for n, ids, mib, gres in _PART.findall(record)]

@@ -77,19 +77,19 @@ def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
     )
 
 
-def rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
+def make_rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
     """Return the limit as a fact for the doctor, or None if there is no limit."""
     return None if limit is None else {"bucket": limit.bucket, "per_s": limit.calls_per_s}
 
 
-def count_calls(command: Sequence[str]) -> int:
+def count_slurmctld_calls(command: Sequence[str]) -> int:
     """Return the number of slurmctld calls that a command line makes."""
     if command[0] in PROGRAMS_WITHOUT_CALLS or command[-1] == "--version":
         return 0
     return CALLS_PER_COMMAND.get((command[0],)) or CALLS_PER_COMMAND.get(tuple(command[-2:]), 1)
 
 
-def count_update_calls(text: str) -> int:
+def count_calls_of_scontrol_input(text: str) -> int:
     """Return the number of calls that scontrol makes for one command on its input.
 
     A job list needs one call per job, and a node list needs three calls.
@@ -131,12 +131,12 @@ class SlurmRpcTokenBucket:
             self._refill_tokens(self.limit)
             self._tokens -= calls
 
-    def begin_background_call(self, command: Sequence[str]) -> float:
+    def count_background_call(self, command: Sequence[str]) -> float:
         """Count the calls of a program in the background, and return its deadline extension in seconds."""
-        self.spend(count_calls(command))
+        self.spend(count_slurmctld_calls(command))
         return self.deadline_extension_s
 
-    def record_duration(self, seconds: float) -> None:
+    def correct_tokens_by_call_duration(self, seconds: float) -> None:
         """Correct the count based on a call's duration in seconds.
 
         A call that lasted at least as long as a program's first sleep did not get a token at first.

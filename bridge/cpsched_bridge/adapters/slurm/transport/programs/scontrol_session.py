@@ -22,8 +22,11 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     JobCommandRefused,
     make_not_sent_error,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket, count_update_calls
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
+    SlurmRpcTokenBucket,
+    count_calls_of_scontrol_input,
+)
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_ERROR_BYTES = 1 << 20
@@ -88,7 +91,7 @@ class ScontrolSession:
             self._over = f"the time limit of {self._most_s:g} s for {self._program} has passed"
         if self._over:
             raise make_not_sent_error(self._over)
-        waited_s = self._budget.acquire_tokens(count_update_calls(command), self._wait_s)
+        waited_s = self._budget.acquire_tokens(count_calls_of_scontrol_input(command), self._wait_s)
         if waited_s is None:
             raise make_not_sent_error("slurmctld's call limit is reached (rl_enable)")
         self._wait_s -= waited_s
@@ -99,12 +102,14 @@ class ScontrolSession:
         mark = f"{self._mark}-{self._sent_count}"
         began_s = time.monotonic()
         try:
-            reply = self._exchange(process, f"{command}\n{mark}\n".encode(), f"invalid keyword: {mark}\n".encode())
+            reply = self._write_and_read_until(
+                process, f"{command}\n{mark}\n".encode(), f"invalid keyword: {mark}\n".encode()
+            )
         except _ScontrolLost as lost:
             self._over = str(lost)
             self.close()
             raise ControllerCallError(self._over, lost=True) from lost
-        self._budget.record_duration(time.monotonic() - began_s)
+        self._budget.correct_tokens_by_call_duration(time.monotonic() - began_s)
         return _join_lines(reply)
 
     def close(self) -> None:
@@ -127,7 +132,7 @@ class ScontrolSession:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=build_environment(),
+                env=build_slurm_environment(),
                 preexec_fn=kill_with_parent,
             )
         except OSError as error:
@@ -139,7 +144,7 @@ class ScontrolSession:
         self._process = process
         return process
 
-    def _exchange(self, process: subprocess.Popen[bytes], text: bytes, until: bytes) -> bytes:
+    def _write_and_read_until(self, process: subprocess.Popen[bytes], text: bytes, until: bytes) -> bytes:
         """Write `text`, and return the output that precedes `until`, or raise `_ScontrolLost`."""
         assert process.stdin is not None
         assert process.stderr is not None

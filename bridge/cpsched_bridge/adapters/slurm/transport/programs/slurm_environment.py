@@ -23,7 +23,7 @@ FIXED_ENVIRONMENT = {
 _DROPPED_PREFIXES = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 
 
-def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_slurm_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment with only the Slurm settings that the bridge needs.
 
     The omitted settings may select another cluster, change the output, or belong to an enclosing job.

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     make_not_sent_error,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 
 SCONTROL_TIMEOUT_S = 20.0
 """Time limit in seconds of `run_scontrol`, for all of its commands together, and of `run_scancel`."""
@@ -22,10 +22,10 @@ QUERY_TIMEOUT_S = 2.5
 def run_scontrol(commands: Sequence[str]) -> list[str]:
     """Run `commands` in one scontrol process, and return the error of each, or "" on success."""
     with ScontrolSession(SCONTROL_TIMEOUT_S) as session:
-        return [send_and_read_complaint(session, command) for command in commands]
+        return [send_and_read_error(session, command) for command in commands]
 
 
-def send_and_read_complaint(session: ScontrolSession, command: str) -> str:
+def send_and_read_error(session: ScontrolSession, command: str) -> str:
     """Send a command, and return scontrol's error, the reason for a missing answer, or "" on success."""
     try:
         return session.send_command(command)
@@ -36,10 +36,10 @@ def send_and_read_complaint(session: ScontrolSession, command: str) -> str:
 def send_or_raise(session: ScontrolSession, command: str) -> None:
     """Send a command to scontrol. Raise `ControllerCallError` if it fails, or if there is no answer."""
     if text := session.send_command(command):
-        raise ControllerCallError(text, lost=may_have_taken_effect(text))
+        raise ControllerCallError(text, lost=may_command_have_taken_effect(text))
 
 
-def may_have_taken_effect(text: str) -> bool:
+def may_command_have_taken_effect(text: str) -> bool:
     """Return whether the command may have taken effect despite this error.
 
     Only the job's state then shows whether it did.
@@ -59,11 +59,11 @@ def run_scancel(selector: str) -> None:
     if run.returncode:
         text = run.stderr.strip()
         raise ControllerCallError(
-            text or f"scancel failed with status {run.returncode}", lost=may_have_taken_effect(text)
+            text or f"scancel failed with status {run.returncode}", lost=may_command_have_taken_effect(text)
         )
 
 
-def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
+def run_and_read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
     """Return a command's output, or None if the command fails or exceeds the time limit."""
     try:
         run = _run_program(command, timeout_s)
@@ -81,5 +81,5 @@ def _run_program(command: list[str], timeout_s: float) -> subprocess.CompletedPr
         errors="backslashreplace",
         timeout=timeout_s,
         stdin=subprocess.DEVNULL,
-        env=build_environment(),
+        env=build_slurm_environment(),
     )

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
-from cpsched.parsing.hostlist import expand_if_valid
+from cpsched.parsing.hostlist import expand_hostlist_or_empty
 from cpsched_bridge.adapters.slurm.slurm_records import Record, make_topology_record
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 
 TOPOCONF_COMMAND = ("scontrol", "show", "topoconf")
 """Command of Slurm 25.05 and later that prints the topologies in use, with the default first."""
@@ -45,11 +45,13 @@ def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], s
     """
     known = parse_topoconf(named)
 
-    def networks_of(name: str) -> dict[str, str]:
-        return parse_topology(ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND))
+    def query_networks(name: str) -> dict[str, str]:
+        return parse_node_networks(ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND))
 
-    plugins = deciding_plugins(config, known)
-    return {name: make_topology_record(plugin, networks_of(name) if plugin else {}) for name, plugin in plugins.items()}
+    plugins = find_restricting_topology_plugins(config, known)
+    return {
+        name: make_topology_record(plugin, query_networks(name) if plugin else {}) for name, plugin in plugins.items()
+    }
 
 
 def parse_topoconf(printed: str) -> dict[str, str]:
@@ -71,21 +73,21 @@ def parse_partitions(printed: str) -> dict[str, str]:
     return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 
 
-def parse_topology(printed: str) -> dict[str, str]:
+def parse_node_networks(printed: str) -> dict[str, str]:
     """Return the topmost switch above each node, or its block, by node.
 
     A node below several topmost switches, or in several blocks, is omitted.
     """
     units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _SWITCH_OR_BLOCK.findall(printed)}
-    below = {name for lists in units.values() for name in expand_if_valid(lists.get("Switches", ""))}
+    below = {name for lists in units.values() for name in expand_hostlist_or_empty(lists.get("Switches", ""))}
     found: dict[str, str] = {}
     for (kind, name), lists in units.items():
         if kind == "BlockName" or name not in below:
-            for node in expand_if_valid(lists.get("Nodes", "")):
+            for node in expand_hostlist_or_empty(lists.get("Nodes", "")):
                 found[node] = "" if node in found else name
     return {node: name for node, name in found.items() if name}
 
 
-def list_deciding_plugins(found: dict[str, Record]) -> list[str]:
+def list_restricting_topology_plugins(found: dict[str, Record]) -> list[str]:
     """Return the plugins that may reject nodes, for the doctor."""
     return sorted({each["plugin"] for each in found.values()} - {""})

@@ -26,7 +26,7 @@ class CachingUnixGroupLookup:
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
     """Time of the query and the user's group ids, by user; the ids of an unknown user are None."""
 
-    def find_missing_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
+    def find_nonmember_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
         """Return, by user, the `groups` to which the user is known not to belong.
 
         Unknown users and groups are omitted.
@@ -50,7 +50,7 @@ class CachingUnixGroupLookup:
             return theirs
         if now_s >= until_s:
             return None
-        theirs = get_group_ids(user)
+        theirs = get_group_ids_of_user(user)
         self._ids[user] = (now_s, theirs)
         return theirs
 
@@ -63,7 +63,7 @@ def get_group_id(group: str) -> int | None:
         return None
 
 
-def get_group_ids(user: str) -> frozenset[int] | None:
+def get_group_ids_of_user(user: str) -> frozenset[int] | None:
     """Return a user's group ids, or None if the user does not exist on the host."""
     try:
         return frozenset(os.getgrouplist(user, pwd.getpwnam(user).pw_gid))

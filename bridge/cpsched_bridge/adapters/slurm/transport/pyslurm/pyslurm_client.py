@@ -81,7 +81,7 @@ class PyslurmClient:
             if self._child is None:
                 raise wire_protocol.WorkerChannelClosed("the process has already ended")
             self._child.channel.settimeout(deadline_s)
-            wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
+            wire_protocol.send_frame(self._child.channel, {"call": name, "arguments": arguments})
 
     def not_ready_reason(self) -> str | None:
         """Return what the child must do before its first call, or None if it is ready.
@@ -97,14 +97,14 @@ class PyslurmClient:
 
         Raise `BackendStartFailed` if the child cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
         """
-        channel = self._live_channel()
+        channel = self._ensure_child_channel()
         if self._has_begun:
             return True
         left_s = self._started_s + STALL_TIMEOUT_S - time.monotonic()
         if select([channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             try:
                 self._has_begun = (
-                    wire_protocol.receive(channel, time.monotonic() + READ_TIMEOUT_S) == wire_protocol.READY_FRAME
+                    wire_protocol.receive_frame(channel, time.monotonic() + READ_TIMEOUT_S) == wire_protocol.READY_FRAME
                 )
             except (wire_protocol.WorkerChannelClosed, OSError, ValueError) as error:
                 raise BackendStartFailed(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
@@ -130,7 +130,7 @@ class PyslurmClient:
         with self._stop_child_and_raise():
             if self._child is None:
                 raise wire_protocol.WorkerChannelClosed("the process has already ended")
-            reply = wire_protocol.receive(self._child.channel, self._until_s)
+            reply = wire_protocol.receive_frame(self._child.channel, self._until_s)
         if "error" in reply:
             raise ERRORS[reply["error"]](f"{self._asked}: {reply['detail']}")
         return reply["result"]
@@ -153,7 +153,7 @@ class PyslurmClient:
             self.close()
             raise BackendUnavailable(f"{name}: the pyslurm process sent an invalid message: {error}") from error
 
-    def _live_channel(self) -> socket.socket:
+    def _ensure_child_channel(self) -> socket.socket:
         """Return the channel to a live child; start a child if needed."""
         if self._child is not None and not self._child.is_alive():
             self.close()

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.slurm.transport.programs import job_command_rules
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
-    has_plugin,
+    has_lua_submit_plugin,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.job_commands import (
     COMMANDS_PER_READING,
@@ -27,11 +27,11 @@ from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import Leas
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
     SCONTROL_TIMEOUT_S,
-    may_have_taken_effect,
+    may_command_have_taken_effect,
     run_scontrol,
     send_or_raise,
 )
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import read_field_value, to_lookup_record
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import read_field_value, to_checked_record
 
 RELEASE_PRIORITY = 0xFFFFFFFF
 """Priority INFINITE, which releases a held job; Slurm then computes the job's priority."""
@@ -50,19 +50,19 @@ class PyslurmJobActions(SingleJobActions):
     @override
     def has_submit_plugin(self) -> bool:
         with self._translate_rpc_errors():
-            return has_plugin(self._pyslurm.slurmctld.Config.load().job_submit_plugins)
+            return has_lua_submit_plugin(self._pyslurm.slurmctld.Config.load().job_submit_plugins)
 
     @override
     def read_jobs(self, numbers: Collection[int]) -> list[Record]:
         """Read all jobs, and return the records of the requested ones."""
         with self._translate_rpc_errors():
             loaded = self._pyslurm.Jobs.load().values()
-        return [to_lookup_record(job) for job in loaded if job.id in numbers or job.array_id in numbers]
+        return [to_checked_record(job) for job in loaded if job.id in numbers or job.array_id in numbers]
 
     @override
     def read_job(self, number: int) -> Record:
         with self._translate_rpc_errors():
-            return to_lookup_record(self._pyslurm.Job.load(number))
+            return to_checked_record(self._pyslurm.Job.load(number))
 
     @override
     def start(self, job: Record, order: Record) -> None:
@@ -111,7 +111,7 @@ class PyslurmJobActions(SingleJobActions):
         try:
             yield
         except self._pyslurm.RPCError as error:
-            raise ControllerCallError(str(error), lost=may_have_taken_effect(str(error))) from error
+            raise ControllerCallError(str(error), lost=may_command_have_taken_effect(str(error))) from error
 
 
 class PyslurmOrderExecutor(SlurmOrderExecutor):
@@ -127,7 +127,7 @@ class PyslurmOrderExecutor(SlurmOrderExecutor):
     @override
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Set the orders' `num_nodes` with one scontrol process, then start the jobs."""
-        numbers = self._find_record_numbers(orders, separate=True)
+        numbers = self._find_controller_job_numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._run_for_each_job(
             lambda job, _: job_command_rules.require_held(job, self._guarded), counted, numbers

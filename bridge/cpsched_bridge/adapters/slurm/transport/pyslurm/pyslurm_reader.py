@@ -20,16 +20,16 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
-from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import has_lua_submit_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import CachingJobLayoutReader
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import parse_rate_limit, rate_limit_facts
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import read_output
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import make_rate_limit_facts, parse_rate_limit
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_and_read_output
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
     Table,
-    from_table,
-    job_table,
-    partition_table,
+    table_to_records,
+    to_job_table,
+    to_partition_table,
     to_table,
 )
 
@@ -46,23 +46,23 @@ class PyslurmReader:
         self._pyslurm = pyslurm
         self._groups = CachingUnixGroupLookup()
         self._layouts = CachingJobLayoutReader()
-        self._singletons = SingletonJobLookup()
+        self._singletons = SingletonDependencyLookup()
         self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
         """Return the pid, uid, pyslurm version, call limit and controller configuration."""
-        return self._build_hello(read_output(_CONFIG_COMMAND) or "")
+        return self._build_hello_reply(run_and_read_output(_CONFIG_COMMAND) or "")
 
-    def _build_hello(self, printed: str) -> Record:
+    def _build_hello_reply(self, printed: str) -> Record:
         """Return the facts of `hello`; `printed` is the output of `scontrol show config`."""
-        config = from_table(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
+        config = table_to_records(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
         defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for the job defaults
         return {
             "pid": os.getpid(),
             "uid": os.getuid(),
             "pyslurm": str(getattr(self._pyslurm, "__version__", "")),
             "config": {**config, "job_defaults": defaults and defaults[1]},
-            "rate_limit": rate_limit_facts(parse_rate_limit(printed, os.getuid())),
+            "rate_limit": make_rate_limit_facts(parse_rate_limit(printed, os.getuid())),
         }
 
     def facts(self) -> Record:
@@ -73,14 +73,16 @@ class PyslurmReader:
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
-        printed = read_output(_CONFIG_COMMAND) or ""
-        hello = self._build_hello(printed)
+        printed = run_and_read_output(_CONFIG_COMMAND) or ""
+        hello = self._build_hello_reply(printed)
         return {
             **hello,
-            "topology_plugins": topology_queries.list_deciding_plugins(self._get_topologies(hello["config"])[0]),
+            "topology_plugins": topology_queries.list_restricting_topology_plugins(
+                self._get_topologies(hello["config"])[0]
+            ),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
-            "clients": read_version(["scontrol", "--version"]),
+            "clients": query_program_version(["scontrol", "--version"]),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
         }
 
@@ -88,11 +90,11 @@ class PyslurmReader:
         """Return one reading, with jobs read first and nodes last, as `SlurmTransport.read` specifies."""
         slurm = self._pyslurm
         config = slurm.slurmctld.Config.load()
-        guarded = has_plugin(config.job_submit_plugins)
-        jobs = job_table(slurm.Jobs.load().values())
+        guarded = has_lua_submit_plugin(config.job_submit_plugins)
+        jobs = to_job_table(slurm.Jobs.load().values())
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING_STATES]}
-        partitions = partition_table(slurm.Partitions.load().values())
-        topologies, named = self._get_topologies(from_table(to_table([config], CONFIG_FIELDS))[0])
+        partitions = to_partition_table(slurm.Partitions.load().values())
+        topologies, named = self._get_topologies(table_to_records(to_table([config], CONFIG_FIELDS))[0])
         for row in partitions["rows"]:
             row[_TOPOLOGY] = named.get(row[_NAME])
         reservations = to_table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
@@ -103,10 +105,10 @@ class PyslurmReader:
             "partitions": partitions,
             "reservations": reservations,
             "jobs": jobs,
-            "layouts": self._layouts.read(from_table(placed)),
-            "singletons": self._singletons.read(from_table(jobs)),
+            "layouts": self._layouts.read(table_to_records(placed)),
+            "singletons": self._singletons.read(table_to_records(jobs)),
             "guarded": guarded,
-            "outside": self._find_missing_groups(jobs, partitions),
+            "outside": self._find_nonmember_groups(jobs, partitions),
             "topologies": topologies,
         }
 
@@ -114,29 +116,33 @@ class PyslurmReader:
         """Return the topologies, and the topology that each partition names; pyslurm reports neither."""
         if self._topology is None or time.monotonic() - self._topology[0] >= topology_queries.QUERY_INTERVAL_S:
 
-            def ask(command: Sequence[str]) -> str:
-                return read_output(list(command)) or ""
+            def read_output_or_empty(command: Sequence[str]) -> str:
+                return run_and_read_output(list(command)) or ""
 
-            found = topology_queries.read_topologies(config, ask(topology_queries.TOPOCONF_COMMAND), ask)
+            found = topology_queries.read_topologies(
+                config, read_output_or_empty(topology_queries.TOPOCONF_COMMAND), read_output_or_empty
+            )
             named = (
-                topology_queries.parse_partitions(ask(topology_queries.PARTITIONS_COMMAND))
-                if topology_queries.list_deciding_plugins(found)
+                topology_queries.parse_partitions(read_output_or_empty(topology_queries.PARTITIONS_COMMAND))
+                if topology_queries.list_restricting_topology_plugins(found)
                 else {}
             )
             self._topology = time.monotonic(), found, named
         return self._topology[1], self._topology[2]
 
-    def _find_missing_groups(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
+    def _find_nonmember_groups(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
         """Return, by user, the groups in AllowGroups to which the user does not belong.
 
         The result includes only users with pending jobs and groups with known members.
         """
-        allowed = {name for row in from_table(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
+        allowed = {
+            name for row in table_to_records(partitions) for name in row["allowed_groups"] or () if name != "ALL"
+        }
         if not allowed:
             return {}
         user = JOB_FIELDS.index("user_name")
         waiting = {row[user] for row in jobs["rows"] if row[_STATE] == slurm_states.PENDING and row[user]}
-        return self._groups.find_missing_groups(waiting, allowed)
+        return self._groups.find_nonmember_groups(waiting, allowed)
 
     def past(self, since_s: int) -> Record:
         """Return a table of the jobs that the accounting database lists since `since_s`."""
@@ -145,9 +151,9 @@ class PyslurmReader:
         return to_table(found.values(), ENDED_JOB_FIELDS)
 
 
-def read_version(command: list[str]) -> str | None:
+def query_program_version(command: list[str]) -> str | None:
     """Return a program's version, the last word of its output, or None if the program fails."""
-    words = (read_output(command) or "").split()
+    words = (run_and_read_output(command) or "").split()
     return words[-1] if words else None
 
 
@@ -155,7 +161,7 @@ SQUEUE_COMMAND = ["squeue", "--noheader", "--all", "--states=PENDING", "--format
 _SINGLETON = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
-class SingletonJobLookup:
+class SingletonDependencyLookup:
     """A squeue lookup of pending jobs with an unsatisfied `singleton` dependency.
 
     pyslurm reports `singleton` only once it is satisfied. Each job is queried once, and again if its dependencies
@@ -163,7 +169,7 @@ class SingletonJobLookup:
     the command fails.
     """
 
-    def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
+    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
         self._show = show
         self._known: dict[int, tuple[str, bool]] = {}
 

@@ -20,8 +20,8 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     TROUBLE,
     Record,
     SlurmRecords,
-    to_closed_node,
-    to_closed_reservation,
+    mark_unusable_node_unknown,
+    to_strictest_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import CHECKED_FIELDS
@@ -41,24 +41,24 @@ FLAG_NAMES = {
 """scontrol's names for the reservation flags that pyslurm names differently."""
 
 
-def to_plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return `value` as JSON types. Raise `TypeError` for an unknown type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): to_plain(item) for key, item in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, Flag):
         return sorted(FLAG_NAMES.get(flag.name, flag.name) for flag in value if flag.name)
     if hasattr(value, "gres") and hasattr(value, "cpu"):
-        return _convert_resources(value)
+        return _convert_tres(value)
     if hasattr(value, "count"):
         return int(value.count)
     raise TypeError(f"{type(value).__name__} cannot be sent")
 
 
-def _convert_resources(tres: Any) -> Record:
+def _convert_tres(tres: Any) -> Record:
     amounts = {name: getattr(tres, name, None) for name in ("cpu", "mem", "node", "billing")}
     found = {name: int(amount.count) for name, amount in amounts.items() if amount is not None}
     return found | {f"gres/{name}": int(item.count) for name, item in tres.gres.items()}
@@ -84,7 +84,7 @@ def _has_field(source: Any, field: str) -> bool:
 
 def _read_field(source: Any, field: str) -> tuple[Any, bool]:
     try:
-        return to_plain(getattr(source, field)), True
+        return to_json_value(getattr(source, field)), True
     except UnicodeDecodeError as error:
         # A user may write any bytes into a name or a comment, and the exception holds all of them.
         return error.object.decode(errors="backslashreplace"), True
@@ -123,7 +123,7 @@ class _JobFieldReader:
             if not ok:
                 unreadable.append(field)
         row[-1] = unreadable or None
-        row[_NAME_PLACE] = _user_name(job)
+        row[_NAME_PLACE] = _get_cached_user_name(job)
         return row
 
 
@@ -131,7 +131,7 @@ class _UnreadValue:
     """A placeholder for a value that has not been read yet."""
 
 
-def _user_name(job: Any) -> str | None:
+def _get_cached_user_name(job: Any) -> str | None:
     name = _user_names.get(job.user_id)
     if name is None:
         name = _read_field(job, _CACHED_NAME_FIELD)[0]
@@ -148,7 +148,7 @@ _PLACED_READER = _JobFieldReader((*COMMON_JOB_FIELDS, *PLACED_JOB_FIELDS))
 _GET_CHECKED_FIELDS = attrgetter(*CHECKED_FIELDS)
 
 
-def to_lookup_record(job: Any) -> Record:
+def to_checked_record(job: Any) -> Record:
     """Return a record with the fields in `CHECKED_FIELDS`.
 
     `programs.job_command_rules` describes "unreadable".
@@ -172,7 +172,7 @@ def read_field_value(source: Any, field: str) -> Any:
     return value
 
 
-def job_row(job: Any) -> list[Any]:
+def to_job_row(job: Any) -> list[Any]:
     """Return one job as a row of `JOB_FIELDS`.
 
     Unreadable fields, and fields that do not apply to the job's state, are None.
@@ -185,7 +185,7 @@ def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
     return {"fields": list(fields), "rows": [object_to_row(source, fields) for source in sources]}
 
 
-def partition_table(partitions: Iterable[Any]) -> Table:
+def to_partition_table(partitions: Iterable[Any]) -> Table:
     """Return a table of partitions, with `JobDefaults` combined from two pyslurm fields."""
     sources = list(partitions)
     table, at = to_table(sources, PARTITION_FIELDS), PARTITION_FIELDS.index("job_defaults")
@@ -200,12 +200,12 @@ _JOB_DEFAULTS = {"default_cpus_per_gpu": "DefCpuPerGPU", "default_memory_per_gpu
 """Slurm's names for the default amounts per GPU, by pyslurm's field names."""
 
 
-def job_table(jobs: Iterable[Any]) -> Table:
+def to_job_table(jobs: Iterable[Any]) -> Table:
     """Return a table of jobs."""
-    return {"fields": list(JOB_FIELDS), "rows": [job_row(job) for job in jobs]}
+    return {"fields": list(JOB_FIELDS), "rows": [to_job_row(job) for job in jobs]}
 
 
-def from_table(source: Table) -> list[Record]:
+def table_to_records(source: Table) -> list[Record]:
     """Return the rows of a table as dicts."""
     fields = source["fields"]
     return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
@@ -213,16 +213,18 @@ def from_table(source: Table) -> list[Record]:
 
 def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     """Return the records in the child's snapshot, whose parts are tables."""
-    tables = {name: from_table(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    tables = {name: table_to_records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
             job["dependencies"]["singleton"] = singletons.get(
                 job["id"]
             )  # pyslurm shows `singleton` only once it is satisfied
-    tables["nodes"] = [to_closed_node(_validate_node_list(node)) for node in tables["nodes"]]
-    tables["partitions"] = [_validate_node_list(partition) for partition in tables["partitions"]]
-    tables["reservations"] = [to_closed_reservation(_validate_node_list(each)) for each in tables["reservations"]]
+    tables["nodes"] = [mark_unusable_node_unknown(_mark_invalid_node_list_unreadable(node)) for node in tables["nodes"]]
+    tables["partitions"] = [_mark_invalid_node_list_unreadable(partition) for partition in tables["partitions"]]
+    tables["reservations"] = [
+        to_strictest_reservation(_mark_invalid_node_list_unreadable(each)) for each in tables["reservations"]
+    ]
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     topologies = snapshot.get("topologies", {})
@@ -231,7 +233,7 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     )
 
 
-def _validate_node_list(record: Record) -> Record:
+def _mark_invalid_node_list_unreadable(record: Record) -> Record:
     """Return the record, with an invalid node list reported in `unreadable`.
 
     pyslurm does not check the node list that Slurm prints.

@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import from_table, parse_cluster_records
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import parse_cluster_records, table_to_records
 from cpsched_bridge.errors import BackendTimeout
 
 TRANSPORT_NAME = "pyslurm"
@@ -60,7 +60,7 @@ class PyslurmTransport(SlurmTransport):
         """Return the child's answer to `hello`.
 
         It contains the controller's configuration in "config", pyslurm's version in "pyslurm", and "rate_limit" as in
-        `gather_facts`.
+        `gather_doctor_facts`.
         """
         reply: Record = self._call("hello")
         return reply
@@ -71,9 +71,9 @@ class PyslurmTransport(SlurmTransport):
         return config
 
     @override
-    def gather_facts(self) -> Record:
+    def gather_doctor_facts(self) -> Record:
         facts: Record = self._call("facts")
-        facts = query_privilege(facts["user"]) | facts
+        facts = query_admin_level(facts["user"]) | facts
         if not facts["accounting_answers"]:
             self._past_wait_s = 0.0
         return facts
@@ -86,7 +86,7 @@ class PyslurmTransport(SlurmTransport):
     def read_accounting(self, since_s: int) -> Sequence[Record]:
         """Return ended jobs; only the first call waits, for at most `deadline_s` seconds.
 
-        If `gather_facts` found that accounting does not answer, the first call does not wait either.
+        If `gather_doctor_facts` found that accounting does not answer, the first call does not wait either.
         """
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
@@ -101,7 +101,7 @@ class PyslurmTransport(SlurmTransport):
         self._past_asked = False
         found = self.accounting.receive_answer()
         self.accounting.close()  # this child is used only once
-        return from_table(found)
+        return table_to_records(found)
 
     @override
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:

@@ -19,11 +19,11 @@ from functools import cache
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmOrderExecutor, make_lease_commands
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
-from cpsched_bridge.socket_child_process import enter_child
+from cpsched_bridge.socket_child_process import prepare_child_process
 
 Calls = dict[str, Callable[..., Any]]
 
@@ -61,7 +61,7 @@ def handle_request(known: Callable[[], Calls], request: Record) -> Record:
         text = str(error) or type(error).__name__
         if "timed out" in text.lower():
             return {"error": "timeout", "detail": text}
-        return {"error": "unavailable" if may_have_taken_effect(text) else "refused", "detail": text}
+        return {"error": "unavailable" if may_command_have_taken_effect(text) else "refused", "detail": text}
 
 
 def serve(channel: socket.socket, module: str) -> None:
@@ -73,14 +73,14 @@ def serve(channel: socket.socket, module: str) -> None:
     with contextlib.suppress(Exception):
         known()
     with contextlib.suppress(wire_protocol.WorkerChannelClosed):
-        wire_protocol.send(channel, wire_protocol.READY_FRAME)
+        wire_protocol.send_frame(channel, wire_protocol.READY_FRAME)
         while True:
-            wire_protocol.send(channel, handle_request(known, wire_protocol.receive(channel)))
+            wire_protocol.send_frame(channel, handle_request(known, wire_protocol.receive_frame(channel)))
 
 
 def main(arguments: list[str]) -> None:
     """Run the child process."""
-    enter_child(int(arguments[1]))
+    prepare_child_process(int(arguments[1]))
     os.environ["SLURM_BITSTR_LEN"] = "0"  # list all tasks of an array, not only the first 64 characters
     module = arguments[2] if len(arguments) > 2 else "pyslurm"
     serve(socket.socket(fileno=int(arguments[0])), module)

@@ -21,7 +21,7 @@ class WorkerChannelClosed(Exception):
     """An error for a channel that the peer closed."""
 
 
-def send(channel: socket.socket, value: Any) -> None:
+def send_frame(channel: socket.socket, value: Any) -> None:
     """Write one frame.
 
     Raise `WorkerChannelClosed`, or `TimeoutError` if the channel's timeout expires.
@@ -33,7 +33,7 @@ def send(channel: socket.socket, value: Any) -> None:
         raise WorkerChannelClosed(str(error)) from error
 
 
-def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
+def receive_frame(channel: socket.socket, deadline_s: float | None = None) -> Any:
     """Return the next frame's value; it must arrive by `deadline_s` (monotonic clock).
 
     Raise `WorkerChannelClosed` or `TimeoutError`.

@@ -6,7 +6,7 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     MAX_FORMULA_CHARS,
     FormulaNotComputable,
     JobSortFormula,
-    compute_terms,
+    compute_formula_terms,
 )
 
 JOB = {
@@ -20,7 +20,7 @@ QUEUE = {"Priority": "30"}
 
 def value(text: str) -> float:
     formula = JobSortFormula.parse(text)
-    return formula.evaluate(compute_terms(formula, JOB, QUEUE))
+    return formula.evaluate(compute_formula_terms(formula, JOB, QUEUE))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_parses_longest_formula() -> None:
 
 def test_missing_term_is_0() -> None:
     formula = JobSortFormula.parse("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
-    assert formula.evaluate(compute_terms(formula, {}, {})) == 0
+    assert formula.evaluate(compute_formula_terms(formula, {}, {})) == 0
 
 
 def test_function_names_are_not_terms() -> None:
@@ -116,4 +116,4 @@ def test_any_text_gives_number_or_rejection(text: str) -> None:
         found = JobSortFormula.parse(text)
     except FormulaNotComputable:
         return
-    assert isinstance(found.evaluate(compute_terms(found, JOB, QUEUE)), float)
+    assert isinstance(found.evaluate(compute_formula_terms(found, JOB, QUEUE)), float)

@@ -11,7 +11,9 @@ def job(user: str, queue: str = "work", **wanted: str) -> dict[str, object]:
 
 def told(server: dict[str, object], queues: dict[str, dict[str, object]], running, waiting):
     """By job and limit in words: (used by what runs, what the job takes, limit)."""
-    now = PbsRunLimitTable.from_records(server, queues).compute_queue_limits(running, dict(enumerate(waiting)))
+    now = PbsRunLimitTable.from_records(server, queues).compute_limits_of_waiting_jobs(
+        running, dict(enumerate(waiting))
+    )
     assert now is not None
     found = [
         ((number, f"{check.reason} {check.whose}"), (now.used[check.counter], check.amount, check.limit))
@@ -23,7 +25,10 @@ def told(server: dict[str, object], queues: dict[str, dict[str, object]], runnin
 
 
 def test_no_limits_without_settings():
-    assert PbsRunLimitTable.from_records({}, {"work": {}}).compute_queue_limits([job("ada")], {1: job("bob")}) is None
+    assert (
+        PbsRunLimitTable.from_records({}, {"work": {}}).compute_limits_of_waiting_jobs([job("ada")], {1: job("bob")})
+        is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy, PriorityWeights
 from cpsched_bridge.adapters.slurm.policy import priority_ranking as rankings
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     JobEligibleTimes,
     PriorityRanker,
@@ -21,6 +20,7 @@ from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     compute_priority_points,
     tres_of_record,
 )
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
@@ -203,9 +203,9 @@ def test_running_minutes_count_until_time_limit(end_s: int | None, minutes: int)
         PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)})
     )
     ranks = RankedJobs.for_policy(policy_snapshot)
-    used = ranks.compute_counter_usage([running(end_time=end_s)], NOW_S)
+    used = ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S)
     assert sum(used) == 4 * minutes
-    assert sum(ranks.compute_counter_usage([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), (
+    assert sum(ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), (
         "computed again"
     )
 
@@ -214,9 +214,9 @@ def test_running_jobs_count_their_tres_until_they_end() -> None:
     site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
     ranks = RankedJobs.for_policy(dataclasses.replace(PICTURE, site=site))
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
-    assert ranks.compute_counter_usage(rows, NOW_S) == [8]
+    assert ranks.compute_running_limit_usage(rows, NOW_S) == [8]
     first = ranks.running[1]
-    assert ranks.compute_counter_usage(rows[:1], NOW_S) == [4]
+    assert ranks.compute_running_limit_usage(rows[:1], NOW_S) == [4]
     assert ranks.running == {1: first}
 
 

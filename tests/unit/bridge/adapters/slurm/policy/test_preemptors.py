@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.site.accounts import Qos, SiteLimitPolicy
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.slurm_victims import VictimOrder
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import (
+from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import (
     PartitionPriorityProperties,
     SitePolicySnapshot,
     parse_site_policy,
     parse_victim_order,
 )
-from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions, PreemptionUnderWay, Victim
 from tests.builders import a_cluster, a_job, a_running, words
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, PARTITIONS
@@ -40,7 +40,7 @@ def observation(*pending: PendingJob, low: int = 3, now_s: int = NOW_S, start_s:
     running = [a_running(a_job(90 + node, 1, 4), ((node, 1),), start_s) for node in range(low)]
     free = cluster.capacity.copy()
     for each in running:
-        for node, amounts in amounts_used(each.job.request, each.placement, cluster.capacity).items():
+        for node, amounts in amounts_by_node(each.job.request, each.placement, cluster.capacity).items():
             free[node] -= amounts
     return Observation(now_s, cluster, free, tuple(pending), tuple(running))
 
@@ -302,7 +302,7 @@ def test_qos_that_preempt_are_read() -> None:
     )
     rules = policy_snapshot.preemption
     assert rules is not None
-    assert rules.victims_of("high") == ("low", "normal")
+    assert rules.preemptible_classes_of("high") == ("low", "normal")
     assert (rules.mode_of("low"), rules.mode_of("normal")) == ("cancel", "requeue")
     assert (policy_snapshot.exempt_s, policy_snapshot.site.qos["low"].preempt_exempt_s) == (60, 600)
 
@@ -310,11 +310,11 @@ def test_qos_that_preempt_are_read() -> None:
 def test_partitions_preempt_by_tier() -> None:
     rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n")
     assert rules is not None
-    assert (rules.victims_of("fast"), rules.victims_of("main")) == (("main",), ())
+    assert (rules.preemptible_classes_of("fast"), rules.preemptible_classes_of("main")) == (("main",), ())
     off = PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 PreemptMode=OFF")
     rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions=off)
     assert rules is not None
-    assert rules.victims_of("fast") == ()
+    assert rules.preemptible_classes_of("fast") == ()
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_a_site_without_preemption_has_no_rules(config: str) -> None:
 def test_within_lets_a_qos_preempt_itself() -> None:
     rules = policy(BY_QOS, qos=QOS.replace("high|normal,low|cluster", "high|low|requeue,within"))
     assert rules is not None
-    assert rules.victims_of("high") == ("high", "low")
+    assert rules.preemptible_classes_of("high") == ("high", "low")
 
 
 def test_a_qos_with_an_unknown_mode_is_unusable() -> None:

@@ -9,13 +9,13 @@ import pytest
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
-from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import JobEligibleTimes, compute_age_start_s
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_site_policy
+from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_doctor import check_unmanaged_jobs, run_policy_checks
+from cpsched_bridge.adapters.slurm.slurm_doctor import check_partitions_mixing_unmanaged_jobs, run_policy_checks
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Observation
 from tests.builders import words
@@ -59,7 +59,7 @@ def test_leaves_jobs_with_unreadable_policy(texts: dict[str, str | None], why: s
 def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
-    asking.ready = [SitePolicyCommandOutput(ALL | lab | texts, {})]
+    asking.ready = [BackgroundCommandOutput(ALL | lab | texts, {})]
     backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
     return backend.observe()
 
@@ -144,7 +144,7 @@ def test_observes_without_policy_reader(scene: Scene) -> None:
 
 def test_observes_jobs_if_policy_cannot_be_read(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [SitePolicyCommandOutput({}, {"config": "scontrol: refused"})]
+    asking.ready = [BackgroundCommandOutput({}, {"config": "scontrol: refused"})]
     backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
     seen = backend.observe()
     assert seen.limits is None
@@ -154,7 +154,7 @@ def test_observes_jobs_if_policy_cannot_be_read(scene: Scene) -> None:
 
 def test_unchanged_job_is_same_object_in_next_reading(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [SitePolicyCommandOutput(ALL | {"state": state()}, {})]
+    asking.ready = [BackgroundCommandOutput(ALL | {"state": state()}, {})]
     scene.job("several")["partition"] = "main"
     backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
     before, after = backend.observe(), backend.observe()
@@ -167,8 +167,8 @@ def test_applies_new_policy_only_after_ranking_all_jobs(scene: Scene, monkeypatc
     texts = ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
     asking, clock = PlayedAsking(), Clock()
     asking.ready = [
-        SitePolicyCommandOutput(texts, {}),
-        SitePolicyCommandOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {}),
+        BackgroundCommandOutput(texts, {}),
+        BackgroundCommandOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {}),
     ]
     backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, clock))
     rounds = []
@@ -240,7 +240,7 @@ def test_doctor_reports_why_policy_is_missing(scene: Scene) -> None:
 
 
 def test_doctor_warns_of_partly_managed_partitions(scene: Scene) -> None:
-    assert not check_unmanaged_jobs(scene.only("six").read()).detail.startswith("with both held")
+    assert not check_partitions_mixing_unmanaged_jobs(scene.only("six").read()).detail.startswith("with both held")
     record = scene.job("six")
     scene.rows["jobs"] = [{**record, "priority": 0}, {**record, "id": 99_999, "priority": 500}]
-    assert check_unmanaged_jobs(scene.read()).detail.startswith("with both held and unmanaged jobs: ")
+    assert check_partitions_mixing_unmanaged_jobs(scene.read()).detail.startswith("with both held and unmanaged jobs: ")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
-from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
+from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -102,7 +102,7 @@ def test_restores_nice_value_when_pin_is_cleared(most: int) -> None:
         record |= {"account": "lab", "qos": "normal", "nice": 40, "accrue_time": None}
     scene.job("first").update(priority=200_000, state_reason="Resources", partition=scene.job("six")["partition"])
     asking, child, number = PlayedAsking(), Played(scene), scene.job("six")["id"]
-    asking.ready = [SitePolicyCommandOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
+    asking.ready = [BackgroundCommandOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
     backend = SlurmBackend(
         PyslurmTransport(client=child), policy=PeriodicSitePolicyReader(asking, Clock()), most_boost=most
     )

@@ -138,7 +138,7 @@ def test_reports_each_end_once_with_recorded_times(state: str) -> None:
     told = [each for _ in range(3) for each in translator.observe(scene.read()).ended]
     assert [(e.job.name, e.start_s, e.end_s) for e in told] == [("gpu-node", start_s, end_s)]
     assert told[0].job.request.units == 2, "under the request that it had while it waited"
-    again = translator.list_remembered_jobs(scene.read())
+    again = translator.list_remembered_ended_jobs(scene.read())
     assert ("gpu-node", end_s) in [(e.job.name, e.end_s) for e in again]
     assert [e.end_s for e in again] == sorted(e.end_s for e in again)
 

@@ -56,4 +56,4 @@ def test_job_fits_after_ends_of_running_jobs(request_: Request, start_s: int) ->
     """The job on node 2 should have ended at 30; node 1 is free at 70, and 2 cores of node 2 stay in use."""
     jobs = [running(0, 70, 5, 1), running(10, 20, 1, 2)]
     room = FreeNodeCapacity(MACHINE, FREE, jobs, now_s=50)
-    assert [room.earliest_s(request_) for _ in range(2)] == [start_s] * 2
+    assert [room.find_earliest_fit_s(request_) for _ in range(2)] == [start_s] * 2

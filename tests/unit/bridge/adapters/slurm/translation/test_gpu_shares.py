@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.slurm.translation.node_availability import compute_free_amounts, compute_shared_gpus
+from cpsched_bridge.adapters.slurm.translation.node_availability import (
+    compute_free_amounts,
+    compute_gpus_occupied_by_shares,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -36,7 +39,7 @@ def test_free_gpus_never_exceed_those_without_shares(whole: int, shares: list[tu
     nodes = [a_node("n1", configured_gres={"gpu:a100": GPUS, "shard": SHARES}, allocated_cpus=0, allocated_memory=0,
                     allocated_tres={"gres/gpu": whole, "gres/gpu:a100": whole})]  # fmt: skip
     machine = SlurmNodeTable.from_records(nodes)
-    held = compute_shared_gpus(jobs, machine)
+    held = compute_gpus_occupied_by_shares(jobs, machine)
     (free,) = compute_free_amounts(nodes, machine, [], np.array([True]), held)
     untouched = used.count(0)
     for name in ("gpu", "gpu:a100"):
@@ -60,7 +63,7 @@ def test_free_gpus_never_exceed_those_without_shares(whole: int, shares: list[tu
 )
 def test_each_job_with_shares_counts_as_one_gpu(facts: dict[str, Any], gpus: int) -> None:
     nodes = [a_node("n1", configured_gres={"gpu": 2, "shard": 8, "mps": 200}), a_node("n2")]
-    found = compute_shared_gpus([a_job(**facts)], SlurmNodeTable.from_records(nodes))
+    found = compute_gpus_occupied_by_shares([a_job(**facts)], SlurmNodeTable.from_records(nodes))
     assert found[0].tolist() == [0, 0, gpus, 0, 0]
 
 

@@ -203,10 +203,13 @@ def test_dependency_checks_scale_to_1000_jobs(wanted: dict[str, Any]) -> None:
 def test_the_reason_names_the_jobs_that_must_end(dependencies, expected):
     """Jobs 12 and 13 run, and Slurm has forgotten job 99."""
     own = job(7, "PENDING", dependencies=dependencies)
-    assert JobDependencyTargets([job(12, "RUNNING"), job(13, "RUNNING"), own], NOW_S).unmet_reason(own) == expected
+    assert (
+        JobDependencyTargets([job(12, "RUNNING"), job(13, "RUNNING"), own], NOW_S).find_unmet_dependency_reason(own)
+        == expected
+    )
 
 
 def test_a_job_with_a_failed_dependency_can_never_start():
     own = job(7, "PENDING", dependencies={"afterok": ["12(failed)"]})
-    reason = JobDependencyTargets([own], NOW_S).unmet_reason(own)
+    reason = JobDependencyTargets([own], NOW_S).find_unmet_dependency_reason(own)
     assert format_reason(reason) == "can never run here: it depends on job 12, which did not end as required"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.feasibility import amounts_used
+from cpsched.feasibility import amounts_by_node
 from cpsched.model import Request
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_running import compute_amounts, find_requested_placement
+from cpsched_bridge.adapters.slurm.translation.slurm_running import compute_amounts_by_node, match_allocation_to_request
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 
@@ -28,19 +28,19 @@ PRIME = [["n0", 16, 16000, {}], ["n2", 1, 1000, {"gpu": 1}]]
 
 
 def test_layout_gives_amounts_on_each_node() -> None:
-    assert compute_amounts(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
-    assert compute_amounts(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
+    assert compute_amounts_by_node(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
+    assert compute_amounts_by_node(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
         (0, 1, 3), (4, 100, 0)
     )
 
 
 def test_single_node_job_needs_no_layout() -> None:
-    assert compute_amounts(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
+    assert compute_amounts_by_node(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
 
 
 @pytest.mark.parametrize("layout", [None, [], [["n0", 16, 16000, {}]], [["n[0-3]", 16, 16000, {}]]])
 def test_ignores_layout_of_other_nodes(layout: Any) -> None:
-    assert compute_amounts(RECORD, [0, 2], layout, a_machine()) is None
+    assert compute_amounts_by_node(RECORD, [0, 2], layout, a_machine()) is None
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_ignores_layout_of_other_nodes(layout: Any) -> None:
     ],
 )
 def test_finds_requested_placement(request_: Request, amounts: Amounts, placement: Any) -> None:
-    assert find_requested_placement(request_, amounts, a_machine()) == placement
+    assert match_allocation_to_request(request_, amounts, a_machine()) == placement
 
 
 def test_unrequested_gpu_type_counts_as_any() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
     assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:a100")
-    assert find_requested_placement(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
-    assert find_requested_placement(Request(1, (1, 5, 1, 1)), {0: (1, 5, 1, 0)}, machine) is None
+    assert match_allocation_to_request(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
+    assert match_allocation_to_request(Request(1, (1, 5, 1, 1)), {0: (1, 5, 1, 0)}, machine) is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ AMOUNTS = st.dictionaries(
 @given(AMOUNTS)
 def test_freed_amounts_never_exceed_allocation(amounts: Amounts) -> None:
     request, placement = request_from_allocation(amounts, False)
-    used = amounts_used(request, placement, np.full((4, 3), 99))
+    used = amounts_by_node(request, placement, np.full((4, 3), 99))
     assert used.keys() == amounts.keys()
     assert all((used[node][:2] <= amounts[node][:2]).all() for node in amounts)
     assert all(used[node][2] >= amounts[node][2] for node in amounts), "GPUs that only the job's record knows of"
@@ -104,8 +104,10 @@ def test_freed_amounts_never_exceed_allocation(amounts: Amounts) -> None:
 @given(AMOUNTS)
 def test_requested_amounts_give_same_placement(amounts: Amounts) -> None:
     request, placement = request_from_allocation(amounts, False)
-    used = {node: tuple(took.tolist()) for node, took in amounts_used(request, placement, np.full((4, 3), 99)).items()}
-    assert find_requested_placement(request, used, a_machine()) == placement
+    used = {
+        node: tuple(took.tolist()) for node, took in amounts_by_node(request, placement, np.full((4, 3), 99)).items()
+    }
+    assert match_allocation_to_request(request, used, a_machine()) == placement
 
 
 def test_formats_allocation_of_each_node() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings
-from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 ASKED = st.fixed_dictionaries(

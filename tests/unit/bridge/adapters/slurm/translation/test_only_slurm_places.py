@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import make_topology_record
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
     UNREADABLE_TOPOLOGY,
+    parse_node_networks,
     parse_partitions,
-    parse_topology,
     read_topologies,
 )
 from tests.builders import words
@@ -41,7 +41,7 @@ SPREAD = "requests GPUs on nodes where one job may share several GPUs (MULTIPLE_
 )
 def test_decides_which_topology_plugins_choose_nodes(plugin: str | None, parameters: Any, decides: bool) -> None:
     """One that is not known does."""
-    found = deciding_plugins({"topology_plugin": plugin, "topology_parameters": parameters}, {})
+    found = find_restricting_topology_plugins({"topology_plugin": plugin, "topology_parameters": parameters}, {})
     assert found == dict.fromkeys(("", "default"), plugin if decides else "")
 
 
@@ -127,7 +127,7 @@ def test_changed_topology_applies_from_next_reading() -> None:
     """`scontrol reconfigure` makes another topology of topology.yaml the default."""
     scene, translator = Scene().only("two-nodes"), SlurmTranslator()
     for topology, left in (("topology/flat", 0), ("topology/tree", 1)):
-        plugins = deciding_plugins({"topology_plugin": topology}, {})
+        plugins = find_restricting_topology_plugins({"topology_plugin": topology}, {})
         scene.topologies = {name: make_topology_record(plugin, TWO) for name, plugin in plugins.items()}
         assert len(translator.observe(scene.read()).left) == left
 
@@ -163,7 +163,7 @@ AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4
 )
 def test_parses_top_switch_or_block_of_each_node(printed: str, networks: dict[str, str]) -> None:
     """A node below two of them is below none alone."""
-    assert parse_topology(printed) == networks
+    assert parse_node_networks(printed) == networks
 
 
 NAMED = """\

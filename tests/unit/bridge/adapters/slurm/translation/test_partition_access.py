@@ -10,8 +10,8 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
     PartitionAccessContext,
-    access_denied_reason,
-    parse_account_checks,
+    find_access_denied_reason,
+    find_account_check_rules,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from tests.builders import words
@@ -28,7 +28,7 @@ def why(
 ) -> str | None:
     lists = {name: frozenset(names) for name, names in partition.items()}
     whole = SlurmPartition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
-    return words(access_denied_reason(record, whole, access_context))
+    return words(find_access_denied_reason(record, whole, access_context))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_escapes_control_characters() -> None:
 def test_reads_whether_controller_checks_accounts(
     version: object, enforced: object, expected: tuple[object, bool]
 ) -> None:
-    assert parse_account_checks({"version": version, "accounting_storage_enforce": enforced}) == expected
+    assert find_account_check_rules({"version": version, "accounting_storage_enforce": enforced}) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
-from cpsched_bridge.adapters.slurm.translation.pending_reasons import PendingReasonSubject
+from cpsched_bridge.adapters.slurm.translation.pending_reasons import PendingJobWithReason
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 
 RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
@@ -16,8 +16,8 @@ ALIKE = BackoffGroupKey("alike", ("alice", "", "main", "fast", "one node"))
 KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
 
 
-def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> PendingReasonSubject:
-    return PendingReasonSubject(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
+def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> PendingJobWithReason:
+    return PendingJobWithReason(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
 
 
 WHOM = {
@@ -63,7 +63,7 @@ WHOM = {
 @pytest.mark.parametrize("whom", WHOM)
 def test_maps_each_reason_to_its_owner(whom: str) -> None:
     """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
-    found = {reason: pending_reasons.find_pending_reason(subject(reason)) for reason in WHOM[whom]}
+    found = {reason: pending_reasons.find_cluster_reason(subject(reason)) for reason in WHOM[whom]}
     assert {reason: str(each.scope) if each else None for reason, each in found.items()} == dict.fromkeys(
         WHOM[whom], whom
     )
@@ -73,10 +73,10 @@ def test_maps_each_reason_to_its_owner(whom: str) -> None:
 @pytest.mark.parametrize("reason", sorted(pending_reasons.REASONS))
 def test_reason_delays_no_job_of_other_users(reason: str) -> None:
     """What one user's job meets says nothing of another's: it may ask for too much."""
-    alices = pending_reasons.find_pending_reason(subject(reason, array_id=None))
+    alices = pending_reasons.find_cluster_reason(subject(reason, array_id=None))
     others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
     bobs = pending_reasons.list_backoff_keys(
-        PendingReasonSubject("8", others, BackoffGroupKey("alike", ("bob", "", "", "", "")))
+        PendingJobWithReason("8", others, BackoffGroupKey("alike", ("bob", "", "", "", "")))
     )
     assert alices is None or alices.scope not in bobs
 
@@ -118,8 +118,8 @@ def test_reason_table_contains_every_slurm_hold() -> None:
 )
 def test_maps_reason_sentence_to_its_name(text: str, name: str) -> None:
     """scontrol writes the same sentence with underscores."""
-    assert pending_reasons.reason_name(text) == name
-    written = pending_reasons.reason_name(text.replace(" ", "_"))
+    assert pending_reasons.normalize_reason_name(text) == name
+    written = pending_reasons.normalize_reason_name(text.replace(" ", "_"))
     assert name not in pending_reasons.REASONS or written == name
 
 
@@ -133,7 +133,7 @@ def test_maps_reason_sentence_to_its_name(text: str, name: str) -> None:
 )
 def test_cluster_and_bridge_reasons_block_no_job_group(reason: str) -> None:
     """A start that ends with one of these counts as failed; so does an unknown one."""
-    assert pending_reasons.find_pending_reason(subject(reason)) is None
+    assert pending_reasons.find_cluster_reason(subject(reason)) is None
     assert pending_reasons.get_reason_meaning(reason).lower_priority == (reason == "Priority")
 
 
@@ -143,7 +143,7 @@ def test_only_req_node_not_avail_means_refused_nodes() -> None:
 
 
 def test_missing_reason_has_no_owner() -> None:
-    assert pending_reasons.find_pending_reason(subject(None)) is None
+    assert pending_reasons.find_cluster_reason(subject(None)) is None
     assert pending_reasons.get_reason_meaning("Novelty") is pending_reasons.NO_GROUP
 
 
@@ -152,7 +152,7 @@ def test_only_unevaluated_reasons_are_transient() -> None:
         "Dependency",
         "BeginTime",
     }
-    found = pending_reasons.find_pending_reason(subject("Dependency"))
+    found = pending_reasons.find_cluster_reason(subject("Dependency"))
     assert found is not None
     assert found.transient
 
@@ -161,14 +161,14 @@ def test_job_ends_clear_only_concurrency_limits() -> None:
     eased = {name for name, meaning in pending_reasons.REASONS.items() if meaning.clears_on_end}
     assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in eased)
     assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
-    found = pending_reasons.find_pending_reason(subject("AssocMaxJobsLimit"))
+    found = pending_reasons.find_cluster_reason(subject("AssocMaxJobsLimit"))
     assert found is not None
     assert found.clears_on_end
 
 
 def test_groups_job_without_user_account_or_array() -> None:
     nobody = {"array_id": None, "user_name": None, "account": None}
-    found = pending_reasons.find_pending_reason(subject("JobArrayTaskLimit", "9", **nobody))
+    found = pending_reasons.find_cluster_reason(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None
     assert found.scope == ("job", ("9",))
     assert ("association", ("2001", "")) in pending_reasons.list_backoff_keys(subject(None, "9", **nobody))

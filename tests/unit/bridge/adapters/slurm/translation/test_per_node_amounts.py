@@ -13,16 +13,20 @@ from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
     PossibleJobSplits,
-    allocated_per_node,
+    compute_allocated_per_node,
+    compute_requested_per_node,
     find_equal_split,
     find_split_choices,
     find_task_split,
-    list_node_counts,
-    requested_per_node,
+    list_allowed_node_counts,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import with_default_cpus_per_gpu
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, to_unpinned
+from cpsched_bridge.adapters.slurm.translation.start_pins import (
+    StartPinSettings,
+    make_equal_split_pins,
+    restore_requested_node_count,
+)
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_jobs import a_partition
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
@@ -107,7 +111,7 @@ def test_lists_node_counts_with_equal_shares(
     tasks: int, low: int | None, high: int | None, per_node: int | None, expected: list[int] | str
 ) -> None:
     record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
-    assert agrees(expected, lambda: list_node_counts(record))
+    assert agrees(expected, lambda: list_allowed_node_counts(record))
 
 
 @pytest.mark.parametrize(
@@ -146,19 +150,19 @@ def test_lists_node_counts_with_equal_shares(
     ],
 )
 def test_computes_amounts_of_one_share(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
-    assert agrees(amounts, lambda: requested_per_node(asked(**facts), a_machine(), nodes))
+    assert agrees(amounts, lambda: compute_requested_per_node(asked(**facts), a_machine(), nodes))
 
 
 def test_missing_memory_request_is_0_if_memory_is_uncounted() -> None:
     machine = a_machine(counts_memory=False)
-    assert requested_per_node(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
-    assert requested_per_node(asked(), machine, 1) == (1, 0, 0)
+    assert compute_requested_per_node(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
+    assert compute_requested_per_node(asked(), machine, 1) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(("tasks", "cores", "memory_mib"), [(1, 2, 200), (2, 2, 200), (3, 4, 400)])
 def test_rounds_to_whole_cores_with_their_memory(tasks: int, cores: int, memory_mib: int) -> None:
     """Nodes of two threads a core: a request per CPU includes the thread that no other job can use."""
-    assert requested_per_node(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
+    assert compute_requested_per_node(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +191,7 @@ def test_adds_default_cpus_per_gpu(facts: dict[str, Any], default: int, nodes: i
     if typed:
         machine = a_machine(threads_per_core=2, effective_cpus=16, configured_gres={"gpu:a100": 4})
     record = with_default_cpus_per_gpu(asked(**facts), partition)
-    assert requested_per_node(record, machine, nodes)[:2] == (cpus, 100 * cpus)
+    assert compute_requested_per_node(record, machine, nodes)[:2] == (cpus, 100 * cpus)
     assert not record.get("cpus_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
 
 
@@ -208,7 +212,7 @@ def test_rounds_to_whole_sockets(facts: dict[str, Any], nodes: int, cpus: int) -
     """Two sockets of 8 CPUs: what Slurm 26.05 allocated with CR_Socket_Memory on empty nodes."""
     shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 2000}
     machine = SlurmNodeTable.from_records([a_node(f"n{i}", **shape) for i in range(4)], whole_sockets=True)
-    assert requested_per_node(asked(**facts), machine, nodes) == (cpus, 100 * cpus)
+    assert compute_requested_per_node(asked(**facts), machine, nodes) == (cpus, 100 * cpus)
     assert find_task_split(asked(ntasks=4, max_nodes=4, cpus_per_task=8), machine, 0) is None
 
 
@@ -217,8 +221,8 @@ def test_leaves_jobs_if_sockets_differ(odd: dict[str, Any]) -> None:
     shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 8}
     nodes = [a_node("n1", **shape), a_node("n2", **shape | odd)]
     with pytest.raises(JobNotModelled, match="the sockets of the nodes differ"):
-        requested_per_node(asked(), SlurmNodeTable.from_records(nodes, whole_sockets=True), 1)
-    assert requested_per_node(asked(), SlurmNodeTable.from_records(nodes), 1) == (1, 100)
+        compute_requested_per_node(asked(), SlurmNodeTable.from_records(nodes, whole_sockets=True), 1)
+    assert compute_requested_per_node(asked(), SlurmNodeTable.from_records(nodes), 1) == (1, 100)
 
 
 def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
@@ -229,10 +233,12 @@ def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
 def test_leaves_typed_gpus_counted_per_job() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
     with pytest.raises(JobNotModelled, match=r"pyslurm does not report their type"):
-        requested_per_node(asked(requested_tres={"gres/gpu": 1}), machine, 1)
-    assert requested_per_node(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
+        compute_requested_per_node(asked(requested_tres={"gres/gpu": 1}), machine, 1)
+    assert compute_requested_per_node(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
     other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
-    assert requested_per_node(asked(requested_tres={"gres/gpu": 1}), other, 1) == (1, 100, 1, 0, 0), "of another name"
+    assert compute_requested_per_node(asked(requested_tres={"gres/gpu": 1}), other, 1) == (1, 100, 1, 0, 0), (
+        "of another name"
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +307,7 @@ def test_split_uses_only_allowed_nodes(tasks: int, expected: EqualJobSplit) -> N
 def test_rounds_share_of_allocated_job_up(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...]) -> None:
     """Where accounting does not track what a job got, what it asked for counts."""
     record = {"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts}
-    assert allocated_per_node(record, a_machine(), nodes) == amounts
+    assert compute_allocated_per_node(record, a_machine(), nodes) == amounts
 
 
 @pytest.mark.parametrize(
@@ -327,7 +333,7 @@ def test_rounds_share_of_allocated_job_up(facts: dict[str, Any], nodes: int, amo
 def test_start_changes_node_settings_and_can_restore_them(
     tasks: int, low: int | None, high: int | None, nodes: int, most: int | None, expected: tuple[int, int, str]
 ) -> None:
-    found = make_start_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most)
+    found = make_equal_split_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most)
     assert (found.tasks_per_node, found.node_count, found.restore) == expected
 
 
@@ -337,7 +343,7 @@ def test_start_changes_node_settings_and_can_restore_them(
 def test_tasks_per_node_request_needs_no_task_pin(
     tasks: int, low: int, per_node: int, expected: tuple[int, int, str]
 ) -> None:
-    found = make_start_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=4, ntasks_per_node=per_node), 2, None)
+    found = make_equal_split_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=4, ntasks_per_node=per_node), 2, None)
     assert (found.tasks_per_node, found.node_count, found.restore) == expected
 
 
@@ -357,13 +363,13 @@ def test_tasks_per_node_request_needs_no_task_pin(
 def test_pins_cpus_with_tasks_and_restores_all_changes(
     facts: dict[str, Any], nodes: int, expected: tuple[int, int, str]
 ) -> None:
-    found = make_start_pins(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
+    found = make_equal_split_pins(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
     assert (found.cpus_per_node, found.cpus) == expected[:2]
     assert found.restore_all == f"TasksPerNode=0 NumNodes={expected[2]}"
 
 
 def test_start_without_tasks_per_node_sets_no_cpus() -> None:
-    assert make_start_pins(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
+    assert make_equal_split_pins(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
 
 
 TASK = (1, 100, 0)
@@ -433,4 +439,4 @@ def test_finds_possible_split_or_reports_too_large_job(
     ],
 )
 def test_unpinned_record_drops_node_count_set_by_pin(facts: dict[str, Any], as_before: dict[str, Any]) -> None:
-    assert to_unpinned(asked(**facts)) == asked(**facts) | as_before
+    assert restore_requested_node_count(asked(**facts)) == asked(**facts) | as_before

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import (
-    distribute_tasks,
-    find_required_positions,
+    find_needed_node_positions,
+    predict_task_distribution,
 )
 
 MEASURED = json.loads((Path(__file__).parents[5] / "data" / "slurm" / "splits.json").read_text())
@@ -25,12 +25,12 @@ TASKS = st.integers(1, 30)
 @pytest.mark.parametrize("case", MEASURED["cases"], ids=lambda case: f"{case['options']} on {case['cores']}")
 def test_distributes_tasks_like_recorded_slurm(case: dict[str, Any]) -> None:
     """`cores` are those free on each node of the list, `room` the tasks that they hold with their memory and GPUs."""
-    assert distribute_tasks(case["tasks"], case["room"]) == case["split"]
+    assert predict_task_distribution(case["tasks"], case["room"]) == case["split"]
 
 
 @given(TASKS, ROOM)
 def test_keeps_minimal_nodes_that_hold_all_tasks(tasks: int, room: list[int]) -> None:
-    kept = find_required_positions(tasks, room)
+    kept = find_needed_node_positions(tasks, room)
     if sum(room) < tasks:
         assert kept == []
         return
@@ -48,7 +48,7 @@ def test_split_is_certain_only_with_single_node_choice(tasks: int, room: list[in
         for nodes in itertools.combinations(range(len(room)), size)
         if sum(room[node] for node in nodes) >= tasks
     ]
-    found = distribute_tasks(tasks, room)
+    found = predict_task_distribution(tasks, room)
     assert (found is not None) == (holders == [tuple(range(len(room)))])
     if found is not None:
         assert found == filled(tasks, room)

@@ -12,8 +12,8 @@ from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     UNLIMITED_WALLTIME_S,
     find_allowed_node_set,
+    find_partition_limit_reason,
     get_walltime_s,
-    partition_limit_reason,
     translate_placed_job,
     translate_unreadable_job,
 )
@@ -97,7 +97,7 @@ def test_unlimited_walltime_is_one_year() -> None:
     ],
 )
 def test_partition_limits_apply_at_boundary(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
-    assert words(partition_limit_reason(a_partition(**partition), walltime_s)) == reason
+    assert words(find_partition_limit_reason(a_partition(**partition), walltime_s)) == reason
 
 
 def reservation(name: str, *members: bool) -> SlurmReservation:

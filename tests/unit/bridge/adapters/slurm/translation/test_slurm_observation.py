@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpsched.feasibility import free_units_by_node
+from cpsched.feasibility import units_fitting_by_node
 from cpsched.formatting import format_cluster_time
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
@@ -95,7 +95,7 @@ def test_names_only_reservations_that_block_job() -> None:
     scene.job("first")["time_limit"] = 60 * 24
     seen = observe(scene)
     job = next(each.job for each in seen.pending if each.job.name == "first")
-    parts = seen.cluster.parts_of(job.request.node_set)
+    parts = seen.cluster.conditions_of_node_set(job.request.node_set)
     assert "maint" in {part.name for part in parts if part.kind == "reservation"}
     assert "elsewhere" not in {part.name for part in parts}
     scene.rows["reservations"].append(maint | {"name": "course", "nodes": "n1"})
@@ -345,7 +345,7 @@ def test_a_partition_gives_its_jobs_together_so_many_cpus_of_a_node(
     scene.job("first").update(partition=partition, cpus_per_task=cpus, cpus=cpus, memory_per_cpu=1)
     seen = observe(scene)
     job = pending(scene, "first", seen).job
-    assert free_units_by_node(job.request, seen.cluster, seen.free)[1:3].tolist() == units
+    assert units_fitting_by_node(job.request, seen.cluster, seen.free)[1:3].tolist() == units
     assert seen.cluster.resources == ("cores", "memory_mib", "cores@main", "gpu")
     (running,) = seen.running
     assert running.job.request.per_unit == (3, 3000, 3, 0), "the profile gives them back"

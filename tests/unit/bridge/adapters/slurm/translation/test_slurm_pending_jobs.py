@@ -332,11 +332,11 @@ def test_keeps_requests_by_job_id_until_job_is_gone() -> None:
 def test_array_above_its_lowered_limit_has_no_remaining_tasks() -> None:
     """Its owner has lowered the limit."""
     limits = array_tasks.RememberedArrayTaskLimits()
-    assert limits.remaining_tasks({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
-    assert limits.remaining_tasks({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, (
+    assert limits.count_startable_tasks({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
+    assert limits.count_startable_tasks({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, (
         "the limit is remembered"
     )
-    assert limits.remaining_tasks({"array_id": 20, "array_tasks_parallel": None}, {}) is None
+    assert limits.count_startable_tasks({"array_id": 20, "array_tasks_parallel": None}, {}) is None
 
 
 ON_ITS_WAY = {**FREE, "required_nodes": "n2"}

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, defer_reservation_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_split_prediction import SentJobStart, defer_reservation_conflicts
 from cpsched_bridge.ports import Observation, Outage
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene

@@ -491,14 +491,14 @@ def test_sacct_gets_valid_start_time(since_s: int, expected: str) -> None:
 def test_only_first_history_waits_if_accounting_answers(
     answers: bool, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_reader, "query_privilege", lambda user: {"accounting_answers": answers})
+    monkeypatch.setattr(cli_reader, "query_admin_level", lambda user: {"accounting_answers": answers})
     waited: list[float] = []
     monkeypatch.setattr(Answers, "wait_for_outputs", lambda self, wait_s: waited.append(wait_s))
     past, others = Past(0, SACCT), Programs()
     looking = SlurmCliReader(
         deadline_s=4.0, programs=lambda asked, *rest: (past if "sacct" in asked else others)(asked, *rest)
     )
-    looking.gather_facts()
+    looking.gather_doctor_facts()
     for _ in range(2):
         with pytest.raises(BackendTimeout):
             looking.read_accounting(0)
@@ -536,7 +536,7 @@ def test_reads_common_record_again_while_it_hides_tasks() -> None:
     """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
     rows = {7: {name: job.column(name) for name in (*squeue_parsing.ALL_COLUMNS, *squeue_parsing.COLUMNS_SINCE_26_05)}}
-    shown, _ = scontrol_job_parsing.split_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
+    shown, _ = scontrol_job_parsing.split_job_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
     jobs = CachingSlurmJobRecordBuilder()
     reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]
     assert reasons == ["Resources", "JobHeldUser", "Resources"]

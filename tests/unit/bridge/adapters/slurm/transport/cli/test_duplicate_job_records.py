@@ -37,7 +37,7 @@ class Scontrol:
 @pytest.mark.parametrize("records", [2, 3, 4])
 def test_job_with_several_records_has_none(records: int) -> None:
     printed = Job(6).shown("26.05.5") * records + Job(7).shown("26.05.5")
-    shown, twice = scontrol_job_parsing.split_records(printed)
+    shown, twice = scontrol_job_parsing.split_job_records(printed)
     assert (set(shown), twice) == ({7}, {6})
 
 

@@ -217,13 +217,13 @@ def test_each_field_is_in_one_list() -> None:
     for known in KNOWN_FIELDS_BY_KIND.values():
         lists = [known.read, known.harmless, known.text, known.only.keys()]
         assert sum(map(len, lists)) == len(known.names)
-    assert NODE.find_unsupported({"MCS_label": "N/A", "Gres": "x", "New": "y" * 200}) == {"New": "y" * 80}
+    assert NODE.find_unsupported_fields({"MCS_label": "N/A", "Gres": "x", "New": "y" * 200}) == {"New": "y" * 80}
 
 
 def test_memory_per_gpu_is_known_but_unsupported():
     """With `--mem-per-gpu`, scontrol prints this field in place of MinMemoryCPU and MinMemoryNode."""
     assert "MinMemoryTRES" in JOB.names
-    assert JOB.find_unsupported({"MinMemoryTRES": "100M"}) == {"MinMemoryTRES": "100M"}
+    assert JOB.find_unsupported_fields({"MinMemoryTRES": "100M"}) == {"MinMemoryTRES": "100M"}
 
 
 RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions.txt"

@@ -65,7 +65,7 @@ def test_rejects_memory_above_exact_range() -> None:
     ],
 )  # fmt: skip
 def test_parses_tres(word: str, expected: dict[str, int] | None) -> None:
-    assert slurm_output_values.parse_resources(word) == expected
+    assert slurm_output_values.parse_tres_amounts(word) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_rejects_resources_that_slurm_rejects(word: str) -> None:
     with pytest.raises(ValueError, match=r"generic|amount"):
         slurm_output_values.parse_gres_counts(
             word
-        ) if "cpu" not in word and "mem" not in word else slurm_output_values.parse_resources(word)
+        ) if "cpu" not in word and "mem" not in word else slurm_output_values.parse_tres_amounts(word)
 
 
 def test_parses_dependencies_by_type() -> None:

@@ -13,7 +13,7 @@ import pytest
 from cpsched_bridge.adapters.shared import parallel_commands
 from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import (
     ParallelSlurmPrograms,
-    build_environment,
+    build_slurm_environment,
     interpret_exit,
 )
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
@@ -112,7 +112,7 @@ def test_removes_variables_that_change_slurm_output() -> None:
         "SQUEUE_FORMAT": "%i",
         "SQUEUE_ARRAY": "1", "SACCT_FORMAT": "x", "SLURM_CLUSTERS": "other", "LC_ALL": "de_DE", "SLURM_SACK_KEY": "k",
     }  # fmt: skip
-    assert build_environment(own) == {
+    assert build_slurm_environment(own) == {
         "PATH": "/bin", "SLURM_CONF": "/etc/x", "SLURM_JWT": "t", "SLURM_SACK_KEY": "k", "LC_ALL": "C",
         "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0", "INPUTRC": "/dev/null",
     }  # fmt: skip

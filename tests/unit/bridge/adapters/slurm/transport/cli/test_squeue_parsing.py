@@ -18,7 +18,7 @@ def test_command_uses_end_mark_for_fields() -> None:
 
 
 def test_end_mark_is_new_each_time_and_no_width() -> None:
-    words = {squeue_parsing.make_random_word() for _ in range(100)}
+    words = {squeue_parsing.make_field_terminator() for _ in range(100)}
     assert len(words) == 100
     assert all(word[0] == "~" and not {",", ":", " "} & set(word) for word in words)
 
@@ -87,18 +87,18 @@ def test_rejects_incomplete_answer(printed: str) -> None:
 
 def test_rejects_duplicate_or_invalid_job_id() -> None:
     with pytest.raises(BackendUnavailable, match="twice"):
-        squeue_parsing.index_by_number([{"JobID": "1"}, {"JobID": "1"}])
+        squeue_parsing.index_rows_by_job_number([{"JobID": "1"}, {"JobID": "1"}])
     with pytest.raises(BackendUnavailable, match="number"):
-        squeue_parsing.index_by_number([{"JobID": "x"}])
+        squeue_parsing.index_rows_by_job_number([{"JobID": "x"}])
 
 
 def test_queries_exclusive_field_since_26_05() -> None:
-    assert "Exclusive" in squeue_parsing.select_fields((26, 5))
-    assert "Exclusive" not in squeue_parsing.select_fields((25, 11))
+    assert "Exclusive" in squeue_parsing.select_squeue_fields((26, 5))
+    assert "Exclusive" not in squeue_parsing.select_squeue_fields((25, 11))
 
 
 def test_splits_many_jobs_into_chunks() -> None:
-    assert [len(part) for part in squeue_parsing.split_into_chunks(range(4500))] == [2000, 2000, 500]
+    assert [len(part) for part in squeue_parsing.split_into_query_chunks(range(4500))] == [2000, 2000, 500]
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_ignores_changes_that_slurm_makes_to_pending_jobs(
     before: dict[str, str], now: dict[str, str], expected: bool
 ) -> None:
     row = {"State": "PENDING", "Reason": "Priority", "PriorityLong": "1", "Name": "a"}
-    assert squeue_parsing.is_unchanged({**row, **before}, {**row, **now}) is expected
-    assert not squeue_parsing.is_unchanged(None, row)
+    assert squeue_parsing.is_job_row_unchanged({**row, **before}, {**row, **now}) is expected
+    assert not squeue_parsing.is_job_row_unchanged(None, row)

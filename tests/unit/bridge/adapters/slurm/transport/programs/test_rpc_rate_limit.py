@@ -9,8 +9,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SLEEP_S,
     SlurmRpcRateLimit,
     SlurmRpcTokenBucket,
-    count_calls,
-    count_update_calls,
+    count_calls_of_scontrol_input,
+    count_slurmctld_calls,
     parse_rate_limit,
 )
 
@@ -75,7 +75,7 @@ def test_reads_call_limit_from_configuration(parameters: str, uid: int, limit: S
 )
 def test_counts_calls_of_program(command: str, calls: int) -> None:
     """As `sdiag` counts them beside 26.05."""
-    assert count_calls(command.split()) == calls
+    assert count_slurmctld_calls(command.split()) == calls
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_counts_calls_of_program(command: str, calls: int) -> None:
     ],
 )
 def test_counts_calls_of_scontrol_input(words: str, calls: int) -> None:
-    assert count_update_calls(words) == calls
+    assert count_calls_of_scontrol_input(words) == calls
 
 
 def test_unlimited_calls_never_wait() -> None:
@@ -115,15 +115,15 @@ def test_calls_wait_for_tokens_within_maximum() -> None:
 def test_counts_programs_outside_cycle_without_waiting() -> None:
     found, clock = budget(DEFAULT, passed_s=10.0)
     asked = ("scontrol", "show", "config"), ("sacctmgr", "-P", "show", "qos"), ("sshare", "-a", "--json")
-    assert [found.begin_background_call(command) for command in asked] == [SLEEP_S] * 3
+    assert [found.count_background_call(command) for command in asked] == [SLEEP_S] * 3
     assert (found.wait_s(20), clock.now_s) == (1.5, 110.0)
 
 
 def test_call_that_slept_found_no_token() -> None:
     found, _ = budget(DEFAULT, passed_s=10.0)
-    found.record_duration(0.9)
+    found.correct_tokens_by_call_duration(0.9)
     assert found.wait_s(20) == 0.0
-    found.record_duration(1.0)
+    found.correct_tokens_by_call_duration(1.0)
     assert found.wait_s(20) == 10.0
 
 

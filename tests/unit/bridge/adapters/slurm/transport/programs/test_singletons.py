@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import SingletonJobLookup
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import SingletonDependencyLookup
 
 SHOWN = """\
 5 (null)
@@ -20,7 +20,7 @@ def job(number: int, on: str = "7(unfulfilled)", state: str = "PENDING") -> Reco
 
 def test_queries_squeue_once_per_dependency_list() -> None:
     asked: list[list[str]] = []
-    singletons = SingletonJobLookup(lambda command: asked.append(command) or SHOWN)
+    singletons = SingletonDependencyLookup(lambda command: asked.append(command) or SHOWN)
     jobs = [job(number) for number in (11, 12, 13, 14, 15)]
     others: list[Record] = [job(16, state="RUNNING"), {"id": 5, "state": "PENDING", "dependencies": None}]
     assert singletons.read(others) == {}
@@ -35,6 +35,6 @@ def test_queries_squeue_once_per_dependency_list() -> None:
 
 def test_unanswered_squeue_is_queried_again() -> None:
     answers = iter([None, SHOWN])
-    singletons = SingletonJobLookup(lambda _: next(answers))
+    singletons = SingletonDependencyLookup(lambda _: next(answers))
     assert singletons.read([job(12)]) == {}
     assert singletons.read([job(12)]) == {12: True}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
@@ -37,23 +37,25 @@ def put(folder: Path, name: str, script: str) -> None:
 def test_queries_accounting_database_first(programs: Path, told: str, level: str) -> None:
     put(programs, "sacctmgr", f"echo '{told}'")
     put(programs, "scontrol", "exit 1")
-    assert query_privilege("cpsched") == {"admin_level": level, "accounting_answers": True}
+    assert query_admin_level("cpsched") == {"admin_level": level, "accounting_answers": True}
 
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30"])
 def test_asks_controller_if_database_is_unavailable(
     programs: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_program_calls.read_output, "__defaults__", (5.0,))  # the other one answers by then
+    monkeypatch.setattr(
+        slurm_program_calls.run_and_read_output, "__defaults__", (5.0,)
+    )  # the other one answers by then
     put(programs, "sacctmgr", script)
     put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
-    assert query_privilege("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
+    assert query_admin_level("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
 
 
 def test_reports_unknown_level_without_any_answer(programs: Path) -> None:
     put(programs, "sacctmgr", "exit 1")
     put(programs, "scontrol", "exit 1")
-    assert query_privilege("cpsched") == {"admin_level": None, "accounting_answers": False}
+    assert query_admin_level("cpsched") == {"admin_level": None, "accounting_answers": False}
 
 
 class Waits(PyslurmClient):
@@ -88,7 +90,7 @@ def test_waits_for_history_once_and_only_if_accounting_answers(
     accounting = Waits()
     accounting.waited_s = []
     transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
-    assert transport.gather_facts()["admin_level"] == "Operator"
+    assert transport.gather_doctor_facts()["admin_level"] == "Operator"
     for _ in range(2):
         with pytest.raises(BackendTimeout, match="no response yet"):
             transport.read_accounting(0)

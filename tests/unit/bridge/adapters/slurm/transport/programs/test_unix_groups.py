@@ -35,13 +35,13 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     found = Host({"alice": frozenset({1, 2}), "bob": frozenset({3})})
-    monkeypatch.setattr(unix_groups, "get_group_ids", found.groups_of)
+    monkeypatch.setattr(unix_groups, "get_group_ids_of_user", found.groups_of)
     monkeypatch.setattr(unix_groups, "get_group_id", {"staff": 2, "students": 3}.get)
     return found
 
 
 def test_omits_users_and_groups_unknown_to_host(host: Host) -> None:
-    found = CachingUnixGroupLookup(lambda: host.now_s).find_missing_groups(
+    found = CachingUnixGroupLookup(lambda: host.now_s).find_nonmember_groups(
         ["alice", "bob", "eve"], ["staff", "students", "nobody knows"]
     )
     assert found == {"alice": ["students"], "bob": ["staff"]}
@@ -50,13 +50,13 @@ def test_omits_users_and_groups_unknown_to_host(host: Host) -> None:
 def test_caches_answers_for_requested_users_only(host: Host) -> None:
     groups = CachingUnixGroupLookup(lambda: host.now_s)
     for _ in range(3):
-        groups.find_missing_groups(["alice"], ["staff"])
+        groups.find_nonmember_groups(["alice"], ["staff"])
     assert host.asked == ["alice"]
     host.now_s += CACHE_S
     host.members["alice"] = frozenset()
-    assert groups.find_missing_groups(["alice"], ["staff"]) == {"alice": ["staff"]}
-    groups.find_missing_groups([], ["staff"])
-    groups.find_missing_groups(["alice"], ["staff"])
+    assert groups.find_nonmember_groups(["alice"], ["staff"]) == {"alice": ["staff"]}
+    groups.find_nonmember_groups([], ["staff"])
+    groups.find_nonmember_groups(["alice"], ["staff"])
     assert host.asked == ["alice"] * 3
 
 
@@ -64,16 +64,16 @@ def test_slow_host_is_queried_for_some_users_per_reading(host: Host) -> None:
     """A user without an answer in time is unknown in that reading; an old answer is better than none."""
     groups = CachingUnixGroupLookup(lambda: host.now_s)
     host.takes_s = MAX_QUERY_TIME_S
-    assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"alice"}
-    assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"alice", "bob"}
+    assert set(groups.find_nonmember_groups(["alice", "bob"], ["staff"])) == {"alice"}
+    assert set(groups.find_nonmember_groups(["alice", "bob"], ["staff"])) == {"alice", "bob"}
     host.now_s += CACHE_S
     host.members = {}
-    assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"bob"}, "alice's answer was the oldest"
+    assert set(groups.find_nonmember_groups(["alice", "bob"], ["staff"])) == {"bob"}, "alice's answer was the oldest"
 
 
 def test_reads_groups_of_this_host() -> None:
     me = pwd.getpwuid(os.getuid())
     mine = grp.getgrgid(me.pw_gid).gr_name
-    assert CachingUnixGroupLookup().find_missing_groups([me.pw_name, "no such user"], [mine, "no such group"]) == {
+    assert CachingUnixGroupLookup().find_nonmember_groups([me.pw_name, "no such user"], [mine, "no such group"]) == {
         me.pw_name: []
     }

@@ -46,7 +46,7 @@ class Child:
         self.words, self.environment = (module, *words), environment
         self.pid, self.lives, self.killed = 1000 + len(Child.made), True, 0
         if Child.begins:
-            wire_protocol.send(self.end, wire_protocol.READY_FRAME)
+            wire_protocol.send_frame(self.end, wire_protocol.READY_FRAME)
         Child.made.append(self)
 
     def is_alive(self) -> bool:
@@ -114,8 +114,8 @@ def test_first_call_starts_child_that_stays(children: list[Child]) -> None:
     assert (client.pid, client.starts, client.close()) == (None, 0, None)
     for number in range(3):
         client.send_call("hello", 5.0, number=number)
-        assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {"number": number}}
-        wire_protocol.send(children[0].end, {"result": number})
+        assert wire_protocol.receive_frame(children[0].end) == {"call": "hello", "arguments": {"number": number}}
+        wire_protocol.send_frame(children[0].end, {"result": number})
         assert client.receive_answer() == number
     assert (len(children), client.starts, client.pid) == (1, 1, 1000)
     assert children[0].words == (clients.CHILD_MODULE, "some_pyslurm")
@@ -162,11 +162,13 @@ def test_child_startup_has_no_call_deadline(
             client.call("hello", 0.01)
     assert waits.seconds == [START_TIMEOUT_S, 0.0] * 3, "a while, then a look"
     assert (client.starts, children[0].killed) == (1, 0)
-    wire_protocol.send(children[0].end, wire_protocol.READY_FRAME)
+    wire_protocol.send_frame(children[0].end, wire_protocol.READY_FRAME)
     waits.comes = True
     client.send_call("hello", 5.0)
-    assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {}}, "the first that it is asked"
-    wire_protocol.send(children[0].end, {"result": 7})
+    assert wire_protocol.receive_frame(children[0].end) == {"call": "hello", "arguments": {}}, (
+        "the first that it is asked"
+    )
+    wire_protocol.send_frame(children[0].end, {"result": 7})
     assert client.receive_answer() == 7
 
 
@@ -238,7 +240,7 @@ def test_arrived_answer_may_be_read_after_deadline(
 ) -> None:
     client = a_client_whose_child_has_begun(waits)
     client.send_call("hello", 60.0)
-    wire_protocol.send(children[0].end, {"result": "late"})
+    wire_protocol.send_frame(children[0].end, {"result": "late"})
     clock.now_s += asked_ago_s
     waits.comes = True
     assert client.wait_for_answer(0.0)
@@ -249,7 +251,7 @@ def test_arrived_answer_may_be_read_after_deadline(
 def test_answer_not_awaited_in_time_kills_child(children: list[Child], clock: Clock) -> None:
     client = PyslurmClient()
     client.send_call("hello", 60.0)
-    wire_protocol.send(children[0].end, {"result": "late"})
+    wire_protocol.send_frame(children[0].end, {"result": "late"})
     clock.now_s += 60.0
     with pytest.raises(BackendTimeout, match=r"^hello: no response from the pyslurm process within 60 s; killed$"):
         client.receive_answer()
@@ -281,7 +283,7 @@ def test_error_answer_keeps_child(
 ) -> None:
     client = PyslurmClient()
     client.send_call("hold", 5.0)
-    wire_protocol.send(children[0].end, reply)
+    wire_protocol.send_frame(children[0].end, reply)
     with pytest.raises(error, match=f"^{words}$"):
         client.receive_answer()
     assert (children[0].killed, client.pid) == (0, 1000)

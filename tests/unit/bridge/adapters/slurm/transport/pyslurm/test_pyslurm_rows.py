@@ -7,10 +7,10 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FIELDS, RESERVATION_FIELDS
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
-    from_table,
-    job_table,
     parse_cluster_records,
-    partition_table,
+    table_to_records,
+    to_job_table,
+    to_partition_table,
     to_table,
 )
 
@@ -39,7 +39,7 @@ def snapshot(*reservations: Reservation) -> dict[str, Any]:
         "nodes": to_table([Node()], NODE_FIELDS),
         "partitions": empty,
         "reservations": to_table(reservations, RESERVATION_FIELDS),
-        "jobs": job_table([]),
+        "jobs": to_job_table([]),
     }
 
 
@@ -67,5 +67,7 @@ def test_takes_singleton_dependency_from_squeue() -> None:
 
 def test_reads_job_defaults_of_partitions() -> None:
     none, both = ({"name": "main", "default_cpus_per_gpu": cpus, "default_memory_per_gpu": cpus} for cpus in (None, 2))
-    found = from_table(partition_table([SimpleNamespace(**none), SimpleNamespace(**both), SimpleNamespace(name="old")]))
+    found = table_to_records(
+        to_partition_table([SimpleNamespace(**none), SimpleNamespace(**both), SimpleNamespace(name="old")])
+    )
     assert [each["job_defaults"] for each in found] == [None, "DefCpuPerGPU=2,DefMemPerGPU=2", None]

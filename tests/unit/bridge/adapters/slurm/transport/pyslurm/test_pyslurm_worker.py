@@ -91,11 +91,11 @@ def test_serves_requests_in_turn_and_imports_pyslurm_once(
     ours.settimeout(10.0)
     served = threading.Thread(target=pyslurm_worker.serve, args=(theirs, "some_pyslurm"), daemon=True)
     served.start()
-    assert wire_protocol.receive(ours) == wire_protocol.READY_FRAME
+    assert wire_protocol.receive_frame(ours) == wire_protocol.READY_FRAME
     assert imported == ["some_pyslurm"]
     for _ in range(3):
-        wire_protocol.send(ours, {"call": "hello", "arguments": {}})
-        assert wire_protocol.receive(ours) == {"result": "some_pyslurm"}
+        wire_protocol.send_frame(ours, {"call": "hello", "arguments": {}})
+        assert wire_protocol.receive_frame(ours) == {"result": "some_pyslurm"}
     assert imported == ["some_pyslurm"]
     ours.close()
     served.join(10.0)
@@ -110,12 +110,12 @@ def test_reports_import_failure_with_each_answer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pyslurm_worker, "load_pyslurm_calls", calls)
     ours, theirs = socket.socketpair()
     for _ in range(2):
-        wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+        wire_protocol.send_frame(ours, {"call": "hello", "arguments": {}})
     ours.shutdown(socket.SHUT_WR)
     pyslurm_worker.serve(theirs, "pyslurm")
-    assert wire_protocol.receive(ours) == wire_protocol.READY_FRAME
+    assert wire_protocol.receive_frame(ours) == wire_protocol.READY_FRAME
     refused = {"error": "refused", "detail": "pyslurm cannot be imported: no library"}
-    assert [wire_protocol.receive(ours) for _ in range(2)] == [refused, refused]
+    assert [wire_protocol.receive_frame(ours) for _ in range(2)] == [refused, refused]
     ours.close()
     theirs.close()
 
@@ -126,7 +126,7 @@ def test_child_exits_if_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         pyslurm_worker, "load_pyslurm_calls", lambda module: {"hello": lambda: ours.close() or "x" * 10_000_000}
     )
-    wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+    wire_protocol.send_frame(ours, {"call": "hello", "arguments": {}})
     pyslurm_worker.serve(theirs, "pyslurm")
     theirs.close()
 
@@ -140,7 +140,7 @@ def test_child_prepares_environment_and_serves_given_socket(
     done: list[Any] = []
     ours, theirs = socket.socketpair()
     fd = theirs.detach()
-    monkeypatch.setattr(pyslurm_worker, "enter_child", lambda parent: done.append(("begin", parent)))
+    monkeypatch.setattr(pyslurm_worker, "prepare_child_process", lambda parent: done.append(("begin", parent)))
     monkeypatch.setattr(
         pyslurm_worker, "serve", lambda channel, name: done.append((channel.fileno(), name, channel.close()))
     )
@@ -156,13 +156,13 @@ def test_child_program_takes_arguments_from_command_line(
 ) -> None:
     begun: list[int] = []
     ours, theirs = socket.socketpair()
-    wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+    wire_protocol.send_frame(ours, {"call": "hello", "arguments": {}})
     ours.shutdown(socket.SHUT_WR)
-    monkeypatch.setattr(socket_child_process, "enter_child", begun.append)
+    monkeypatch.setattr(socket_child_process, "prepare_child_process", begun.append)
     monkeypatch.setattr(sys, "argv", ["child.py", str(theirs.detach()), "1234", "no_such_pyslurm"])
     monkeypatch.delitem(sys.modules, pyslurm_worker.__name__)
     runpy.run_module(pyslurm_worker.__name__, run_name="__main__")
     assert begun == [1234]
-    assert wire_protocol.receive(ours) == wire_protocol.READY_FRAME
-    assert "no_such_pyslurm" in wire_protocol.receive(ours)["detail"]
+    assert wire_protocol.receive_frame(ours) == wire_protocol.READY_FRAME
+    assert "no_such_pyslurm" in wire_protocol.receive_frame(ours)["detail"]
     ours.close()

@@ -1,0 +1,272 @@
+"""Preempt the running jobs that lose the least work, and start the preemptor on their nodes.
+
+The ledger records each preemption before a victim is stopped. In every cycle, even after a crash, the observation alone
+determines the next step. The step is to stop a victim that still runs, to start the preemptor, or to close the
+preemption. `docs/cycle.md` lists the cases. If the bridge does not choose victims for a job, Slurm may preempt for it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from cpsched.formatting import format_count
+from cpsched.model import Job, PendingCode, PendingReason, Placement, RunningJob
+from cpsched.site.preemption_plans import verify_preemption
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import BackendError, BackendTimeout
+from cpsched_bridge.ports import (
+    Backend,
+    Hold,
+    Observation,
+    Outcome,
+    PendingJob,
+    PreemptionOffer,
+    PreemptionOptions,
+    PreemptionUnderWay,
+    Result,
+    SupportsPreemption,
+)
+from cpsched_bridge.settings import PreemptionSettings, Settings
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
+from cpsched_bridge.store.preemption_ledger import PreemptionEntry, PreemptionLedger
+from cpsched_bridge.store.state_paths import preemption_ledger_path
+
+COMMAND_KIND = "preempt"
+"""Name of the command in the journal and the metrics."""
+VICTIMS_END_S = 60
+"""Seconds that victims may take to end, twice Slurm's default `KillWait`. Then `start.timeout_s` begins."""
+PAUSE_S = 600
+"""Seconds without new preemptions after a preemption whose job did not run in time."""
+REPEAT_S = 10
+"""Seconds after which a victim that still runs is stopped again."""
+HOUR_S = 3600
+WAITS_FOR_VICTIMS = PendingReason(PendingCode.OTHER, ("the jobs stopped for it are ending",))
+"""Why a preemptor waits if an earlier process decided the preemption."""
+
+
+@dataclass(slots=True)
+class PreemptionExecutor:
+    """A component that carries out preemptions in control mode."""
+
+    backend: SupportsPreemption
+    ledger: PreemptionLedger
+    settings: PreemptionSettings
+    timeout_s: int
+    """Seconds from the decision until the job must run."""
+    keep_s: int = 30 * 86_400
+    """Seconds for which closed preemptions are kept."""
+    _offers: dict[int, PreemptionOffer] = field(default_factory=dict)
+    """The verified offers of this cycle for open and new preemptions, by job id."""
+    _reasons: dict[int, PendingReason] = field(default_factory=dict)
+    """Why the preemptors of open preemptions wait, by job id."""
+    _asked_s: dict[int, int] = field(default_factory=dict)
+    """Cluster time of the last command for each victim, by job id."""
+    _other_leader_s: int | None = None
+    """Cluster time at which another bridge was last in control. Its victims may still be ending."""
+
+    @staticmethod
+    def from_settings(backend: Backend, settings: Settings) -> PreemptionExecutor | None:
+        """Return the chooser, or None if the bridge does not choose victims."""
+        if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
+            return None
+        ledger = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
+        keep_s = int(settings.journal.keep_jobs_days * 86_400)
+        return PreemptionExecutor(
+            backend, ledger, settings.preemption, VICTIMS_END_S + settings.start.timeout_s, keep_s
+        )
+
+    def set_backend_preemption_options(self) -> None:
+        """Pass the open preemptions and the jobs to spare to the backend for the next observation."""
+        stops, most = self.ledger.count_victim_choices_by_job(), self.settings.max_per_job
+        spared = frozenset(job_id for job_id, times in stops.items() if times >= most)
+        under_way = {job_id: entry.what for job_id, entry in self.ledger.open_by_job_id.items()}
+        self.backend.preemption_options = PreemptionOptions(under_way, spared)
+
+    def close_and_select_preemptions(
+        self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
+    ) -> Observation:
+        """Close finished preemptions, and select offers. Return the observation for this cycle.
+
+        In this observation, the jobs of selected offers are no longer left to the cluster, but no decision starts them.
+        """
+        report.bridge_events += self.ledger.unreported_events
+        self.ledger.unreported_events.clear()
+        self._offers = {}
+        if report.other_leader is not None:
+            self._other_leader_s = seen.now_s
+        if report.mode != "control":
+            self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
+            return seen
+        self.ledger.prune(seen.now_s - self.keep_s)
+        self._close_finished(seen, entries, report)
+        under_way = self.ledger.open_by_job_id
+        new = {each.pending.job.id: each for each in self._select_new_offers(seen, entries)}
+        for each in seen.preemptions:
+            if each.pending.job.id in under_way and can_start_after_victims_end(each, seen):
+                self._offers[each.pending.job.id] = each
+        self._offers |= new
+        left = {each.job_id: each for each in seen.left}
+        self._reasons |= {job_id: left[job_id].reason for job_id in new}
+        waiting = [*seen.pending, *(each.pending for each in new.values())]
+        chosen = {each.job.id for each in waiting if each.job.id in new or _is_held_preemptor(each, under_way)}
+        return replace(
+            seen,
+            pending=tuple(self._mark_waiting_for_victims(each) if each.job.id in chosen else each for each in waiting),
+            left=tuple(each for each in seen.left if each.job_id not in new),
+            limits=seen.limits.add_job_usage(sorted(chosen)) if seen.limits is not None else None,
+        )
+
+    def _mark_waiting_for_victims(self, pending: PendingJob) -> PendingJob:
+        """Return the job marked as ineligible, so that only this component starts it."""
+        reason = self._reasons.get(pending.job.id, WAITS_FOR_VICTIMS)
+        return replace(pending, job=replace(pending.job, ineligible=reason))
+
+    def _close_finished(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
+        """Close preemptions whose job runs, no longer waits for the bridge, or has waited too long."""
+        pending = {each.job.id: each for each in seen.pending}
+        ran = {each.job.id for each in seen.running} | {each.job.id for each in seen.ended}
+        for job_id, entry in self.ledger.open_by_job_id.items():
+            if job_id in ran:
+                self.ledger.close_entry(entry, "started", seen.now_s)
+            elif why := _start_not_permitted_reason(pending.get(job_id), entries.get(job_id)):
+                self._drop(entry, why, seen.now_s, report)
+            elif seen.now_s - entry.since_s > self.timeout_s:
+                self.ledger.close_entry(entry, "ineffective", seen.now_s)
+                text = f"not running {seen.now_s - entry.since_s} s after the decision to preempt other jobs for it"
+                report.add_event("preemption_ineffective", text, job_id)
+                report.add_event("preemption_paused", f"the bridge chooses no victims for {PAUSE_S} s")
+        self._reasons = {
+            job_id: reason for job_id, reason in self._reasons.items() if job_id in self.ledger.open_by_job_id
+        }
+
+    def _select_new_offers(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> list[PreemptionOffer]:
+        """Return the new offers that the limits permit."""
+        left = {each.job_id for each in seen.left}
+        if find_victim_choice_pause_end_s(self.ledger, seen.now_s) is not None:
+            return []
+        if self._other_leader_s is not None and seen.now_s - self._other_leader_s < VICTIMS_END_S:
+            return []
+        recent, found = self.ledger.count_by_user_since(seen.now_s - HOUR_S), list[PreemptionOffer]()
+        under_way = self.ledger.open_by_job_id
+        for offer in seen.preemptions:
+            job = offer.pending.job
+            entry = entries.get(job.id)
+            if job.id in under_way or job.id not in left or not offer.victims:
+                continue
+            if _start_not_permitted_reason(offer.pending, entry) or (entry is not None and entry.leave):
+                continue
+            failed_s = self.ledger.find_last_end_s("ineffective", "dropped", job_id=job.id)
+            if failed_s is not None and seen.now_s - failed_s < HOUR_S:
+                continue
+            limits = self.settings
+            full = recent[job.user] >= limits.max_per_user_per_hour or recent.total() >= limits.max_per_hour
+            if not full and can_start_after_victims_end(offer, seen):
+                found.append(offer)
+                recent[job.user] += 1
+        return found
+
+    def stop_victims(self, seen: Observation, report: CycleReport) -> None:
+        """Record the new preemptions, then stop the victims that still run.
+
+        Raise `sqlite3.Error` if the ledger cannot be written, and the backend's errors.
+        """
+        under_way, names = self.ledger.open_by_job_id, seen.cluster.node_names
+        new = {job_id: offer for job_id, offer in self._offers.items() if job_id not in under_way}
+        wanted = [(_make_preemption_under_way(each, names), each.pending.job.user) for each in new.values()]
+        self.ledger.record_intended(wanted, seen.now_s)
+        for job_id, offer in new.items():
+            what = format_count(len(offer.victims), "running job")
+            report.add_event("preemption", f"stops {what}: {', '.join(str(v.job_id) for v in offer.victims)}", job_id)
+        self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= seen.now_s - at_s < REPEAT_S}
+        for job_id, offer in self._offers.items():
+            due = [victim for victim in offer.victims if victim.job_id not in self._asked_s]
+            due.sort(key=lambda victim: victim.mode == "cancel")  # requeues first, because a job may not permit them
+            if not due:
+                continue
+            self._asked_s |= dict.fromkeys((victim.job_id for victim in due), seen.now_s)
+            try:
+                outcomes = self.backend.preempt(due)
+            except BackendError as error:
+                result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
+                report.outcomes += [(COMMAND_KIND, Outcome(victim.job_id, result, str(error))) for victim in due]
+                raise
+            report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
+            refused = [each for each in outcomes if each.result == "refused" and each.code != "not_sent"]
+            if refused:
+                why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
+                self._drop(self.ledger.open_by_job_id[job_id], why, seen.now_s, report)
+
+    def list_preemptor_starts(self, entries: Mapping[int, ManagedJobEntry]) -> list[tuple[Job, Placement]]:
+        """Return the held preemptors whose nodes are free, with their placements."""
+        under_way = self.ledger.open_by_job_id
+        return [
+            (each.pending.job, each.placement)
+            for job_id, each in self._offers.items()
+            if job_id in under_way and not each.victims and _is_entry_held(entries.get(job_id))
+        ]
+
+    def close(self, drop: bool) -> None:
+        """Close the file. With `drop`, first close the open preemptions, whose jobs are released."""
+        with suppress(sqlite3.Error):  # they then count as having had no effect
+            for entry in self.ledger.open_by_job_id.values() if drop else ():
+                self.ledger.close_entry(entry, "dropped", entry.since_s)
+        self.ledger.close()
+
+    def _drop_all(self, why: str, now_s: int, report: CycleReport) -> None:
+        for entry in self.ledger.open_by_job_id.values():
+            self._drop(entry, why, now_s, report)
+
+    def _drop(self, entry: PreemptionEntry, why: str, now_s: int, report: CycleReport) -> None:
+        self.ledger.close_entry(entry, "dropped", now_s)
+        report.add_event("preemption_dropped", why, entry.what.job_id)
+
+
+def find_victim_choice_pause_end_s(ledger: PreemptionLedger, now_s: int) -> int | None:
+    """Return until when the bridge chooses no victims after an ineffective preemption, or None if it may choose."""
+    last_s = ledger.find_last_end_s("ineffective")
+    return last_s + PAUSE_S if last_s is not None and 0 <= now_s - last_s < PAUSE_S else None
+
+
+def can_start_after_victims_end(offer: PreemptionOffer, seen: Observation) -> bool:
+    """Return whether an offer's job can start on its nodes once the offer's victims have ended."""
+    running = {each.job.id: each for each in seen.running}
+    victims = list[RunningJob]()
+    for victim in offer.victims:
+        found = running.get(victim.job_id)
+        if found is None or found.start_s != victim.start_s:
+            return False
+        victims.append(found)
+    return not verify_preemption(seen.now_s, seen.cluster, offer.free, offer.pending.job, offer.placement, victims)
+
+
+def _make_preemption_under_way(offer: PreemptionOffer, names: Sequence[str]) -> PreemptionUnderWay:
+    nodes = tuple((names[node], units) for node, units in offer.placement)
+    return PreemptionUnderWay(offer.pending.job.id, nodes, offer.victims)
+
+
+def _is_held_preemptor(pending: PendingJob, under_way: Mapping[int, PreemptionEntry]) -> bool:
+    return pending.job.id in under_way and pending.hold is not Hold.NONE
+
+
+def _is_entry_held(entry: ManagedJobEntry | None) -> bool:
+    return entry is not None and entry.state is LedgerState.HELD
+
+
+def _start_not_permitted_reason(pending: PendingJob | None, entry: ManagedJobEntry | None) -> str:
+    """Return why the bridge must not start a job, or "" if it may start or is starting the job."""
+    if pending is None:
+        return "the job no longer waits for the bridge"
+    if pending.job.ineligible is not None:
+        return "the job may not start"
+    if entry is None:
+        return "" if pending.hold is Hold.PLUGIN else "the job is not managed"
+    if pending.hold is Hold.NONE:
+        return "" if entry.state in (LedgerState.STARTING, LedgerState.ROLLING_BACK) else "the job is released"
+    if pending.hold in (Hold.USER, Hold.CLUSTER):
+        return "the job is held by another actor"
+    if entry.state in (LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK):
+        return ""
+    return f"the job is {entry.state.value}"

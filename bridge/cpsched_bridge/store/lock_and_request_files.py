@@ -1,0 +1,139 @@
+"""Manage a bridge's small files: the instance lock, requests, and the start-up step."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+from cpsched_bridge.errors import AlreadyRunning
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, convert_content_errors, read_file_head
+from cpsched_bridge.store.sqlite_files import OWNER_ONLY
+
+
+class InstanceLock:
+    """A lock for the lifetime of the process. The kernel releases it however the process ends.
+
+    Locking needs no free disk space. The process id in the file is for information only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+        except OSError:
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the disk is read-only
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+            os.close(self._file)
+            raise AlreadyRunning(f"{path}: another bridge (process {owner or 'unknown'}) holds this lock") from None
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Release the lock."""
+        os.close(self._file)
+
+
+_MAX_BYTES = 65_536
+"""Maximum number of bytes read from a small file, which may have been replaced by a large file."""
+_DEFAULT_REASON = "paused"
+"""Reason for a pause if the file does not contain a reason."""
+
+
+class PauseFile:
+    """The file that pauses the bridge and contains the reason. It survives a restart, and any tool can write it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read_reason(self) -> str | None:
+        """Return why the bridge is paused, or None if it is not. An unreadable file counts as a pause."""
+        try:
+            words = read_file_head(self._path, _MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"{self._path}: {error.strerror}"
+        try:
+            with convert_content_errors():
+                return str(json.loads(words)["why"])
+        except CorruptFileContent:
+            return _DEFAULT_REASON
+
+    def pause(self, why: str) -> None:
+        """Pause the bridge from the next cycle. Raise `OSError` unless the disk is full: an empty file also pauses."""
+        draft = self._path.with_suffix(".new")
+        try:
+            with open(draft, "w", opener=_open_for_owner) as file:
+                file.write(json.dumps({"why": why}))
+            draft.replace(self._path)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            self._path.touch(OWNER_ONLY)
+
+    def resume(self) -> bool:
+        """Resume the bridge from the next cycle. Return False if it was not paused."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class TakeLeadershipFile:
+    """The file with an operator's request that this bridge take control from any other bridge."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "take-over"
+
+    def request(self) -> None:
+        """Request a takeover in the next cycle. Raise `OSError` on failure."""
+        self._path.touch(OWNER_ONLY)
+
+    def consume_request(self) -> bool:
+        """Return whether a takeover has been requested since the last call."""
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        return True
+
+
+class StartupProgressFile:
+    """The file with the bridge's start-up step, for `cpsched status`. A killed bridge does not remove the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write_step(self, step: str) -> None:
+        """Write the current step. An empty step deletes the file. A disk error does not prevent the start-up."""
+        with contextlib.suppress(OSError):
+            if not step:
+                self._path.unlink(missing_ok=True)
+                return
+            draft = self._path.with_suffix(".new")
+            with open(draft, "w", opener=_open_for_owner) as file:
+                file.write(step)
+            draft.replace(self._path)
+
+    def read_step(self) -> tuple[str, float] | None:
+        """Return the last step and its age in seconds, or None if no step is recorded."""
+        try:
+            step = read_file_head(self._path, _MAX_BYTES).decode(errors="replace")
+            return step, max(0.0, time.time() - self._path.stat().st_mtime)
+        except OSError:
+            return None
+
+
+def _open_for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, OWNER_ONLY)

@@ -1,0 +1,246 @@
+"""A site's policy during a replay: usage by account, job priorities, and the limits that jobs have reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from cpsched.model import NEVER, IntArray
+from cpsched.site.accounts import AccountingLimits
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched.site.limit_checks import ApplicableJobLimits, JobLimitAttributes, JobLimitTable, LimitUsageMinutes
+from cpsched.site.multifactor_priority import (
+    ClusterSize,
+    PriorityInputColumns,
+    basic_priorities,
+    normalized_priority,
+    priority_points,
+    tres_points,
+)
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.site.fair_share import (
+    DecayedUsage,
+    FairShareTree,
+    FloatArray,
+    classic_fair_share_factors,
+    fair_tree_factors,
+)
+from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, slurm_resource_names
+
+ROUNDS_PER_HALF_LIFE, MAX_ROUNDS_WITHOUT_START = 10, 200
+"""While usage decays without other events: rounds per half-life, and the maximum number of rounds without a start."""
+WALL_TIME = "wall"
+"""The name under which run time is accumulated, in addition to the names of resources."""
+
+
+class SimulatedAccounting:
+    """The accounting for a simulated cluster with a loaded trace.
+
+    Call `begin_round` when a round is due, `on_started` with the jobs that it starts, and `on_ended` with ended jobs.
+    Priorities are written to the cluster's table. As in Slurm, usage decays and fair-share factors are recomputed
+    every `priority_rule.calc_period_s` seconds.
+    """
+
+    def __init__(self, policy: SitePolicy, state: SimulatedCluster) -> None:
+        self.policy, self.state = policy, state
+        self.site, self.weights = policy.site, policy.file.priority.weights()
+        self.basic = policy.file.priority.kind == "basic"
+        capacity = state.cluster.capacity
+        self.machine = ClusterSize(len(capacity), int(capacity[:, 0].sum()))
+        self.resources = slurm_resource_names(state.cluster)
+        self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
+        rows = self.site.accounts.associations
+        self.tree = FairShareTree.from_accounts(self.site.accounts)
+        self.qos_names = list(self.site.qos)
+        self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
+        self._create_job_columns()
+        fading = _resources_with_decaying_limits(
+            [*(q.limits for q in self.site.qos.values()), *(row.limits for row in rows)]
+        )
+        self.kept = sorted({"cpu", *fading})
+        half_life_s = policy.file.fair_share.half_life_days * 86_400
+        begin_s = int(state.table.submit_s[: len(state.jobs)].min(initial=0))
+        entries = len(rows) + len(self.qos_names)
+        self.use = {name: DecayedUsage.of(entries, half_life_s, begin_s) for name in self.kept}
+        for at, row in enumerate(rows):
+            self.use["cpu"].used[at] = policy.used_s.get((row.account, row.user), 0.0)
+        self.fair_share: FloatArray = np.zeros(len(rows))
+        self.due_s = begin_s
+        self.running: dict[int, ApplicableJobLimits] = {}
+        self.chosen: list[int] = []
+        self.book = JobLimitTable(self.site)
+        self.fades = bool(fading)
+        self.standings: dict[int, ApplicableJobLimits] = {}
+        self.waited = 0
+        """Number of consecutive times that the replay waited for usage to decay since the last start."""
+
+    def _create_job_columns(self) -> None:
+        """Store the constant properties of each job in columns."""
+        jobs, site, policy = self.state.jobs, self.site, self.policy
+        n, raw = len(jobs), self.weights
+        self.association = np.zeros(n, np.int64)
+        self.qos_entry = np.full(n, -1, np.int64)
+        self.factor = np.ones(n)
+        real = {name: np.zeros(n) for name in ("partition", "qos", "association", "tres")}
+        self.claims: list[JobLimitAttributes] = []
+        self.nodes = np.ones(n, np.int64)
+        for at, job in enumerate(jobs):
+            found = site.accounts.find(job.account, job.user, job.queue)
+            self.association[at] = found if found is not None else 0
+            request, tres = job.request, dict[str, int]()
+            for name, amount in zip(self.resources, request.per_unit, strict=True):
+                tres[name] = request.units * amount
+            self.nodes[at] = request.units if request.distinct or request.exclusive else 1
+            tres["node"] = int(self.nodes[at])
+            minutes = -(-job.walltime_s // 60)
+            self.claims.append(
+                JobLimitAttributes(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes)
+            )
+            entry = policy.file.partitions.get(job.queue, PartitionPolicySchema())
+            real["partition"][at] = normalized_priority(
+                entry.factor, policy.highest_partition_factor, raw.raw_partition
+            )
+            if (qos := site.qos.get(job.qos)) is not None:
+                self.qos_entry[at], self.factor[at] = self.qos_at[job.qos], qos.usage_factor
+                real["qos"][at] = normalized_priority(qos.priority, site.highest_qos_priority, raw.raw_qos)
+            row = site.accounts.associations[self.association[at]]
+            real["association"][at] = normalized_priority(
+                row.priority, site.accounts.highest_priority, raw.raw_association
+            )
+            real["tres"][at] = tres_points(tres, self.present, raw)
+        self.real = real
+        self.cpus = np.array([dict(claim.tres)["cpu"] for claim in self.claims], np.int64)
+        self.minutes = np.array([claim.limit_min for claim in self.claims], np.int64)
+        if self.basic:
+            order = np.argsort(self.state.table.submit_s[:n], kind="stable")
+            self.by_arrival = np.zeros(n, np.int64)
+            self.by_arrival[order] = basic_priorities([0] * n)
+
+    # ------------------------------------------------------------------------------------------ events
+
+    def begin_round(self) -> PendingJobLimitsAndUsage:
+        """Update usage, rank the queue, and return the limits with their usage."""
+        now_s = self.state.now_s
+        self._record_started_jobs()
+        if now_s >= self.due_s:
+            self._refresh_shares_and_limits(now_s)
+        queue = self.state.site.queue[: self.state.queue_length]
+        self.state.table.priority[queue] = self._compute_priorities(queue, now_s)
+        for slot in queue.tolist():
+            if self.state.jobs[slot].id not in self.standings:
+                self.standings[self.state.jobs[slot].id] = self.book.limits_of(self.claims[slot])
+        return PendingJobLimitsAndUsage(self.standings, self._usage_of_running_jobs(now_s))
+
+    def on_started(self, slots: Sequence[int]) -> None:
+        """Record the starts chosen in a round. The next round checks whether they succeeded."""
+        self.chosen.extend(slots)
+        if slots:
+            self.waited = 0
+
+    def wait_s(self) -> int:
+        """Return how long to wait for usage to decay if there are no other events.
+
+        The time is in seconds. It is 0 if no usage decays, or after too many waits without a start.
+        """
+        half_life_s = self.policy.file.fair_share.half_life_days * 86_400
+        if not self.fades or not half_life_s or self.waited >= MAX_ROUNDS_WITHOUT_START:
+            return 0
+        self.waited += 1
+        return max(self.policy.file.priority.calc_period_s, round(half_life_s / ROUNDS_PER_HALF_LIFE))
+
+    def on_ended(self, slots: Iterable[int]) -> None:
+        """Record ended jobs."""
+        self._record_started_jobs()
+        for slot in slots:
+            if self.running.pop(slot, None) is not None:
+                self._change_usage_rate(slot, int(self.state.state.end_at[slot]), -1)
+
+    def _record_started_jobs(self) -> None:
+        start_s = self.state.table.start_s
+        for slot in self.chosen:
+            if start_s[slot] != NEVER and slot not in self.running:
+                self.running[slot] = self.book.limits_of(self.claims[slot])
+                self._change_usage_rate(slot, int(start_s[slot]), 1)
+        self.chosen.clear()
+
+    def _change_usage_rate(self, slot: int, at_s: int, sign: int) -> None:
+        """Start (`sign` 1) or stop (-1) adding the usage of a job at `at_s`."""
+        amounts = dict(self.claims[slot].tres) | {WALL_TIME: 1}
+        for name in self.kept:
+            rate = sign * amounts.get(name, 0) * self.factor[slot]
+            self.use[name].add_rate(int(self.association[slot]), rate, at_s)
+            if self.qos_entry[slot] >= 0:
+                self.use[name].add_rate(int(self.qos_entry[slot]), rate, at_s)
+
+    # ------------------------------------------------------------------------------------------ figures
+
+    def _refresh_shares_and_limits(self, now_s: int) -> None:
+        """Recompute fair-share factors and the state of limits on accumulated usage."""
+        period_s = self.policy.file.priority.calc_period_s
+        self.due_s = now_s + period_s
+        for use in self.use.values():
+            use.advance(now_s)
+        entry, tree = self.policy.file.fair_share, self.tree
+        if self.weights.fair_share:
+            used = self.use["cpu"].used[: len(tree.parents)]
+            if entry.algorithm == "fair-tree":
+                self.fair_share = fair_tree_factors(tree, used)
+            else:
+                self.fair_share = classic_fair_share_factors(
+                    tree, used, entry.dampening, entry.algorithm == "depth-oblivious"
+                )
+        if self.fades:
+            self.book = JobLimitTable(self.site, self._compute_usage_minutes())
+            self.standings.clear()
+            self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
+
+    def _compute_usage_minutes(self) -> LimitUsageMinutes:
+        tree = self.tree
+        rows = range(len(tree.parents))
+        totals = {name: tree.sum_subtrees(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
+        of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
+        kept = [name for name in self.kept if name != WALL_TIME]
+        return LimitUsageMinutes(
+            {qos: {name: int(of_qos[name][at]) for name in kept} for at, qos in enumerate(self.qos_names)},
+            {at: {name: int(totals[name][at]) for name in kept} for at in rows},
+            {qos: float(of_qos[WALL_TIME][at]) for at, qos in enumerate(self.qos_names)} if WALL_TIME in totals else {},
+            {at: float(totals[WALL_TIME][at]) for at in rows} if WALL_TIME in totals else {},
+        )
+
+    def _compute_priorities(self, queue: IntArray, now_s: int) -> IntArray:
+        if self.basic:
+            return self.by_arrival[queue]
+        nothing = np.zeros(len(queue))
+        jobs = PriorityInputColumns(
+            accrue_s=np.maximum(1, self.state.table.submit_s[queue]),
+            fair_share=self.fair_share[self.association[queue]],
+            nodes=self.nodes[queue],
+            cpus=self.cpus[queue],
+            limit_min=self.minutes[queue],
+            site=nothing,
+            nice=nothing,
+            **{name: column[queue] for name, column in self.real.items()},
+        )
+        return priority_points(jobs, self.weights, self.machine, now_s).total()
+
+    def _usage_of_running_jobs(self, now_s: int) -> list[int]:
+        if not self.book.counts_time:
+            return self.book.usage(self.running.values())
+        left = []
+        for slot in self.running:
+            end_s = int(self.state.table.start_s[slot] + self.state.table.walltime_s[slot])
+            left.append(self.book.limits_of(self.claims[slot]._replace(limit_min=max(0, end_s - now_s) // 60)))
+        return self.book.usage(left)
+
+    def blocking_limit(self, slot: int) -> str | None:
+        """Return the limit that permanently blocks a job, or None."""
+        return self.standings.get(self.state.jobs[slot].id, ApplicableJobLimits()).barred
+
+
+def _resources_with_decaying_limits(every: Iterable[AccountingLimits]) -> set[str]:
+    """Return the resources with limits on decaying usage."""
+    found = set[str]()
+    for limits in every:
+        found |= {*limits.group_tres_minutes, *([WALL_TIME] if limits.group_wall_min is not None else [])}
+    return found

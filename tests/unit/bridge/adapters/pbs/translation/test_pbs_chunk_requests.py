@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cpsched.feasibility import units_fitting_by_row
+from cpsched.model import NodeSetCondition
+from cpsched_bridge.adapters.pbs.translation import pbs_chunk_requests
+from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
+    build_chunk_request,
+    parse_chunks,
+    parse_place_text,
+)
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+
+BIG = {"ncpus": "8", "mem": "8gb"}
+
+
+def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) -> ConfiguredVnodeTable:
+    """Vnodes v0, v1 ..., each on a host of its own unless `hosts` says otherwise."""
+    records = {}
+    for row, each in enumerate(vnodes or (BIG, BIG, BIG)):
+        has = {"host": hosts[row] if hosts else f"h{row}"} | {n: v for n, v in each.items() if n != "sharing"}
+        records[f"v{row}"] = {"resources_available": has, "sharing": each.get("sharing", "default_shared")}
+    return ConfiguredVnodeTable.from_records(records, {})
+
+
+def ask(
+    select: str,
+    place: str = "free",
+    of: ConfiguredVnodeTable | None = None,
+    allowed: list[bool] | None = None,
+    taken: dict[int, tuple[int, int]] | None = None,
+):
+    there = of or machine()
+    free = there.capacity.copy()
+    for row, amounts in (taken or {}).items():
+        free[row] -= amounts
+    return build_chunk_request(select, place, there, np.array(allowed or [True] * len(there.names)), free)
+
+
+def racks(*values: str) -> ConfiguredVnodeTable:
+    """A vnode for each value; "" has none."""
+    return machine(*({**BIG, **({"rack": value} if value else {})} for value in values))
+
+
+def on(found, of: ConfiguredVnodeTable) -> str:
+    """The rows of a request's vnodes."""
+    return "".join(map(str, np.flatnonzero(of.rows[found.request.node_set])))
+
+
+def sizes(found) -> list[int]:
+    """How many vnodes each group has in which the job may run."""
+    return [int(found.choice.vnode_mask(group).sum()) for group in np.flatnonzero(found.choice.holds)]
+
+
+ALL = (8, 8192)
+
+
+@pytest.mark.parametrize(
+    ("taken", "rows"),
+    [
+        ({}, "01"),
+        ({0: ALL}, "345"),
+        ({0: (2, 0)}, "01"),
+        ({0: (5, 0), 1: (5, 0)}, "345"),
+        ({0: ALL, 3: ALL}, "345"),
+        ({0: ALL, 3: ALL, 4: (6, 0)}, "345"),
+    ],
+)
+def test_chooses_smallest_group_with_capacity_or_largest(taken, rows):
+    of = racks("a", "a", "", "b", "b", "b", "c")
+    found = ask("2:ncpus=4", "free:group=rack", of, taken=taken)
+    assert on(found, of) == "6", "one vnode holds both"
+    scattered = ask("2:ncpus=4", "scatter:group=rack", of, taken=taken)
+    assert on(scattered, of) == rows
+    assert (sizes(scattered), sizes(found)) == ([2, 3], [1, 2, 3])
+
+
+def test_exclusive_job_gets_group_with_enough_empty_vnodes():
+    of = racks("a", "a", "b", "b", "b")
+    assert on(ask("2:ncpus=1", "scatter:group=rack", of, taken={0: (1, 0)}), of) == "01"
+    assert on(ask("2:ncpus=1", "scatter:excl:group=rack", of, taken={0: (1, 0)}), of) == "234"
+
+
+def test_leaves_job_that_fits_no_group():
+    of = racks("a", "a", "b", "")
+    for select in ("3:ncpus=8", "5:ncpus=4"):
+        with pytest.raises(JobNotModelled, match="place=group=rack: no group of vnodes can hold the job"):
+            ask(select, "free:group=rack", of)
+    with pytest.raises(JobNotModelled, match="group=row: no group"):
+        ask("2:ncpus=1", "free:group=row", of)
+    with pytest.raises(JobNotModelled, match="group=ncpus: no group"):
+        ask("2:ncpus=1", "free:group=ncpus", of)
+    assert ask("1:ncpus=1", "free:group=row", of).choice is None, "one chunk is in one group wherever it is"
+
+
+def test_vnode_may_belong_to_several_groups_or_none():
+    of = racks("a,b", "a", "b,c", "c")
+    assert on(ask("2:ncpus=8", "free:group=rack", of, taken={1: ALL}), of) == "02"
+    found = ask("2:ncpus=8", "free:group=rack", of, allowed=[True, False, True, False])
+    assert (on(found, of), sizes(found)) == ("02", [2])
+    pairs = machine(hosts=("h0", "h1", "h1"))
+    assert on(ask("2:ncpus=8", "free:group=host", pairs), pairs) == "12"
+
+
+def test_start_may_use_another_group_with_capacity():
+    of = racks("a", "a", "b", "b")
+    found = ask("2:ncpus=8", "free:group=rack", of)
+    other = ask("2:ncpus=8", "free:group=rack", of, taken={0: ALL})
+    assert found.request.node_set != other.request.node_set
+    assert found.matches_request(other.request, of)
+    assert not found.matches_request(ask("2:ncpus=7", "free:group=rack", of).request, of)
+    assert not found.matches_request(ask("2:ncpus=8", "free", of).request, of)
+    part = of.intern_node_set(np.array([False, False, True, False]), NodeSetCondition("resource", "a part of a group"))
+    assert not found.matches_request(replace(other.request, node_set=part), of)
+    alone = ask("2:ncpus=8", "free", of)
+    assert alone.matches_request(alone.request, of)
+    assert not alone.matches_request(found.request, of)
+
+
+def test_start_cannot_use_group_too_small_for_job():
+    of = racks("a", "a", "b")
+    found = ask("2:ncpus=8", "free:group=rack", of)
+    assert not found.matches_request(
+        replace(
+            found.request,
+            node_set=of.intern_node_set(np.array([False, False, True]), NodeSetCondition("resource", "b")),
+        ),
+        of,
+    )
+
+
+@pytest.mark.parametrize("resource", ["host", "vnode", "rack"])
+def test_many_groups_cost_two_vnode_scans_per_job(monkeypatch, resource):
+    """Any user may request `group=host`: checking each group, a thousand such jobs took minutes of every cycle."""
+    of = racks(*map(str, range(200)))
+    looks = []
+    monkeypatch.setattr(
+        pbs_chunk_requests, "units_by_node", lambda *each: looks.append(each) or units_fitting_by_row(*each)
+    )
+    monkeypatch.setattr(of, "properties", Counted(of.properties))
+    for units in range(2, 9):
+        assert on(ask(f"{units}:ncpus=1", f"free:group={resource}", of), of) == "0"
+        assert on(ask("1:ncpus=1:rack=0", "free", of), of) == "0"
+    assert (len(looks), len(of.rows)) == (2 * 7, 2), "of node sets: all vnodes, and one group"
+    assert of.properties.read <= 2 * len(of.names)
+
+
+class Counted(dict):
+    """Counts how often a vnode's properties are looked up."""
+
+    read = 0
+
+    def __getitem__(self, key):
+        self.read += 1
+        return super().__getitem__(key)
+
+
+def test_group_has_only_vnodes_allowed_for_job():
+    of = racks("a", "a", "a", "b", "b")
+    found = ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False])
+    assert on(found, of) == "12"
+    assert found.matches_request(
+        ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False]).request, of
+    )
+    assert not found.matches_request(ask("2:ncpus=8", "free:group=rack", of).request, of)
+
+
+def test_rejects_unknown_place():
+    with pytest.raises(JobNotModelled, match="place=nearby"):
+        parse_place_text("nearby")
+
+
+def test_merges_adjacent_equal_chunks():
+    found = parse_chunks("2:ncpus=1:mpiprocs=4+ncpus=1+ncpus=2", machine())
+    assert [(each.count, each.amounts_text) for each in found] == [(3, "ncpus=1"), (1, "ncpus=2")]
+    assert [each.amounts_text for each in parse_chunks("1", machine())] == ["ncpus=1"], (
+        "one processor, where nothing is said"
+    )
+
+
+@pytest.mark.parametrize(
+    "select", ["0:ncpus=1", "1:ncpus", "1:ncpus=1:ncpus=2", "1:ncpus=$(id)", "1:n cpus=1", f"{(1 << 20) + 1}:ncpus=1"]
+)
+def test_rejects_invalid_select(select):
+    with pytest.raises(ValueError):  # noqa: PT011
+        parse_chunks(select, machine())
+
+
+def test_units_are_chunks_with_amounts_of_one():
+    found = ask("3:ncpus=2:mem=1gb")
+    assert (found.request.units, found.request.per_unit, found.request.distinct) == (3, (2, 1024), False)
+    assert found.format_exec_vnode((("v1", 2), ("v2", 1))) == "+".join(
+        f"({v}:ncpus=2:mem=1gb)" for v in ("v1", "v1", "v2")
+    )
+
+
+def test_rounds_amount_up_to_whole_mebibytes():
+    assert ask("1:ncpus=1:mem=1025kb").request.per_unit == (1, 2)
+
+
+@pytest.mark.parametrize(("place", "distinct"), [("free", False), ("scatter", True), ("vscatter", True)])
+def test_scattered_chunks_need_distinct_vnodes(place, distinct):
+    assert ask("2:ncpus=1", place).request.distinct is distinct
+
+
+def test_packed_or_mixed_chunks_are_one_unit():
+    found = ask("2:ncpus=2+1:ncpus=3:mem=1gb")
+    assert (found.request.units, found.request.per_unit) == (1, (7, 1024))
+    assert found.format_exec_vnode((("v0", 1),)) == "(v0:ncpus=2)+(v0:ncpus=2)+(v0:ncpus=3:mem=1gb)"
+    assert ask("8:ncpus=1", "pack").request.per_unit == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("select", "place", "why"),
+    [
+        ("9:ncpus=1", "pack", "requests place=pack, but no vnode can hold all chunks"),
+        ("1:ncpus=5+1:ncpus=4", "free", "requests different chunks, but no vnode can hold all chunks"),
+        ("1:ncpus=1+1:ncpus=2", "vscatter", "requests different chunks with place=vscatter"),
+        ("1:ncpus=9", "free", "requests a chunk that fits on no vnode"),
+        ("2:ncpus=8", "group=host", "place=group=host: no group of vnodes can hold the job"),
+        ("1:ncpus=1:host=elsewhere", "free", "no vnode has host=elsewhere"),
+        ("1:ncpus=1:host=h0+1:ncpus=1:host=h1", "free", "requests chunks on different kinds of vnodes"),
+        ("1:ncpus=1:speed=3", "free", "requests speed, which no vnode has"),
+    ],
+)
+def test_rejects_unsupported_request(select, place, why):
+    with pytest.raises(JobNotModelled, match=f"^{why}$"):
+        ask(select, place)
+
+
+def test_rejects_whole_host_with_several_vnodes():
+    shared = machine(BIG, BIG, BIG, hosts=("h", "h", "i"))
+    with pytest.raises(JobNotModelled, match=r"^requests place=scatter, but hosts have several vnodes$"):
+        ask("2:ncpus=1", "scatter", shared)
+    assert ask("2:ncpus=1", "vscatter", shared).request.distinct
+    with pytest.raises(JobNotModelled, match=r"^requests whole hosts, which have several vnodes$"):
+        ask("1:ncpus=1", "exclhost", shared)
+
+
+def test_vnode_without_resources_does_not_count_for_its_host():
+    natural = machine(BIG, {"ncpus": "0", "mem": "0kb"}, hosts=("h", "h"))
+    assert ask("1:ncpus=1", "exclhost", natural).request.exclusive
+
+
+@pytest.mark.parametrize(
+    ("place", "sharing", "alone"),
+    [
+        ("free", "default_shared", False),
+        ("free", "default_excl", True),
+        ("excl", "default_shared", True),
+        ("shared", "default_excl", False),
+        ("shared", "force_excl", True),
+        ("excl", "ignore_excl", False),
+        ("exclhost", "default_shared", True),
+        ("free", "force_exclhost", True),
+    ],
+)
+def test_place_and_vnode_sharing_decide_exclusive_use(place, sharing, alone):
+    assert ask("1:ncpus=1", place, machine(BIG | {"sharing": sharing})).request.exclusive is alone
+
+
+def test_rejects_mixed_vnode_sharing_among_allowed_vnodes():
+    mixed = machine(BIG | {"sharing": "force_excl"}, BIG)
+    with pytest.raises(JobNotModelled, match=r"^may use vnodes with different sharing$"):
+        ask("1:ncpus=1", of=mixed)
+    assert ask("1:ncpus=1", of=mixed, allowed=[True, False]).request.exclusive
+    assert not ask("1:ncpus=1", of=mixed, allowed=[False, True]).request.exclusive
+
+
+def test_custom_resources_select_vnodes():
+    there = machine(BIG | {"rack": "a"}, BIG | {"rack": "b", "fast": "yes"}, BIG | {"rack": "a", "fast": "yes"})
+    found = ask("1:ncpus=1:rack=a", of=there)
+    assert there.rows[found.request.node_set].tolist() == [True, False, True]
+    assert there.rows[ask("1:ncpus=1", of=there, allowed=[True, True, False]).request.node_set].tolist() == [
+        True,
+        True,
+        False,
+    ]
+    both = ask("1:ncpus=1:rack=a:fast=yes", of=there)
+    assert there.rows[both.request.node_set].tolist() == [False, False, True]

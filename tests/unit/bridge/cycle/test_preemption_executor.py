@@ -1,0 +1,351 @@
+"""Preemptions by the bridge: victims of least work, one start for each, and a crash at any point."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from cpsched_bridge.cycle.preemption_executor import HOUR_S, PAUSE_S, VICTIMS_END_S
+from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import Hold, Lease, Outcome, Victim
+from cpsched_bridge.store.ledger import LedgerState
+from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+from tests.bridges import Metrics, a_bridge, settle
+from tests.builders import a_job
+from tests.fakes import FakePace, FirstFit
+from tests.preempting_cluster import PreemptingCluster
+
+START_S = 10_000
+TIMEOUT_S = VICTIMS_END_S + 15
+CHOOSE = {"preemption": {"choose": True}}
+
+
+@pytest.fixture
+def site():
+    """Four nodes with a job of QOS low on each: 94 started last. Job 1 of QOS high needs two nodes."""
+    site = PreemptingCluster.of(now_s=START_S)
+    for node in range(4):
+        low = a_job(91 + node, 1, 4, qos="low", user="ada")
+        site.submit(low, hold=Hold.NONE)
+        site.run_now(low.id, ((node, 1),))
+        site.jobs[low.id].start_s = 1000 * (node + 1)
+    site.submit(a_high(1))
+    return site
+
+
+def a_high(id, nodes=2, user="eve"):
+    return a_job(id, nodes, 4, distinct=True, qos="high", user=user)
+
+
+def choosing(tmp_path, site, **settings):
+    return a_bridge(tmp_path, site, **{**CHOOSE, **settings})
+
+
+def stopped(site):
+    return sorted(id for ids in site.sent("preempt") for id in ids)
+
+
+def states(tmp_path):
+    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    return [each.state for each in book.entries]
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def events(report):
+    return {each.kind for each in report.bridge_events}
+
+
+@pytest.mark.parametrize("mode", ["requeue", "cancel"])
+def test_victims_of_least_work_make_room_for_one_start(tmp_path, site, mode):
+    site.mode, metrics = mode, Metrics()
+    bridge = choosing(tmp_path, site, listeners=(metrics,))
+    settle(bridge, site, 3)
+    assert stopped(site) == [93, 94]
+    assert site.jobs[1].running
+    assert site.jobs[1].placement == ((2, 1), (3, 1))
+    assert site.sent("hand_back") == []
+    assert states(tmp_path) == ["started"]
+    assert metrics.value("cpsched_events_total", kind="preemption") == 1
+    if mode == "requeue":
+        assert {bridge.ledger.get(id).state for id in (93, 94)} == {LedgerState.HELD}
+        site.end(1)
+        settle(bridge, site, 2)
+        assert site.jobs[93].running
+        assert site.jobs[94].running
+
+
+def test_without_the_setting_job_is_left_to_slurm(tmp_path, site):
+    settle(a_bridge(tmp_path, site), site, 3)
+    assert stopped(site) == []
+    assert site.jobs[1].hold is Hold.NONE
+    assert not (tmp_path / "preemptions.sqlite").exists()
+
+
+def test_nodes_are_kept_while_victims_end(tmp_path, site):
+    """Jobs that fit on the first free node wait, even in front of the queue."""
+    site.ending_s = 5
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 2)
+    site.submit(a_job(2, 1, 4, priority=99))
+    settle(bridge, site, 3)
+    assert site.sent("preempt") == [(93, 94)] or site.sent("preempt") == [(94, 93)]
+    assert not site.jobs[1].running
+    settle(bridge, site, 4)
+    assert site.jobs[1].placement == ((2, 1), (3, 1))
+    assert not site.jobs[2].running
+
+
+def test_job_that_is_not_held_is_left_to_slurm(tmp_path, site):
+    site.jobs[1].hold = Hold.NONE
+    settle(choosing(tmp_path, site), site, 3)
+    assert stopped(site) == []
+
+
+def test_no_victim_is_stopped_if_the_intent_cannot_be_written(tmp_path, site, monkeypatch):
+    bridge = choosing(tmp_path, site)
+    monkeypatch.setattr(PreemptionLedger, "record_intended", raising(sqlite3.OperationalError("disk is full")))
+    reports = settle(bridge, site, 2)
+    assert stopped(site) == []
+    assert "preemption_failed" in events(reports[-1])
+
+
+def die_between_victims(site):
+    def fault(work):
+        site.stop_one(Victim(94, 4000, "requeue"))
+        raise SystemExit
+
+    site.inject("preempt", fault)
+
+
+CRASHES = {
+    "before the intent is written": lambda site: None,
+    "between the intent and the first command": lambda site: site.fail("preempt", SystemExit()),
+    "between two victims": die_between_victims,
+    "after the victims were stopped, before the answer": lambda site: site.lose_answer("preempt", SystemExit()),
+    "between the intent of the start and the start": lambda site: site.fail("start", SystemExit()),
+    "after the start, before its answer": lambda site: site.lose_answer("start", SystemExit()),
+    "after the start of a job that is slow to launch": lambda site: (
+        setattr(site, "launch_s", 4), site.lose_answer("start", SystemExit()))[0],
+    "while the job runs, before that is recorded": lambda site: site.inject(
+        "start", lambda work: (work(), site.fail("observe", SystemExit()))[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending_s", [0, 3])
+@pytest.mark.parametrize("crash", CRASHES)
+def test_restarted_bridge_completes_preemption(tmp_path, site, monkeypatch, crash, ending_s):
+    site.ending_s = ending_s
+    with monkeypatch.context() as patch:
+        if crash == "before the intent is written":
+            patch.setattr(PreemptionLedger, "record_intended", raising(SystemExit()))
+        CRASHES[crash](site)
+        with pytest.raises(SystemExit):
+            settle(choosing(tmp_path, site), site, 8)
+    settle(choosing(tmp_path, site), site, 14)
+    assert site.jobs[1].running
+    assert site.jobs[1].starts == 1
+    assert site.jobs[1].placement == ((2, 1), (3, 1))
+    assert {id for id, fake in site.jobs.items() if fake.running} == {1, 91, 92}
+    assert states(tmp_path) == ["started"]
+
+
+def test_restarted_bridge_stops_no_later_run_of_a_victim(tmp_path, site):
+    """The victim ended and started again while no bridge was running."""
+    site.fail("preempt", SystemExit())
+    with pytest.raises(SystemExit):
+        choosing(tmp_path, site).cycle()
+    site.jobs[94].start_s = START_S
+    settle(choosing(tmp_path, site), site, 2)
+    assert site.jobs[94].running
+
+
+def test_job_cancelled_after_the_crash_costs_no_victim(tmp_path, site):
+    site.fail("preempt", SystemExit())
+    with pytest.raises(SystemExit):
+        choosing(tmp_path, site).cycle()
+    site.cancel(1)
+    site.commands.clear()
+    settle(choosing(tmp_path, site), site, 2)
+    assert stopped(site) == []
+    assert states(tmp_path) == ["dropped"]
+
+
+def test_lost_answer_is_repeated_until_the_victim_ends(tmp_path, site):
+    site.fail("preempt", BackendTimeout("no answer"))
+    bridge = choosing(tmp_path, site)
+    reports = settle(bridge, site, 1)
+    assert "preemption_failed" in events(reports[0])
+    site.now_s += 10
+    settle(bridge, site, 3)
+    assert site.jobs[1].running
+    assert states(tmp_path) == ["started"]
+
+
+def test_refused_victim_ends_choosing_for_this_job(tmp_path, site):
+    """Slurm may still preempt for it."""
+    site.collect_output("preempt", [Outcome(94, "refused", "requeue is disabled"), Outcome(93, "refused", "")])
+    bridge = choosing(tmp_path, site)
+    reports = settle(bridge, site, 4)
+    assert "preemption_dropped" in events(reports[0])
+    assert site.jobs[1].hold is Hold.NONE
+    assert len(site.sent("preempt")) == 1
+
+
+def test_ineffective_preemption_pauses_choosing(tmp_path, site):
+    site.stalls = 99
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 3)
+    assert site.sent("start") == [(1,)]
+    site.now_s += TIMEOUT_S
+    (report,) = settle(bridge, site, 1)
+    assert {"preemption_ineffective", "preemption_paused"} <= events(report)
+    assert states(tmp_path) == ["ineffective"]
+    site.stalls = 0
+    for id in (93, 94):
+        site.run_now(id, ((id - 91, 1),))
+    site.submit(a_high(2))
+    again = choosing(tmp_path, site)  # the pause survives a restart
+    settle(again, site, 2)
+    assert len(site.sent("preempt")) == 1
+    assert site.jobs[2].hold is Hold.NONE
+    site.cancel(1)
+    site.cancel(2)
+    site.submit(a_high(3, 2))
+    site.now_s += PAUSE_S
+    settle(again, site, 2)
+    assert len(site.sent("preempt")) == 2
+
+
+def test_new_leader_waits_for_the_victims_of_the_other_bridge(tmp_path, site):
+    pace = FakePace()
+    bridge = choosing(tmp_path, site, pace=pace)
+    site.claimed = Lease("other", "run", 1, "elsewhere")
+    settle(bridge, site, 2)
+    site.claimed = None
+    pace.at_s += 200
+    (report,) = settle(bridge, site, 1)
+    assert report.mode == "control"
+    assert stopped(site) == []
+    assert site.jobs[1].hold is Hold.NONE
+    site.now_s += VICTIMS_END_S
+    site.submit(a_high(2))
+    site.cancel(1)
+    settle(bridge, site, 3)
+    assert stopped(site) == [93, 94]
+
+
+def test_limits_leave_further_jobs_to_slurm(tmp_path, site):
+    """One per hour for each user, two for all. No other job gets the victim of job 2."""
+    limits = {"choose": True, "max_per_user_per_hour": 1, "max_per_hour": 2}
+    site.jobs.pop(1)
+    for id, user in enumerate(["eve", "eve", "bob", "dan"], start=1):
+        site.submit(a_high(id, 1, user))
+    bridge = a_bridge(tmp_path, site, preemption=limits)
+    settle(bridge, site, 3)
+    assert stopped(site) == [92, 94]
+    assert [id for id in (1, 2, 3, 4) if site.jobs[id].running] == [1, 3]
+    site.cancel(2)
+    site.cancel(4)
+    site.now_s += HOUR_S
+    site.submit(a_high(5, 1, "eve"))
+    settle(bridge, site, 3)
+    assert site.jobs[5].running
+
+
+def test_job_is_stopped_at_most_so_often(tmp_path, site):
+    limits = {"choose": True, "max_per_job": 1}
+    site.jobs.pop(1)
+    site.submit(a_high(1, 1))
+    bridge = a_bridge(tmp_path, site, preemption=limits)
+    settle(bridge, site, 3)
+    assert stopped(site) == [94]
+    site.end(1)
+    settle(bridge, site, 2)
+    assert site.jobs[94].running
+    site.submit(a_high(2, 1))
+    settle(bridge, site, 3)
+    assert stopped(site) == [93, 94]
+
+
+@pytest.mark.parametrize("mode", ["shadow", "advise"])
+def test_other_modes_stop_no_job(tmp_path, site, mode):
+    settle(choosing(tmp_path, site, mode=mode), site, 2)
+    assert stopped(site) == []
+
+
+def change_offers(site, monkeypatch, **changes):
+    read = site.read
+
+    def changed():
+        seen = read()
+        return replace(seen, preemptions=tuple(replace(each, **changes) for each in seen.preemptions))
+
+    monkeypatch.setattr(site, "read", changed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"placement": ((0, 1), (3, 1))},
+        {"victims": (Victim(93, 3000, "requeue"),)},
+        {"victims": (Victim(93, 3000, "requeue"), Victim(94, 3999, "requeue"))},
+        {"victims": (Victim(93, 3000, "requeue"), Victim(99, 4000, "requeue"))},
+    ],
+)
+def test_no_victim_is_stopped_if_the_verifier_rejects_the_start(tmp_path, site, monkeypatch, changes):
+    """Another adapter's offer may be wrong: other nodes, too few victims, another run, an unknown job."""
+    change_offers(site, monkeypatch, **changes)
+    settle(choosing(tmp_path, site), site, 2)
+    assert stopped(site) == []
+    assert site.jobs[1].hold is Hold.NONE
+
+
+def test_no_victim_is_stopped_after_an_outdated_observation(tmp_path, site):
+    """The decision took so long that another bridge may be in control."""
+    pace = FakePace()
+
+    class Slow(FirstFit):
+        def decide(self, snapshot, need="plan"):
+            pace.at_s += 1000
+            return super().decide(snapshot, need)
+
+    settle(choosing(tmp_path, site, pace=pace, dispatcher=Slow()), site, 2)
+    assert stopped(site) == []
+
+
+def test_paused_bridge_drops_preemption_and_releases_job(tmp_path, site):
+    site.ending_s = 3
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 2)
+    bridge.pause.pause("for a while")
+    settle(bridge, site, 2)
+    assert site.jobs[1].hold is Hold.NONE
+    assert states(tmp_path) == ["dropped"]
+
+
+def test_stopped_bridge_strands_no_job(tmp_path, site):
+    site.ending_s = 3
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 2)
+    assert bridge.stop() == []
+    assert site.jobs[1].hold is Hold.NONE
+    assert states(tmp_path) == ["dropped"]
+
+
+def test_no_victim_is_stopped_after_the_nodes_were_taken(tmp_path, site):
+    """Another node's job would not be enough: the plan must fit as it was recorded."""
+    site.fail("preempt", SystemExit())
+    with pytest.raises(SystemExit):
+        choosing(tmp_path, site).cycle()
+    site.jobs[94] = replace(site.jobs[94], job=replace(site.jobs[94].job, qos="high"))
+    site.commands.clear()
+    settle(choosing(tmp_path, site), site, 3)
+    assert stopped(site) == []
