@@ -1,8 +1,8 @@
-"""The simulator: replay a trace with any dispatcher and predictor, and evaluate the schedule.
+"""The simulator: replay a trace with a dispatcher and a predictor.
 
     import cpsched_sim
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
-    print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
+    print(outcome)              # a table of all metrics; see also outcome.bsld, .schedule, .to_frame()
 
 The public API consists of `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, and the types
 `Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options for accounting data).

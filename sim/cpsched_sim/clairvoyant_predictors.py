@@ -1,4 +1,7 @@
-"""Predictors with access to the whole trace: `oracle` (-R) returns the real run time, `soft-walltime` the soft one."""
+"""Predictors with access to the whole trace: `oracle` and `soft-walltime`.
+
+`oracle` (-R) returns the real run time, and `soft-walltime` the soft walltime.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @runtime_checkable
 class Clairvoyant(Protocol):
-    """A predictor or dispatcher that receives the real run times before the replay starts."""
+    """A predictor or dispatcher that receives the real run times before a replay."""
 
     def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         """Store the real run time of each job."""
@@ -48,7 +51,10 @@ class OraclePredictor(Predictor, Clairvoyant):
 
 
 class SoftWalltimePredictor(Predictor):
-    """Predict each job's soft walltime, capped at its walltime, or the walltime if it has none."""
+    """Predict each job's soft walltime, capped at its walltime.
+
+    Predict the walltime of a job without a soft walltime.
+    """
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -58,7 +64,7 @@ class SoftWalltimePredictor(Predictor):
         self._soft_s = {item.job.id: item.soft_walltime_s for item in trace if item.soft_walltime_s is not None}
 
     def predict(self, job: Job) -> int:
-        """Return the soft walltime, or the walltime if it is shorter or the job has no soft walltime."""
+        """Return the soft walltime, capped at the walltime, or the walltime without one."""
         return min(self._soft_s.get(job.id, job.walltime_s), job.walltime_s)
 
 

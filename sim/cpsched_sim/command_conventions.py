@@ -1,6 +1,6 @@
-"""Behaviour that all commands share: one-line errors, `-h`, and the handling of unwritable output.
+"""Conventions of all commands: one-line errors, `-h`, and unwritable output.
 
-A command exits with code 0 or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
+A command exits with code 0, or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
 external failure, 1 for a failed check or replay, and 130 after Ctrl-C.
 """
 
@@ -39,7 +39,7 @@ def print_message(kind: str, message: object) -> None:
 
 
 _printed_objects: list[object] = []
-"""The JSON objects printed on stdout so far: results or an error."""
+"""The JSON objects printed on stdout so far: results, or an error."""
 
 
 def print_json(content: object) -> None:
@@ -50,16 +50,16 @@ def print_json(content: object) -> None:
 
 
 def error_to_json(error: Exception) -> dict[str, Any]:
-    """Return an error as JSON: its kind, its message and, for a plug-in error, the plug-in's source line."""
+    """Return an error as JSON: its kind, its message and a plug-in's source line."""
     place = getattr(error, "place", None)
     where = {"file": place.file, "line": place.line} if place is not None else {"file": None, "line": None}
     return {"error": {"kind": type(error).__name__, "message": quote_value(error, MAX_MESSAGE_CHARS), **where}}
 
 
 def with_error_reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
-    """Return a decorator that makes a command report an error as one line instead of a traceback.
+    """Return a decorator with which a command reports an error as one line.
 
-    `first` runs before the command. Exit codes:
+    There is no traceback. `first` runs before the command. Exit codes:
 
     - A `CpschedError`: the `exit_code` of the exception, or 2 if it has none.
     - Ctrl-C: 130.
@@ -93,14 +93,14 @@ def with_error_reporting(first: Callable[[], object] | None = None) -> Callable[
 
 
 class ErrorReportingCommandGroup(TyperGroup):
-    """The commands of a program. It reports usage errors and failed output like all other errors."""
+    """The commands of a program. Usage errors and failed output are one-line errors."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         _escape_help_texts(self)
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """Resolve the command. Replace each former name of a command or option with the current one, and warn."""
+        """Resolve the command. Replace former names of commands and options, and warn."""
         former, present, words = self._resolve_command_name(words)
         renamed = [(former, present)] if former != present else []
         words = [*present.split(), *words]
@@ -160,9 +160,8 @@ FORMER_VERBS = {
     "study": {"--example": "example", "verify": "verify"},
     "whatif": {"collect": "collect"},
 }
-"""For each command that formerly had no subcommands: the arguments that now select a subcommand, in any position.
-
-The default subcommand is `run`.
+"""For each command that formerly had no subcommands: the arguments that now select a subcommand, in any position. The
+default subcommand is `run`.
 """
 
 
@@ -175,7 +174,10 @@ def _iterate_option_names(command: Any) -> Iterator[str]:
 
 
 def _escape_help_texts(command: Any) -> None:
-    """Escape the help texts of a command and its subcommands, which Typer would parse as Rich markup."""
+    """Escape the help texts of a command and its subcommands.
+
+    Typer would parse them as Rich markup.
+    """
     for holder in (command, *command.params):
         for text in ("help", "epilog"):
             if shown := getattr(holder, text, None):
@@ -208,7 +210,10 @@ def _run_to_exit_code(run: Callable[[], Any]) -> int:
 
 
 def _report_usage_error(error: Any) -> int:
-    """Report a usage error and the command whose help explains it, and return the exit code."""
+    """Report a usage error, with the command whose help explains it.
+
+    Return the exit code.
+    """
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
@@ -222,7 +227,10 @@ def _report_usage_error(error: Any) -> int:
 
 
 def _discard_buffered_stdout() -> None:
-    """Discard what remains in stdout's buffer, because Python would otherwise fail again at exit."""
+    """Discard what remains in stdout's buffer.
+
+    Otherwise, Python would fail again at exit.
+    """
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -231,7 +239,9 @@ def _discard_buffered_stdout() -> None:
 
 
 def run_all_steps_despite_errors(*steps: Callable[[], object]) -> None:
-    """Run every step, even if an earlier one fails, so that results that cannot be saved are still printed.
+    """Run every step, even if an earlier one fails.
+
+    For example, results that cannot be saved are still printed.
 
     Raise the exception of the first failed step and print the others.
     """

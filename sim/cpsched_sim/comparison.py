@@ -1,4 +1,7 @@
-"""Compare replays of one trace with every combination of dispatcher and predictor, in percent of a baseline."""
+"""Compare replays of one trace, as percentages of a baseline.
+
+There is one replay per combination of dispatcher and predictor.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonRow:
-    """One combination with its summary (see `Simulation.summary`), or with the reason for its failure in `error`.
+    """One combination with its summary, or with the reason for its failure in `error`.
 
-    `measures` is set if requested, and `simulation` if the replay ran in this process.
+    The summary is that of `Simulation.summary`. `measures` is set if requested, and `simulation` if the replay ran in
+    this process.
     """
 
     dispatcher: str
@@ -52,19 +56,22 @@ class ComparisonRow:
     error: str = ""
     measures: ScheduleData | None = None
     hints: tuple[str, ...] = ()
-    """Suggestions for better settings (see `Simulation.hints`)."""
+    """Hints about the settings (see `Simulation.hints`)."""
     simulation: Simulation | None = None
 
     @property
     def name(self) -> str:
-        """Return "dispatcher/predictor", or only the name for the recorded schedule, which has no predictor."""
+        """Return "dispatcher/predictor".
+
+        The recorded schedule has no predictor, so only its name is returned.
+        """
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
 def recorded_schedule_rows(
     found: RecordedSchedule | None, baseline: str | None, more: Sequence[Metric] = ()
 ) -> list[ComparisonRow]:
-    """Return the recorded schedule as a row, or no row if the trace has no recorded starts.
+    """Return the recorded schedule as a row, or [] if no starts are recorded.
 
     Raise `InvalidValue` if the recorded schedule is the baseline but missing.
     """
@@ -73,7 +80,10 @@ def recorded_schedule_rows(
 
 
 def comparison_warnings(found: RecordedSchedule | None, rows: Iterable[ComparisonRow]) -> list[str]:
-    """Return warnings about comparing these replays with the recorded schedule, one sentence each."""
+    """Return warnings about comparing replays with the recorded schedule.
+
+    Each is one sentence.
+    """
     waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
     why = mismatch_warning(found, waits_s)
     return [*(found.notes() if found is not None else ()), *([why] if why else [])]
@@ -85,7 +95,7 @@ def compared_metrics(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
 
 
 class PolicyCombination(NamedTuple):
-    """A dispatcher and a predictor as text, and the registries that resolve their names."""
+    """A dispatcher and a predictor as text, with the registries of their names."""
 
     setup: ReplaySpec
     known: PolicyRegistries
@@ -98,7 +108,9 @@ def make_policy_combinations(
     options: Mapping[str, object],
     charge: SchedulingOverhead = None,
 ) -> list[PolicyCombination]:
-    """Return every combination with the settings that apply to it. Raise `UnknownName` for unknown names.
+    """Return all combinations, with the settings that apply to them.
+
+    Raise `UnknownName` for unknown names.
 
     `options` are settings that apply only to search-based dispatchers.
     """
@@ -127,13 +139,16 @@ def make_policy_combinations(
 
 
 def make_unique_labels(things: Sequence[object]) -> list[str]:
-    """Return a label for each item. Number repeated labels, such as those of two instances of a class."""
+    """Return a label for each item. Number repeated labels.
+
+    Two instances of a class have the same label, for example.
+    """
     words = [thing if isinstance(thing, str) else import_path(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
 def require_known_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) -> None:
-    """Raise `UnknownName` unless `baseline` is a dispatcher or a dispatcher/predictor combination."""
+    """Raise `UnknownName` unless `baseline` is a dispatcher or a combination."""
     policies = [setup.policy for setup, _ in chosen]
     known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
     if baseline is not None and baseline not in known:
@@ -157,7 +172,7 @@ def map_rows_to_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -
 def percent_of_baseline(
     row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()
 ) -> dict[str, float]:
-    """Return the metrics of `row` as percentages of the baseline's, or {} if either failed."""
+    """Return a row's metrics as percentages of the baseline's, or {} if either failed."""
     if row.summary is None or baseline is None or baseline.summary is None:
         return {}
     mine, theirs = row.summary, baseline.summary
@@ -187,7 +202,7 @@ def comparison_to_json(
 def comparison_table_rows(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
-    """Yield the rows of a table with the metrics of each combination, followed by their percentages."""
+    """Yield a table with the metrics of each combination, then their percentages."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
     shown = tuple(each.name for each in compared_metrics(more))
     others = tuple(each.name for each in METRICS if not each.compared)
@@ -231,18 +246,21 @@ class Comparison:
 
     @property
     def hints(self) -> list[str]:
-        """Return the hints of all simulations (see `Simulation.hints`), each with its combination's name."""
+        """Return the hints of all simulations, each with its combination's name."""
         return [f"{row.name}: {hint}" for row in self.rows for hint in row.hints]
 
     def __getitem__(self, name: str) -> Simulation:
-        """Return the simulation of a combination. Raise `UnknownName` for an unknown combination."""
+        """Return the simulation of a combination. Raise `UnknownName` for other names."""
         known = self.simulations
         if name not in known:
             raise UnknownName("combination", name, known)
         return known[name]
 
     def to_frame(self) -> DataFrame:
-        """Return the metrics as a pandas frame with one row per combination. Raise `InputError` without pandas."""
+        """Return the metrics as a pandas frame with one row per combination.
+
+        Raise `InputError` without pandas.
+        """
         lines = list(comparison_table_rows(self.rows, map_rows_to_baselines(self.rows, self.baseline), self.more))
         return data_frames.rows_to_frame(lines)
 
@@ -302,13 +320,13 @@ def compare(
     metrics: Sequence[MetricLike] = (),
     policy: str | PathLike[str] | SitePolicy | None = None,
 ) -> Comparison:
-    """Replay a trace with every dispatcher and every predictor, sequentially in this process.
+    """Replay a trace with every dispatcher and every predictor in this process.
 
     The arguments are those of `simulate`, but `dispatchers` and `predictors` are sequences. A setting applies to the
     combinations that have it. Each combination uses its own copy of an instance, in its state before the first
-    simulation. So no combination benefits from what another has learned. The row of a failed combination contains the
-    error. If the trace has recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded".
-    Raise `CpschedError` for invalid names and values, and `SimulationError` for unusable files.
+    simulation, so that no combination benefits from what another has learned. The row of a failed combination contains
+    the error. If the trace has recorded starts, the last row is the recorded schedule, and `baseline` may be "as
+    recorded". Raise `CpschedError` for invalid names and values, and `SimulationError` for unusable files.
     """
     workload = to_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload

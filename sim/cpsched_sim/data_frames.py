@@ -1,4 +1,7 @@
-"""Convert jobs and their schedule to a pandas frame. Only this module imports pandas (extra `pandas`)."""
+"""Convert jobs and their schedule to a pandas frame (extra `pandas`).
+
+Only this module imports pandas.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray, IntArray] | None = None) -> DataFrame:
-    """Return a frame with one row per job, indexed by job id, in order of arrival. Raise `InputError` without pandas.
+    """Return a frame with one row per job, indexed by job id, in order of arrival.
+
+    Raise `InputError` without pandas.
 
     `schedule` contains each job's start, end and number of processors. The start is `NEVER` if the job never ran. The
     columns are user, name, queue, account, submit_s, walltime_s, run_s, units and processors; with a schedule, start_s,
@@ -70,7 +75,10 @@ def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
 
 
 def rows_to_frame(lines: Sequence[Sequence[object]]) -> DataFrame:
-    """Convert a table whose first line contains the column names to a frame. Raise `InputError` without pandas."""
+    """Convert a table to a frame. Its first line contains the column names.
+
+    Raise `InputError` without pandas.
+    """
     return _import_pandas().DataFrame(lines[1:], columns=list(lines[0]))
 
 

@@ -27,7 +27,7 @@ class SimulationError(CpschedError):
 
 
 class InvalidFile(SimulationError):
-    """A file that breaks a rule. The one-line message is `file:line: field: value: rule`."""
+    """A file that breaks a rule. The message is `file:line: field: value: rule`."""
 
     def __init__(self, path: Path, line: int, field: str, value: object, rule: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class InvalidFile(SimulationError):
 
 
 class InvalidTrace(InvalidFile):
-    """A line of a trace that breaks a rule. A lenient reader skips and counts the line."""
+    """A line of a trace that breaks a rule. A lenient reader skips and counts it."""
 
 
 class InvalidSystem(InvalidFile):
@@ -68,7 +68,7 @@ class MissingFile(InputError, FileNotFoundError):
 
 
 class Stalled(SimulationError):
-    """A plug-in that made no progress within the time limit. `place` is the line that it was executing."""
+    """A plug-in that made no progress in time. `place` is the line that it executed."""
 
     exit_code = 1
 
@@ -81,7 +81,10 @@ class Stalled(SimulationError):
 
 
 def quote_value(value: object, most: int = MAX_QUOTED_CHARS) -> str:
-    """Format `value` for a message, as one line of at most `most` characters without terminal control codes."""
+    """Format `value` for a message, as one line without terminal control codes.
+
+    A longer text than `most` characters is cut, and its length is added.
+    """
     try:
         text = str(value)
     except ValueError:  # Python refuses to convert integers of more than 4,300 digits

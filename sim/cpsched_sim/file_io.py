@@ -18,7 +18,9 @@ from cpsched_sim.input.input_limits import MAX_JSON_BYTES
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file in the same folder and rename it to `path`, so that no reader reads a partial file.
+    """Write a file in one step, so that no reader sees a partial file.
+
+    First write a temporary file in the same folder, then rename it to `path`.
 
     Create the folder, and compress the content if the name ends in .gz. Raise `InputError` on failure.
     """
@@ -37,7 +39,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Raise `InputError` if no file can be written to `folder`. A long run can then fail before it starts.
+    """Raise `InputError` if no file can be written to `folder`.
+
+    A long run can then fail before it starts.
 
     To test this, write and remove a file in the folder or its nearest existing parent. Do not create a folder.
     """
@@ -67,7 +71,7 @@ def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 digest of a file as hex. Raise `InputError` if the file cannot be read."""
+    """Return a file's SHA-256 digest as hex. Raise `InputError` if it is unreadable."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -76,13 +80,18 @@ def file_sha256(path: Path) -> str:
 
 
 def sha256_of_all(paths: Sequence[Path]) -> str:
-    """Return the digest of one file, or the digest of several files' digests in order. Raise `InputError`."""
+    """Return the digest of one file, or of several files' digests in order.
+
+    Raise `InputError`.
+    """
     digests = [file_sha256(path) for path in paths]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def read_setting_file(setting: str, path: str, text: bool = False) -> object:
-    """Return the parsed content of a JSON file that a setting refers to, or its text if `text` is set.
+    """Return the content of a JSON file that a setting refers to.
+
+    With `text`, return its text without parsing it.
 
     Raise `InvalidValue` with the setting and the file.
     """

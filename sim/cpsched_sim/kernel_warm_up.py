@@ -1,4 +1,4 @@
-"""Show the progress of kernel compilation on stderr, and compile all kernels in advance."""
+"""Show the progress of compiling kernels, and compile all kernels in advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _HEADING = "compiling kernels, once for this machine; later runs load them from 
 
 
 class CompileProgressLine:
-    """A progress line on stderr. On a terminal, each step rewrites it. Otherwise, one line is printed per kernel."""
+    """A progress line on stderr.
+
+    On a terminal, each step rewrites the line. Otherwise, one line is printed per kernel.
+    """
 
     def __init__(self) -> None:
         self._said_heading = False
@@ -27,7 +30,7 @@ class CompileProgressLine:
     def __call__(self, name: str, done: int, total: int) -> None:
         """Show that `done` of a kernel's `total` functions are compiled.
 
-        Until all are, Ctrl-C ends the process at once.
+        Until all are compiled, Ctrl-C ends the process immediately.
         """
         _let_interrupt_end_process(done < total)
         if not self._said_heading:
@@ -42,7 +45,10 @@ class CompileProgressLine:
 
 
 def _let_interrupt_end_process(at_once: bool) -> None:
-    """If `at_once`, let Ctrl-C end this process immediately. Otherwise, Python waits until LLVM returns."""
+    """If `at_once`, let Ctrl-C end this process immediately.
+
+    Otherwise, Python handles it after LLVM returns.
+    """
     if threading.current_thread() is threading.main_thread():
         ours = (signal.default_int_handler, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # only if no other signal handler is installed
@@ -98,7 +104,7 @@ def all_kernel_loaders() -> list[Callable[[], object]]:
 
 
 def registered_kernel_loaders() -> list[Callable[[], object]]:
-    """Return the kernel loaders of all modules imported so far, including those that a policy imported."""
+    """Return the kernel loaders of all imported modules, including a policy's modules."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return [kernel.load_or_compile for kernel in KERNELS]
@@ -127,7 +133,7 @@ def _report_compiled_function(tell: Callable[[str], None], text: str, name: str,
 
 
 def modules_with_kernels() -> tuple[str, ...]:
-    """Return the names of the imported modules with kernels. Another process can then import them."""
+    """Return the names of imported modules with kernels, for use in another process."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return tuple(sorted({kernel.py_func.__module__ for kernel in KERNELS}))

@@ -1,6 +1,8 @@
-"""Dispatchers `cp-off-*`, which plan a whole trace in advance with known run times and arrivals (debs24 section 4).
+"""Dispatchers `cp-off-*`, which plan a whole trace in advance (debs24 section 4).
 
-No real scheduler can do this. The result shows the value of perfect information. Use these only for small traces.
+They use the known run times and arrivals.
+
+No real scheduler can do this. The result shows the value of perfect information. Use them only for small traces.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class KnownRunTimePredictor(Predictor):
 
 
 class OfflineDispatcher(Dispatcher):
-    """Start each job at its start time in a plan of the whole trace, computed before the first decision.
+    """Start each job at its time in a plan of the whole trace.
+
+    The plan is computed before the first decision.
 
     Nodes are chosen first-fit when a job starts. A job that fits in the pools but not on the nodes starts later than
     planned. `found` is the plan with its cost and proven bound.
@@ -74,7 +78,7 @@ class OfflineDispatcher(Dispatcher):
         table, queue = snapshot.table, snapshot.queue
         at_s = np.array([self._start_s.get(table.jobs[slot].id, snapshot.now_s) for slot in queue.tolist()], np.int64)
         if len(snapshot.running) == 0 and len(at_s) and at_s.min() > snapshot.now_s:
-            at_s -= at_s.min() - snapshot.now_s  # nothing is running: start the next job now
+            at_s -= at_s.min() - snapshot.now_s  # no job is running: start the next job now
         due = np.flatnonzero(at_s <= snapshot.now_s)
         only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
         decision = plan_by_spec(ListSchedulerSpec(GREEDY, None), only, "starts", np.arange(len(due)))
@@ -120,7 +124,7 @@ class OfflineDispatcher(Dispatcher):
         return [(item.job.submit_s, item.run_s) for item in self._trace]
 
     def _compute_list_schedules(self, cluster: Cluster) -> list[IntArray]:
-        """Return the trace's start times under list scheduling, one array per order in `_HINT_ORDERS`."""
+        """Return the start times under list scheduling, per order in `_HINT_ORDERS`."""
         run_s = {item.job.id: item.run_s for item in self._trace}
         from cpsched_sim.cluster.replay import replay  # imported here, so that listing names imports no file readers
 

@@ -1,4 +1,6 @@
-"""Run plug-ins with their output redirected to stderr. Stop a plug-in that hangs, and report its file and line.
+"""Redirect the output of plug-ins to stderr, and stop a plug-in that hangs.
+
+The error message contains the plug-in's file and line.
 
 Any progress restarts the time limit. Compiling kernels and importing the compiler count as progress.
 
@@ -41,7 +43,7 @@ class _PluginTimedOut(BaseException):
 
 
 class PluginWatchdog:
-    """A limit on seconds without progress (0: no limit). Callers report progress with `reset`."""
+    """A limit on seconds without progress. Callers report progress with `reset`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -82,7 +84,10 @@ class PluginWatchdog:
 
 @contextmanager
 def watch_plugins(limit_s: float) -> Iterator[PluginWatchdog]:
-    """Run plug-ins in the `with` block. Raise `Stalled` after `limit_s` seconds without progress (0: never)."""
+    """Run plug-ins in the `with` block.
+
+    Raise `Stalled` after `limit_s` seconds without progress (0: never).
+    """
     found = PluginWatchdog(limit_s)
     handler = signal.signal(signal.SIGALRM, found.on_timer) if found.signals and limit_s else None
     try:

@@ -1,5 +1,6 @@
-"""Measure a predictor's accuracy on a trace: errors, underestimates and overestimates (mod17 section 5.1, cp19 section
-5).
+"""Measure a predictor's accuracy on a trace (mod17 section 5.1, cp19 section 5).
+
+The measures are errors, underestimates and overestimates.
 
 Each job is predicted at its submission. The predictor learns from a job at the time at which the job would end if every
 job started immediately. Therefore, the results depend only on the trace, not on a dispatcher. Within one second, ends
@@ -29,8 +30,9 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class PredictorAccuracy:
-    """The accuracy of one predictor on one trace. Shares refer to all jobs. A is the real divided by the predicted run
-    time.
+    """The accuracy of one predictor on one trace. Shares refer to all jobs.
+
+    A is the real run time divided by the predicted one.
     """
 
     jobs: int
@@ -44,7 +46,7 @@ class PredictorAccuracy:
 
     @classmethod
     def of(cls, run_s: IntArray, predicted_s: IntArray) -> PredictorAccuracy:
-        """Compute the accuracy from run times and predictions in seconds, one pair per job."""
+        """Compute the accuracy from run times and predictions in seconds, by job."""
         ratio = run_s / predicted_s
         return cls(
             jobs=len(run_s),
@@ -56,7 +58,9 @@ class PredictorAccuracy:
 
 
 def predict_run_times_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
-    """Return the predicted run time of each job at its submission, int64[jobs]. `jobs` must be in order of arrival.
+    """Return the predicted run time of each job at its submission, int64[jobs].
+
+    `jobs` must be in order of arrival.
 
     Raise `PolicyError` if the predictor fails or does not return a number of seconds.
     """
@@ -72,7 +76,10 @@ def predict_run_times_s(jobs: Sequence[TraceJob], predictor: Predictor, progress
 def _learn_and_iterate_submissions(
     jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
 ) -> Iterator[int]:
-    """Yield the index of each job at its submission, after learning from all jobs that have ended by then."""
+    """Yield the index of each job at its submission.
+
+    First, learn from all jobs that have ended by then.
+    """
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
         if progress is not None and at % PROGRESS_INTERVAL_ROUNDS == 0:
@@ -109,8 +116,9 @@ class RunTimeIntervalCoverage:
 def run_time_interval_coverage(
     jobs: Sequence[TraceJob], progress: Progress | None = None
 ) -> dict[str, RunTimeIntervalCoverage]:
-    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) for each of
-    `USER_HISTORY_CLASSES` and overall.
+    """Return the coverage of the run-time model's intervals, by category and overall.
+
+    The nominal coverage is `INTERVAL_COVERAGE`. The categories are `USER_HISTORY_CLASSES`.
 
     The interval of a job is computed at its submission, from the jobs that had ended by then. Categories without jobs
     are omitted.
@@ -147,7 +155,10 @@ def _compute_coverage(run_s: IntArray, intervals: IntArray, walltime_s: IntArray
 
 
 def accuracy_ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
-    """Return pairs (A, share of jobs with real / predicted <= A) at `points` quantiles, as in cp19 figure 1."""
+    """Return pairs (A, share of jobs with real / predicted <= A), as in cp19 figure 1.
+
+    There are at most `points` pairs, at equidistant quantiles.
+    """
     ratio = np.sort(run_s / predicted_s)
     at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
     return [(float(ratio[i]), float(np.searchsorted(ratio, ratio[i], side="right") / len(ratio))) for i in at]
@@ -155,7 +166,7 @@ def accuracy_ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictorEvaluation:
-    """A predictor's accuracy, and the run times and predictions in seconds from which it was computed."""
+    """A predictor's accuracy, with the run times and predictions in seconds."""
 
     accuracy: PredictorAccuracy
     run_s: IntArray
@@ -165,7 +176,10 @@ class PredictorEvaluation:
 def evaluate_predictors(
     jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
 ) -> dict[str, PredictorEvaluation]:
-    """Evaluate each named predictor with its default settings. Raise `UnknownName` or `PolicyError`."""
+    """Evaluate each named predictor with its default settings.
+
+    Raise `UnknownName` or `PolicyError`.
+    """
     chosen = {name: registry.build_predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
@@ -176,7 +190,10 @@ def evaluate_predictors(
 
 
 def write_accuracy_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Mapping[str, Any]) -> None:
-    """Write one line per point (predictor, real / predicted, share), and a manifest. Raise `InputError`."""
+    """Write one line per point (predictor, real / predicted, share), and a manifest.
+
+    Raise `InputError`.
+    """
     points = [(name, *point) for name, row in found.items() for point in accuracy_ecdf(row.run_s, row.predicted_s)]
     write_csv(path, [("predictor", "real_by_predicted", "share"), *points])
     write_manifest(path, made_of)
@@ -185,7 +202,9 @@ def write_accuracy_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, ma
 def write_accuracy_table(
     path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """Write one line per name, or per name and category if there are two labels. Also write a manifest.
+    """Write a table with one line per name, or per name and category, and a manifest.
+
+    There are categories if there are two labels.
 
     `kind` is the dataclass of the values. Raise `InputError` on failure.
     """

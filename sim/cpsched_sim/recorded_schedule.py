@@ -33,10 +33,12 @@ MAX_WAIT_RATIO = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordedSchedule:
-    """The schedule of all jobs with a recorded start. `measures` contains the data for the metrics.
+    """The schedule of all jobs with a recorded start.
+
+    `measures` contains the data for the metrics.
 
     - `unknown` is the number of jobs in the workload without a recorded start.
-    - `busy` is the 99th percentile over time of the number of processors that the other jobs used.
+    - `busy` is the 99th percentile over time of the number of processors in use by the recorded jobs.
     - `over` is the share of time in which these jobs used more processors than the system has.
     """
 
@@ -84,7 +86,7 @@ class RecordedSchedule:
 
 
 def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
-    """Return the recorded schedule of a workload, or None if it has no recorded starts."""
+    """Return a workload's recorded schedule, or None without recorded starts."""
     jobs = ColumnarTrace.of(workload.jobs)
     known = np.flatnonzero(jobs.recorded_start_s != NEVER)
     if not len(known):
@@ -110,9 +112,10 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
 
 
 def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[float]) -> str:
-    """Return a warning if the mean waits suggest that the trace comes from another machine, or "".
+    """Return a warning if the trace is probably from another machine, or "".
 
-    Only the replay with the closest mean wait counts. If only some dispatchers differ, the system is not the cause.
+    The mean waits are compared. Only the replay with the closest mean wait counts. If only some dispatchers differ, the
+    system is not the cause.
     """
     waits = list(replayed_wait_s)
     if found is None or not waits:

@@ -11,7 +11,7 @@ from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
 
 MIN_OVERRUN_SHARE = 0.1
-"""Minimum share of jobs that exceed their estimates for a hint. With walltimes as estimates, few jobs do."""
+"""Minimum share of jobs that exceed their estimates for a hint. If estimates are walltimes, few jobs exceed them."""
 
 
 def find_replay_hints(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def find_replay_hints(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
 
 
 def _unmodelled_parameters_hint(policy: Policy) -> tuple[str, ...]:
-    """Return a hint that lists the Slurm parameters set by the user that the twin does not model."""
+    """Return a hint that lists the Slurm parameters that the twin does not model."""
     dispatcher = (
         policy.dispatcher.twin if isinstance(policy.dispatcher, PlanAdvisedSlurmDispatcher) else policy.dispatcher
     )
@@ -30,7 +30,10 @@ def _unmodelled_parameters_hint(policy: Policy) -> tuple[str, ...]:
 
 
 def _overrun_hint(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
-    """Return a hint if many running jobs are repeatedly expected to end within a second, which distorts plans."""
+    """Return a hint if many running jobs are always expected to end within a second.
+
+    Such expectations distort plans.
+    """
     share = schedule.overran / max(1, len(schedule.start_s))
     if policy.overrun != "one-second" or share < MIN_OVERRUN_SHARE or not _makes_reservations(policy):
         return ()

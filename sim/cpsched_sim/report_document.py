@@ -74,7 +74,7 @@ class ReportHeading(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportParagraph(ReportBlock):
-    """A paragraph. `lead` is its first sentence, shown in bold, and `kind` is a CSS class."""
+    """A paragraph. `lead` is its first sentence in bold, and `kind` is a CSS class."""
 
     text: str
     kind: str = ""
@@ -107,7 +107,10 @@ class ReportList(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportTable(ReportBlock):
-    """A table with a title and headings. In HTML, the last cell of a short row spans the remaining columns."""
+    """A table with a title and headings.
+
+    In HTML, the last cell of a short row spans the remaining columns.
+    """
 
     title: str
     head: Sequence[str]
@@ -142,7 +145,10 @@ class ReportTable(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportFigure(ReportBlock):
-    """A chart with its data as a table for accessibility, on the HTML page only. `draw` returns SVG."""
+    """A chart, only on the HTML page, with its data as a table for accessibility.
+
+    `draw` returns SVG.
+    """
 
     draw: Callable[[], str]
     numbers: ReportTable | None = None

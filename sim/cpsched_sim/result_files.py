@@ -1,4 +1,4 @@
-"""Store results with the settings that produced them. Never overwrite results or mix their settings.
+"""Store results with their settings. Never overwrite results or mix settings.
 
 - A command that writes results refuses to start if its output files exist.
 - Next to every result, a file lists its inputs and settings (`summary.json` or a manifest).
@@ -23,7 +23,10 @@ VARIED_SETTINGS = ("dispatcher", "predictor", "settings", "limits", "plugins")
 
 
 def require_new_files(*paths: Path) -> None:
-    """Raise `InputError` if one of `paths` exists or cannot be written. A long run can then fail before it starts."""
+    """Raise `InputError` if one of `paths` exists or cannot be written.
+
+    A long run can then fail before it starts.
+    """
     for path in paths:
         require_writable_folder(path.parent)
     there = [path for path in paths if path.exists()]
@@ -32,7 +35,7 @@ def require_new_files(*paths: Path) -> None:
 
 
 def result_origin_note(path: Path) -> str:
-    """Return a result's date and trace in parentheses, or "" if no manifest contains them."""
+    """Return a result's date and trace in parentheses, or "" if they are unknown."""
     for manifest in (manifest_path(path), path.parent / SUMMARY_FILE):
         if (written := _read_json_object(manifest)) is not None and "date" in written:
             setup = written.get("setup", {})
@@ -42,7 +45,7 @@ def result_origin_note(path: Path) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return the path of a result's manifest, such as `accuracy.csv.json` for `accuracy.csv`."""
+    """Return the path of a manifest: `accuracy.csv.json` for `accuracy.csv`."""
     return path.with_name(f"{path.name}.json")
 
 
@@ -52,12 +55,12 @@ def manifest_content(setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_manifest(path: Path, setup: Mapping[str, Any]) -> None:
-    """Write the manifest of the result `path` next to it. Raise `InputError` if this fails."""
+    """Write the manifest of the result `path` next to it. Raise `InputError`."""
     write_atomically(manifest_path(path), (json.dumps(manifest_content(setup), indent=2) + "\n").encode())
 
 
 def read_finished_summaries(out: Path) -> dict[str, dict[str, Any]]:
-    """Return the summaries of a comparison by folder. A damaged summary counts as unfinished."""
+    """Return a comparison's summaries by folder. A damaged summary is omitted."""
     found = ((path.parent.name, _read_json_object(path)) for path in sorted(out.glob(f"*/{SUMMARY_FILE}")))
     return {name: written for name, written in found if written is not None and isinstance(written.get("setup"), dict)}
 
@@ -74,7 +77,7 @@ def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
 
 
 def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]) -> None:
-    """Raise `InputError` if the inputs of a finished result in `out` differ from the requested inputs.
+    """Raise `InputError` if a finished result in `out` has different inputs.
 
     `asked` maps each requested combination's folder to its inputs and code. A finished combination that is not
     requested again must match the requested ones, except in settings that may vary (`VARIED_SETTINGS`). Versions are
@@ -92,7 +95,10 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
 
 
 def _find_setting_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the settings in which two results differ, with nested settings under their own names."""
+    """Yield the settings in which two results differ.
+
+    Nested settings have their own names.
+    """
     for name, value in now.items():
         old = then.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):

@@ -1,4 +1,4 @@
-"""Run one replay, which computes a schedule and its metrics from a workload, a dispatcher and a predictor."""
+"""Run one replay, and compute its schedule and metrics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class ReplaySpec:
     charge: SchedulingOverhead = None
 
     def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATION_REGISTRIES) -> Policy:
-        """Build the policy, and pass `jobs` to its clairvoyant parts. Raise the same errors as `PolicySpec.build`."""
+        """Build the policy, and pass `jobs` to its clairvoyant parts.
+
+        Raise the same errors as `PolicySpec.build`.
+        """
         policy = self.policy.build(read_setting_file, known)
         for part in (policy.predictor, policy.dispatcher):
             if isinstance(part, Clairvoyant):
@@ -70,7 +73,7 @@ class ReplaySpec:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Simulation:
-    """A replayed workload with its schedule and metrics, computed over all jobs that ran.
+    """A replayed workload with its schedule and the metrics of all jobs that ran.
 
     Every metric in the table is an attribute (`.bsld`, `.mean_wait_s`, ...). Printing the object shows all of them.
     `policy` is the policy of the replay in its final state. `more` contains additional metrics.
@@ -85,7 +88,7 @@ class Simulation:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Return suggestions for settings that would probably work better."""
+        """Return hints about settings that may distort the result."""
         return find_replay_hints(self.policy, self.schedule)
 
     def _repr_html_(self) -> str:
@@ -105,11 +108,11 @@ class Simulation:
 
     @property
     def never_started_count(self) -> int:
-        """Return the number of jobs that never started because of the cluster's size or a limit."""
+        """Return the number of jobs that the cluster or a limit never allowed to start."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
-        """Return the value of a metric: a name in the table, a plug-in metric, or a `Metric` object."""
+        """Return the value of a metric, which may be a plug-in or a `Metric` object."""
         return find_metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
@@ -122,7 +125,7 @@ class Simulation:
         return self.metric(known.get(name, name))
 
     def summary(self) -> dict[str, Any]:
-        """Return the values that `cpsched simulate --json` prints. `jobs` counts the jobs that ran."""
+        """Return the values of `cpsched simulate --json`. `jobs` counts the jobs that ran."""
         measures, schedule = self.measures, self.schedule
         return {
             **metric_values(measures, self.more),
@@ -143,12 +146,13 @@ class Simulation:
         return {"preemption": summarize_preemptions(self.schedule.preemptions, submit_s, self.schedule.start_s)}
 
     def mismatch_warning(self) -> str:
-        """Return a warning if the trace probably comes from a machine other than the system, or ""."""
+        """Return a warning if the trace is probably from another machine, or ""."""
         return mismatch_warning(recorded_schedule_of(self.workload), [self.metric("mean_wait_s")])
 
     def to_frame(self) -> DataFrame:
-        """Return the jobs as a pandas frame with one row per job id (see `cpsched_sim.data_frames`). Raise
-        `InputError`.
+        """Return the jobs as a pandas frame with one row per job id.
+
+        Raise `InputError`. See `cpsched_sim.data_frames`.
 
         The times of jobs that never started are missing.
         """
@@ -173,7 +177,7 @@ class Simulation:
 
 
 def plugin_display_name(text: str) -> str:
-    """Return `SmallestFirst` for `package.module:SmallestFirst`. Return other names unchanged."""
+    """Return the class in `package.module:Class`. Return other names unchanged."""
     return text.rpartition(":")[2].rpartition(".")[2] if ":" in text else text
 
 
@@ -218,7 +222,10 @@ def simulate(
 
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
-    """Return the search settings that are not None. Raise `InvalidValue` for an invalid setting."""
+    """Return the search settings that are not None.
+
+    Raise `InvalidValue` for an invalid setting.
+    """
     require(
         limit_s is None or effort is None,
         "limit_s, effort",
@@ -235,7 +242,7 @@ def to_workload(
     max_jobs: int | None = None,
     lenient: bool = False,
 ) -> Workload:
-    """Load a trace file, or return the given workload. Raise `InvalidValue` for any other type."""
+    """Load a trace file, or return a given workload. Raise `InvalidValue`."""
     if isinstance(trace, Workload):
         return trace
     if not isinstance(trace, str | PathLike):
@@ -246,7 +253,7 @@ def to_workload(
 def policy_names_and_registries(
     dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
 ) -> tuple[tuple[str, str], PolicyRegistries]:
-    """Return a dispatcher's and a predictor's names, and the registries that resolve them.
+    """Return the names of a dispatcher and a predictor, with their registries.
 
     `labels` are the names for objects without one. With `afresh`, each build uses a copy of an instance in its state
     before its first simulation.
@@ -273,7 +280,9 @@ def replay_workload(
     more: tuple[Metric, ...] = (),
     before: Iterable[EndedJob] = (),
 ) -> Simulation:
-    """Replay the workload, with its site policy if it has one. A learning policy first learns from `before`.
+    """Replay the workload, with its site policy if it has one.
+
+    A learning policy first learns from `before`.
 
     Raise `PolicyError` if the dispatcher or predictor fails, and `InputError` if no job can run on the system.
     """
@@ -302,7 +311,10 @@ def replay_workload(
 
 
 def summarize_or_save_schedule(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
-    """Return the summary. If a metric fails, write the schedule to `folder` so that it is not lost."""
+    """Return the summary.
+
+    If a metric fails, write the schedule to `folder`, so that it is not lost.
+    """
     try:
         return simulation.summary()
     except BaseException:
@@ -317,7 +329,9 @@ def write_replay_results(
     summary: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `schedule.csv.gz` and `summary.json` to `folder` atomically. Raise `InputError` on failure.
+    """Write `schedule.csv.gz` and `summary.json` to `folder` atomically.
+
+    Raise `InputError` on failure.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes have the
     form `name:units`, separated by blanks. A job that never ran has neither times nor nodes. The setup in
@@ -340,7 +354,7 @@ def _write_schedule(simulation: Simulation, folder: Path) -> None:
 
 
 def replay_inputs(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
-    """Return all inputs of a replay, for `summary.json`. Equal inputs give equal schedules.
+    """Return all inputs of a replay. Equal inputs give equal schedules.
 
     There are two exceptions: the code of a plug-in may change, and a search may have a time limit.
     """
@@ -357,7 +371,7 @@ def replay_inputs(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
 
 
 def _search_limits(policy: PolicySpec) -> dict[str, Any]:
-    """Return the limits of a search, including defaults, or {} for a dispatcher that does not search."""
+    """Return the limits of a search, or {} for a dispatcher that does not search."""
     given = policy.dispatcher_settings
     try:
         parameters = SIMULATION_REGISTRIES.dispatchers.find(policy.dispatcher).parameters()

@@ -1,4 +1,4 @@
-"""The metrics of a replay (see the table in `cpsched.metrics`) and the time per decision."""
+"""The metrics of a replay (see `cpsched.metrics`), and the time per decision."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ __all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values"
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
-    """Return the number of jobs that ran, and by name the value of each metric in the table and in `more`."""
+    """Return the number of jobs that ran, and the metrics by name, including `more`."""
     return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionTimes:
-    """Time per decision in milliseconds, or None if not measured: the compiled loop does not call a dispatcher."""
+    """Time per decision in milliseconds, or None if not measured.
+
+    The compiled loop does not call a dispatcher, so it does not measure decisions.
+    """
 
     mean_ms: float | None
     median_ms: float | None

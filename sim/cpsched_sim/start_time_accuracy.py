@@ -1,4 +1,6 @@
-"""Measure start forecasts in a replay: the intervals' coverage, pinball loss and width by forecast horizon.
+"""Measure start forecasts in a replay.
+
+The measures are the coverage, pinball loss and width of intervals, by forecast horizon.
 
 `cpsched.forecast.issued_forecasts` decides which job receives a forecast and when. At any time, the model has learned
 only from jobs that have already started or ended, and knows nothing about the rest of the trace. It learns from all
@@ -52,7 +54,7 @@ class StartForecastOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StartForecastAccuracy:
-    """The accuracy of one horizon's forecasts, and of the dispatcher's own estimates of the same starts."""
+    """The accuracy of one horizon's forecasts and of the dispatcher's own estimates."""
 
     cases: int
     coverage: dict[str, float]
@@ -116,7 +118,10 @@ def _percent_true(held: np.ndarray) -> float:
 
 
 def accuracy_by_horizon(cases: Sequence[StartForecastOutcome]) -> list[tuple[int, int | None, StartForecastAccuracy]]:
-    """Return (from, to, accuracy) for each horizon with a case, in seconds; the last horizon has no end."""
+    """Return (from, to, accuracy) for each horizon with a case, in seconds.
+
+    The last horizon has no end.
+    """
     ends = (0, *HORIZONS_S, None)
     found = [[each for each in cases if each.told.horizon_class == horizon] for horizon in range(len(HORIZONS_S) + 1)]
     return [(ends[at] or 0, ends[at + 1], StartForecastAccuracy.of(these)) for at, these in enumerate(found) if these]
@@ -126,7 +131,9 @@ class PlanYieldingReplay(TraceReplay):
     """A replay that yields each round with its plan, even if no job can start."""
 
     def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield each snapshot with its decision, which is applied when the next pair is requested.
+        """Yield each snapshot with its decision.
+
+        The decision is applied when the next pair is requested.
 
         With `learns`, call `learn` after jobs have ended.
         """
@@ -155,7 +162,10 @@ class StartForecastReplay(PlanYieldingReplay):
         self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
 
     def replay_all(self) -> list[StartForecastOutcome]:
-        """Run until no events are left. Return each forecast with its job's actual start, in order of the starts."""
+        """Run until no events remain.
+
+        Return each forecast with its job's actual start, in order of the starts.
+        """
         cases, telling, planned_s = list[StartForecastOutcome](), IssuedStartForecasts(), dict[tuple[int, int], int]()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
@@ -194,7 +204,7 @@ class StartForecastReplay(PlanYieldingReplay):
 
 
 class RecordedStartReplay(StartForecastReplay):
-    """A replay in which jobs start at their recorded times, or as soon as they fit. The policy only plans."""
+    """A replay with recorded starts, delayed until jobs fit. The policy only plans."""
 
     def __init__(self, jobs: Sequence[TraceJob], *more: Any, **options: Any) -> None:
         super().__init__(jobs, *more, **options)
@@ -215,7 +225,7 @@ class RecordedStartReplay(StartForecastReplay):
 def replay_start_forecasts(
     workload: Workload, policy: Policy, progress: Progress | None = None, as_recorded: bool = False
 ) -> list[StartForecastOutcome]:
-    """Return the forecasts for the second half of a workload's jobs under a policy, with the real starts.
+    """Return the forecasts for the second half of the jobs, with the real starts.
 
     The policy also starts the jobs, or `as_recorded` starts each at its recorded start, as in the bridge's shadow mode.
     Raise `PolicyError` if the policy fails.

@@ -1,6 +1,6 @@
-"""Print command output: progress on stderr, and tables of at most 80 columns on stdout.
+"""Print command output: progress on stderr, and narrow tables on stdout.
 
-The simulator is imported only to print a comparison, not to print lists of names.
+A table has at most 80 columns. The simulator is imported only to print a comparison, not to print lists of names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cpsched_sim.tuning.tuner import TuningResult
 
 COLUMNS_PER_TABLE = 7
-"""Number of value columns that fit on a terminal with 80 columns. Further tables contain the other values."""
+"""Number of value columns that fit on a terminal with 80 columns. Other values are in further tables."""
 
 PROGRESS_LINE_EVERY_S = 60.0
 _UNWRAPPED_WIDTH = 240
@@ -40,7 +40,10 @@ def _make_console() -> Console:
 
 @contextmanager
 def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[Callable[[float, int | None], None]]:
-    """Yield a function of (done, total). It draws a bar on stderr or, without a terminal, prints a line per minute."""
+    """Yield a function of (done, total) that shows progress on stderr.
+
+    It draws a bar or, without a terminal, prints a line per minute.
+    """
     console = Console(stderr=True)
     began_s = told_s = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
@@ -117,7 +120,7 @@ def _flatten_summary(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | 
 
 
 def print_plugin_list(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print names, each with a one-sentence description, its parameters with defaults, and its source."""
+    """Print names with description, parameters, defaults and source."""
     table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -166,7 +169,7 @@ START_TIME_COLUMNS = (
     MetricTableColumn("width 80 %\nmin", "median_width_80_s", 1 / 60),
     MetricTableColumn("within 1 min\n%", "within_1_min"), MetricTableColumn("within 10 min\n%", "within_10_min"),
     MetricTableColumn("own estimate's\npinball, min", "estimate_pinball_s", 1 / 60),
-    MetricTableColumn("forecast's\nbeside, min", "estimated_pinball_s", 1 / 60),
+    MetricTableColumn("forecast's\npinball, min", "estimated_pinball_s", 1 / 60),
 )  # fmt: skip
 
 SLURM_ESTIMATE_COLUMNS = (
@@ -198,7 +201,10 @@ def print_comparison(
     baselines: Mapping[str, ComparisonRow | None],
     more: Sequence[Metric] = (),
 ) -> None:
-    """Print two lines per combination, with values and percentages of the baseline, followed by a legend."""
+    """Print two lines per combination: values, and percentages of the baseline.
+
+    A legend follows.
+    """
     from cpsched_sim.comparison import compared_metrics
 
     shown, console = compared_metrics(more), _make_console()
@@ -220,7 +226,7 @@ def _fill_comparison_table(
     table: Table, rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], shown: Sequence[Metric],
     more: Sequence[Metric], times: bool,
 ) -> None:  # fmt: skip
-    """Add columns for the given metrics to the table and, if `times` is set, for decision times."""
+    """Add columns for the metrics and, with `times`, for decision times."""
     from cpsched_sim.comparison import percent_of_baseline
 
     table.add_column("dispatcher\npredictor", no_wrap=True)
@@ -244,7 +250,10 @@ def _fill_comparison_table(
 
 
 def _format_heading(metric: Metric) -> str:
-    """Return a narrow column heading: the first word, and below it the remaining words with the unit."""
+    """Return a narrow column heading on two lines.
+
+    The second line has all but the first word, and the unit.
+    """
     first, *rest = metric.heading.split()
     return "\n".join(line for line in (first, " ".join((*rest, metric.unit)).strip()) if line)
 
@@ -264,7 +273,10 @@ _SHOWN_CANDIDATES = 6
 
 
 def print_tuning_result(title: str, found: TuningResult) -> None:
-    """Print the result of `cpsched tune`: the verdict, the settings on the test windows, and the best settings."""
+    """Print the result of `cpsched tune`.
+
+    It consists of the verdict, the settings on the test windows, and the best settings.
+    """
     from cpsched.goal_presets import GOAL_METRICS
     from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_exceeded_limits, format_relative_change
 

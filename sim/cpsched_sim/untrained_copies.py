@@ -1,7 +1,7 @@
-"""Store copies of dispatchers and predictors in their state before the first simulation, for fair comparisons.
+"""Store copies of dispatchers and predictors before their first simulation.
 
-An instance that was used in a simulation has learned from the trace. Comparisons use a copy instead, because reusing
-the instance would leak information.
+An instance that was used in a simulation has learned from the trace. A fair comparison uses a copy instead, because
+reusing the instance would leak information.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ class CopyFailure:
 
 
 def store_untrained_copy(thing: Any) -> None:
-    """Store a copy of an instance, unless one exists. Call this before the first simulation."""
+    """Store a copy of an instance before its first simulation, unless one exists."""
     key = id(thing)
     if key not in _PRISTINE_COPIES:
         _PRISTINE_COPIES[key] = weakref.ref(thing, lambda _: _PRISTINE_COPIES.pop(key, None)), _try_deepcopy(thing)
 
 
 def untrained_copy(kind: str, thing: Any) -> Any:
-    """Return a copy of an instance in its state before the first simulation. Raise `PluginLoadError` if it has none."""
+    """Return a copy of an instance in its state before the first simulation.
+
+    Raise `PluginLoadError` if it cannot be copied.
+    """
     kept = _PRISTINE_COPIES.get(id(thing))
     found = _try_deepcopy(kept[1] if kept is not None else thing)
     if isinstance(found, CopyFailure):

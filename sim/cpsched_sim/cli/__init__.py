@@ -1,4 +1,4 @@
-"""The simulator's commands, which `cpsched_bridge.program.cli` mounts next to its own.
+"""The simulator's commands, which `cpsched_bridge.program.cli` includes.
 
 Heavy imports (NumPy, Numba, solvers) are deferred until a command runs, so that `--help` and `--version` are fast.
 """

@@ -1,4 +1,4 @@
-"""`cpsched accuracy` and `cpsched accuracy start-times`: the accuracy of predictions and forecasts."""
+"""`cpsched accuracy`: the accuracy of predictions and start forecasts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def accuracy(
         typer.Option("--intervals", help="Show the coverage of 80 % run-time intervals; --out writes calibration.csv."),
     ] = False,
 ) -> None:
-    """Measure the errors of predictors on TRACE. --out writes accuracy.csv and ecdf.csv."""
+    """Measure the errors of predictors on TRACE.
+
+    --out writes accuracy.csv and ecdf.csv.
+    """
     from cpsched_sim.file_io import sha256_of_all
     from cpsched_sim.input.dated_files import dated_files
     from cpsched_sim.predictor_accuracy import (
@@ -117,7 +120,10 @@ def accuracy_start_times(
     ] = None,
     running: RunAndOutputOptions,
 ) -> None:
-    """Measure start forecasts for TRACE's jobs: learn from the first half, and measure the second half."""
+    """Measure start forecasts for the second half of TRACE's jobs.
+
+    The forecast model learns from all earlier jobs.
+    """
     from cpsched_sim import comparison
     from cpsched_sim.experiments.slurm_start_estimates import compare_forecasts_with_slurm
     from cpsched_sim.start_time_accuracy import StartForecastAccuracy, accuracy_by_horizon, replay_start_forecasts
@@ -155,7 +161,7 @@ def accuracy_start_times(
     if beside is not None:
         compared = {"squeue --start": beside["slurm"], "median forecast": beside["forecast"]}
         print_metric_table(
-            f"{beside['cases']:,} forecasts beside squeue --start", ("",), compared, SLURM_ESTIMATE_COLUMNS
+            f"{beside['cases']:,} forecasts compared with squeue --start", ("",), compared, SLURM_ESTIMATE_COLUMNS
         )
         difference = format_difference(beside["pinball_difference_s"], "s")
         interval = format_difference_range(beside["pinball_difference_interval_s"], "s")

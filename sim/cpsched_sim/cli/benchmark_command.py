@@ -50,7 +50,9 @@ def benchmark(
     retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Run the benchmark's fixed workloads with the suite's dispatchers and yours. Repeat the command to resume.
+    """Run the benchmark's workloads with the suite's dispatchers and yours.
+
+    Repeat the command to resume.
 
     `cpsched study verify DIR` runs a sample again.
     """

@@ -19,7 +19,10 @@ NAMES = {
 
 
 def make_name_list_completer(group: str) -> Callable[[str], list[str]]:
-    """Return a function that completes the last of several comma-separated names, including plug-in names."""
+    """Return a function that completes the last of several comma-separated names.
+
+    The names include those of plug-ins.
+    """
 
     def complete(incomplete: str) -> list[str]:
         from cpsched.plugin_discovery import discover_plugins

@@ -1,4 +1,4 @@
-"""Options that several commands share: single options, and groups that dataclasses declare as fields."""
+"""Options that several commands share: single options, and groups of options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def expand_option_groups(command: F) -> F:
-    """Add to a command one option per field of its dataclass parameters, subclass fields first."""
+    """Add one option to a command per field of its dataclass parameters.
+
+    The fields of subclasses come first.
+    """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -53,7 +56,7 @@ def expand_option_groups(command: F) -> F:
 
 
 def _warn_about_retired_lane_option(value: str | None) -> None:
-    """Warn if the retired option is given."""
+    """Warn if the retired option `--lane` is set."""
     if value is not None:
         print_message("warning", "--lane is ignored: remove it; compiled code replays long traces where possible")
 
@@ -226,7 +229,10 @@ class PolicySettingOptions:
     seed: Annotated[int | None, typer.Option(help="Seed of randomized dispatchers.")] = None
 
     def parse_policy_settings(self) -> dict[str, str]:
-        """Return the NAME=VALUE texts as a mapping, including the objective if set. Raise `InvalidValue`."""
+        """Return the NAME=VALUE texts as a mapping, including the objective if set.
+
+        Raise `InvalidValue`.
+        """
         from cpsched.errors import require
 
         found: dict[str, str] = {} if self.objective is None else {"objective": self.objective}
@@ -301,7 +307,10 @@ class ReplayOptions(PolicySettingOptions):
 
 
 def parse_names(option: str, texts: Iterable[str]) -> list[str]:
-    """Split comma-separated names and remove duplicates. Raise `InvalidValue` if no name is given."""
+    """Split comma-separated names and remove duplicates.
+
+    Raise `InvalidValue` if no name is given.
+    """
     from cpsched.errors import require
 
     text = ",".join(texts)

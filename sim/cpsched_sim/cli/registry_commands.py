@@ -55,7 +55,10 @@ def _print_registry(title: str, known: Registry[Any], as_json: bool) -> None:
 @app.command("warm-up")
 @reporting
 def warm_up() -> None:
-    """Compile all kernels for later commands. In a shared installation, its owner does this for all users."""
+    """Compile all kernels for later commands.
+
+    In a shared installation, its owner does this for all users.
+    """
     from cpsched_sim.kernel_warm_up import warm_up_kernels
 
     done = warm_up_kernels()

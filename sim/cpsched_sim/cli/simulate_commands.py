@@ -120,7 +120,10 @@ def compare(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print only a Markdown table on stdout.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Replay TRACE with every dispatcher and predictor. --out writes compare.csv and all schedules."""
+    """Replay TRACE with every dispatcher and predictor.
+
+    --out writes compare.csv and all schedules.
+    """
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison

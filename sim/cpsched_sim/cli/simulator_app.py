@@ -20,7 +20,10 @@ app = typer.Typer(
 
 
 def add_current_directory() -> None:
-    """Let `package.module:Class` refer to modules in the current folder, after all installed modules."""
+    """Let `package.module:Class` refer to modules in the current folder.
+
+    Installed modules take precedence.
+    """
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)

@@ -46,7 +46,7 @@ def study_run(
     retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Run each case that FILE describes once, with results in --out. Repeat the command to resume."""
+    """Run each case in FILE once, with results in --out. Repeat the command to resume."""
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_cases import read_study
     from cpsched_sim.study.study_output import MARKDOWN_REPORT
@@ -71,9 +71,10 @@ def run_study_cases(
     retry: bool,
     first: Callable[[], None] = lambda: None,
 ) -> StudyResults:
-    """Run a campaign with a progress bar and write all results. `content` is the study file.
+    """Run a study with a progress bar, and write all results.
 
-    `first` is called while the folder is locked. Ctrl-C ends the command with exit code 130.
+    `content` is the text of the study file. `first` is called while the folder is locked. Ctrl-C ends the command with
+    exit code 130.
     """
     from cpsched_sim.experiments.executor_selection import make_task_executor
     from cpsched_sim.file_io import write_atomically

@@ -33,7 +33,10 @@ def system_from_slurm(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file; default: standard output.")] = None,
     reading: TraceFormatOptions,
 ) -> None:
-    """Write a system file from Slurm's nodes or an accounting file's peak use. Comments mark guesses."""
+    """Write a system file from Slurm's nodes or an accounting file's peak use.
+
+    Comments mark guesses.
+    """
     from cpsched_sim.file_io import write_atomically
     from cpsched_sim.result_files import require_new_files
     from cpsched_sim.systems.system_draft import render_and_parse_draft
@@ -53,5 +56,5 @@ def system_from_slurm(
     nodes = sum(kind.count for kind in system.node_types.values())
     kinds, partitions = len(system.node_types), len(system.partitions)
     typer.echo(
-        f"{out}: {format_count(nodes, 'node')} of {format_count(kinds, 'kind')}, {format_count(partitions, 'partition')}"  # noqa: E501
+        f"{out}: {format_count(nodes, 'node')} of {format_count(kinds, 'node type')}, {format_count(partitions, 'partition')}"  # noqa: E501
     )

@@ -1,4 +1,4 @@
-"""`cpsched tune`: find the settings that work best for the site's goal in its last weeks."""
+"""`cpsched tune`: find the settings that best meet the site's goal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def tune(
     policy: PolicyPath = None,
     running: ParallelRunOptions,
 ) -> None:
-    """Find the best setting for a goal on half of TRACE's last weeks, and test it on the other half.
+    """Find the best setting for a goal in TRACE's last weeks.
+
+    Settings are chosen on half of these weeks and tested on the other half.
 
     The metrics of a goal and its limits are mean_wait, bsld, af, awf, p2sf and longest.
     """

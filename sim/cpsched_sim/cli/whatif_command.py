@@ -129,7 +129,10 @@ def whatif_run(
     reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
-    """Replay a site's own workload as Slurm ran it, then with changes. Write a report with error bars."""
+    """Replay a site's own workload as Slurm ran it, then with changes.
+
+    Write a report with confidence intervals.
+    """
     from cpsched_sim.simulation import ReplaySpec
     from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.whatif import whatif_io

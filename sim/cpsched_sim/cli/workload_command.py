@@ -22,7 +22,10 @@ def workload_eurora(
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
     load: Annotated[float, typer.Option(help="Factor that scales the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
-    """Generate jobs that resemble Eurora's (see `cpsched_sim/workloads/eurora_generator.py`), in cpsched's own trace format."""
+    """Generate jobs that resemble Eurora's, in cpsched's own trace format.
+
+    `cpsched_sim/workloads/eurora_generator.py` describes them.
+    """
     from cpsched_sim.result_files import require_new_files
     from cpsched_sim.traces import native_format
     from cpsched_sim.workloads.eurora_generator import RESOURCES, generate_eurora_records
@@ -42,7 +45,10 @@ def workload_lublin(
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
     load: Annotated[float, typer.Option(help="Factor that scales the model's jobs per day (about 93).")] = 1.0,
 ) -> None:
-    """Generate SWF jobs with the models of Lublin and Feitelson (2003) and Tsafrir et al. (2005)."""
+    """Generate jobs in SWF with published models.
+
+    The models are those of Lublin and Feitelson (2003) and Tsafrir et al. (2005).
+    """
     from cpsched_sim.result_files import require_new_files
     from cpsched_sim.traces import swf
     from cpsched_sim.workloads.lublin_generator import generate_lublin_records, lublin_swf_header

@@ -1,1 +1,1 @@
-"""The simulated cluster: its state, its events, and the loops that replay traces on it."""
+"""The simulated cluster: its state, its events, and the replay loops."""

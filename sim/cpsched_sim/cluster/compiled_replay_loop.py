@@ -1,4 +1,7 @@
-"""The replay loop, compiled with the list schedulers' kernel. Rounds and starts are the same as in Python."""
+"""The compiled replay loop, which includes the list schedulers' kernel.
+
+Rounds and starts are the same as in the Python loop.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class DecisionPathCounts(SharedStruct):
 
 @subroutine
 def start_jobs_of_round(state: SimulatedClusterState, paths: DecisionPathCounts, count: int) -> int:
-    """Count a round, and start its `count` jobs. Return -1, or the position of a start that breaks a rule."""
+    """Count a round, and start its first `count` planned jobs.
+
+    Return -1, or the position of a start that breaks a rule.
+    """
     if count == 0:
         paths.none += 1
         return -1
@@ -84,7 +90,7 @@ def run_all_rounds_compiled(
     violations: list[str],
     tell: Callable[[], None],
 ) -> None:
-    """Run until no events remain. Count rounds in `paths`, and record rule violations in `violations`."""
+    """Run until no events remain. Update `paths` and `violations`."""
     method, counts = scheme.kernel_parameters(False), DecisionPathCounts(0, 0, 0)
     rounds = run_rounds_on_pool if cluster.cluster.counted else run_rounds_on_nodes
     result = MORE_ROUNDS

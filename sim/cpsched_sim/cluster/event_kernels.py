@@ -1,4 +1,4 @@
-"""Process a simulated cluster's events between two rounds, in compiled code: arrivals, ends and starts."""
+"""Process a simulated cluster's arrivals, ends and starts in compiled code."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 
 @subroutine
 def end_jobs_until(state: SimulatedClusterState, to_s: int) -> None:
-    """End the jobs whose real end is at or before `to_s`, in order of arrival."""
+    """End the jobs whose real end is at or before `to_s`, in order of their ends."""
     site, heap, end_at = state.site, state.heap, state.end_at
     if site.active == 0 or end_at[heap[0]] > to_s:
         return
@@ -166,7 +166,7 @@ def end_jobs_until(state: SimulatedClusterState, to_s: int) -> None:
 
 @subroutine
 def revise_overdue_ends(site: SchedulingState, overrun: int) -> int:
-    """Postpone the expected ends that have passed. Return the number of jobs that this affects.
+    """Postpone the expected ends that have passed. Return the number of these jobs.
 
     Before and after the call, the running jobs are sorted by (`end_s`, slot).
     """
@@ -192,7 +192,7 @@ def revise_overdue_ends(site: SchedulingState, overrun: int) -> int:
 
 @subroutine
 def revise_expected_ends(state: SimulatedClusterState) -> None:
-    """Revise the expected ends that have passed, for running jobs and in the availability profiles."""
+    """Postpone the expected ends that have passed, also in availability profiles."""
     site = state.site
     jobs, running, now_s = site.jobs, site.running, site.now_s
     if site.active == 0 or jobs.end_s[running[0]] > now_s:
@@ -210,7 +210,7 @@ def revise_expected_ends(state: SimulatedClusterState) -> None:
 
 @subroutine
 def refresh_node_classes(state: SimulatedClusterState) -> None:
-    """Rebuild node classes if they are stale, and remove empty classes if there are many."""
+    """Rebuild the node classes if they are stale, or remove many empty classes."""
     if not state.on_nodes:
         return
     if state.site.groups.stale:
@@ -224,7 +224,7 @@ def refresh_node_classes(state: SimulatedClusterState) -> None:
 
 @subroutine
 def can_any_job_start(state: SimulatedClusterState) -> bool:
-    """Return whether any queued job fits in the total free resources. If not, no dispatcher can start a job."""
+    """Return whether any queued job fits in the total free resources."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
     for i in range(site.queued):  # noqa: SIM110  (a loop compiles, a generator does not)
@@ -258,10 +258,10 @@ def find_next_event_s(state: SimulatedClusterState) -> int:
 
 @subroutine
 def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
-    """Advance to the next round (see `pause`) or to `limit_s`. Return why the clock stopped.
+    """Advance to the next round or to `limit_s`. Return why the clock stopped.
 
-    A round is due after any event and at `again_s`. Events within one second are processed in this order: all arrivals,
-    all ends, then one round.
+    `pause` states which rounds stop the clock (see `PAUSE_WHERE_NEEDED`). A round is due after any event and at
+    `again_s`. Events within one second are processed in this order: all arrivals, all ends, then one round.
     """
     site = state.site
     while True:
@@ -384,8 +384,9 @@ def start_jobs_from_python(state: SimulatedClusterState, starts: Starting) -> in
 
 @kernel
 def start_jobs_and_advance(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
-    """Call `start_jobs_from_python` and `advance_to_next_round_from_python`. If a start breaks a rule, return FAULTY
-    and set `fault` in the state.
+    """Call `start_jobs` and `advance_to_next_round` from Python.
+
+    If a start breaks a rule, return FAULTY and set `fault` in the state.
     """
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
@@ -394,7 +395,10 @@ def start_jobs_and_advance(state: SimulatedClusterState, starts: Starting, pause
 
 @kernel
 def stop_running_job(state: SimulatedClusterState, slot: int, requeue: int) -> int:
-    """End a running job now. With `requeue`, return it to the queue. Return the number of running jobs."""
+    """End a running job now. Return the number of running jobs.
+
+    With `requeue`, return the job to the queue.
+    """
     site, heap, at = state.site, state.heap, 0
     while heap[at] != slot:
         at += 1

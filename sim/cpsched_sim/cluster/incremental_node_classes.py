@@ -1,4 +1,4 @@
-"""Update node classes incrementally: when a job starts or ends, its nodes move to other classes."""
+"""Move a job's nodes to other node classes when the job starts or ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from cpsched.model import EXCLUSIVE
 
 @scalar_subroutine
 def find_class_hash_index(table: FixedColumn, known: FixedColumn, signature: int) -> int:
-    """Return the hash table's index for the class with this signature, or the index at which to insert the class."""
+    """Return the hash table's index of the class with this signature.
+
+    Without such a class, return the index at which to insert it.
+    """
     mask = len(table) - 1
     place = hash64(signature) & mask
     while table[place] >= 0 and known[table[place]] != signature:
@@ -24,7 +27,7 @@ def find_class_hash_index(table: FixedColumn, known: FixedColumn, signature: int
 
 @subroutine
 def index_node_classes(carried: IncrementalNodeClasses, count: int) -> None:
-    """Insert the first `count` classes into a hash table that is at most a quarter full."""
+    """Insert the first `count` classes into a hash table, filled to at most a quarter."""
     room = 64
     while room < 4 * count:
         room *= 2
@@ -40,7 +43,9 @@ def index_node_classes(carried: IncrementalNodeClasses, count: int) -> None:
 def shift_profiles(
     carried: IncrementalNodeClasses, site: SchedulingState, slot: int, from_s: int, to_s: int, sign: int
 ) -> None:
-    """Add `sign` times a running job's amounts to the profiles of its nodes, for the seconds [from_s, to_s).
+    """Add `sign` times a running job's amounts to its nodes' profiles.
+
+    The amounts apply to the seconds [from_s, to_s).
 
     Move each node to the class with its new profile, found by signature, or to a new class. `sign` is 1 or -1. Stale
     classes remain stale.

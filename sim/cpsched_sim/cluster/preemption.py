@@ -1,7 +1,7 @@
-"""Preemption in a replay: pending jobs that start at once by stopping running jobs, as Slurm selects them.
+"""Preemption in a replay: pending jobs that start by stopping running jobs.
 
-`cpsched.site.slurm_victims` names the sources. A preemptor starts in the second in which its victims stop. Grace times,
-and reservations for jobs that do not preempt, are not modelled.
+The victims are those that Slurm would select; `cpsched.site.slurm_victims` names the sources. A preemptor starts in the
+second in which its victims stop. Grace times, and reservations for jobs that do not preempt, are not modelled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INEFFECTIVE_AFTER_S = 60
 
 @dataclass(frozen=True, slots=True)
 class PreemptedRun:
-    """A run that a preemption ended; the job waits again if `requeued`."""
+    """A run that a preemption ended. If `requeued`, its job waits again."""
 
     slot: int
     start_s: int
@@ -41,14 +41,14 @@ class PreemptedRun:
     placement: Placement
     requeued: bool
     lost_node_s: float
-    """Node-seconds since the start or last checkpoint. A partly used node counts by the share of its first resource."""
+    """Node-seconds since the start or last checkpoint. A partly used node counts as a fraction (see `node_share`)."""
     kept_s: int = 0
-    """Seconds from the start to the last checkpoint. A requeued job later runs so much shorter."""
+    """Seconds from the start to the last checkpoint. The next run of a requeued job is shorter by this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """The start of the job `slot` at `at_s`, and the runs that ended for it, if any."""
+    """The start of job `slot` at `at_s`, and the runs that ended for it, if any."""
 
     slot: int
     at_s: int
@@ -57,7 +57,10 @@ class Preemption:
 
 
 def summarize_preemptions(preemptions: Sequence[Preemption], submit_s: IntArray, start_s: IntArray) -> dict[str, float]:
-    """Return the values of `preemption` in JSON output; `submit_s` and `start_s` are by slot."""
+    """Return the values of `preemption` in the JSON output.
+
+    `submit_s` and `start_s` are by slot.
+    """
     victims = [run for each in preemptions for run in each.victims]
     again = {(run.slot, run.start_s) for run in victims}
     in_vain = sum(
@@ -75,7 +78,10 @@ def summarize_preemptions(preemptions: Sequence[Preemption], submit_s: IntArray,
 
 
 class SimulatedPreemption:
-    """Preemption on a simulated cluster whose trace has been loaded. Jobs in `exempt` are never stopped."""
+    """Preemption on a simulated cluster with a loaded trace.
+
+    Jobs marked in `exempt` are never stopped.
+    """
 
     def __init__(self, policy: SitePolicy, state: SimulatedCluster, exempt: BoolArray | None = None) -> None:
         rules, entry = policy.preemption, policy.file.preemption
@@ -103,10 +109,10 @@ class SimulatedPreemption:
             self.exempt_s[exempt] = NEVER
 
     def plan(self, snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> list[Preemption]:
-        """Return the preemptions that occur now, in the order in which Slurm considers the preemptors.
+        """Return the preemptions that occur now, in Slurm's order of the preemptors.
 
-        A job that fits on free nodes, or that a limit blocks, does not preempt. If another one does, a job that fits
-        starts too, without victims, because Slurm tries it before the jobs that it may preempt.
+        A job that fits on free nodes, or that a limit blocks, does not preempt. If another job preempts, a preemptor
+        that fits on free nodes starts too, without victims, because Slurm tries it before the jobs that it may preempt.
         """
         able = self._find_preemptors(snapshot)
         candidates = self._find_victim_candidates(snapshot)
@@ -148,7 +154,7 @@ class SimulatedPreemption:
         return found if any(each.victims for each in found) else []
 
     def find_next_preemption_chance_s(self, snapshot: Snapshot) -> int | None:
-        """Return when the next running job may be preempted by a pending job, or None if there is none."""
+        """Return when a queued job may next preempt a running job, or None."""
         classes = np.unique(self.class_of[snapshot.queue])
         running = snapshot.running
         in_danger: BoolArray = np.any(self.may[classes], axis=0)
@@ -164,7 +170,9 @@ class SimulatedPreemption:
         return [at for at in queue_positions_by_priority(snapshot) if able[at]] if able.any() else []
 
     def _find_victim_candidates(self, snapshot: Snapshot) -> IntArray:
-        """Return the running jobs that are not exempt, in the order of submission, as in Slurm's list of jobs.
+        """Return the running jobs that are not exempt, in order of submission.
+
+        Slurm's list of jobs has the same order.
 
         A job that started in this second is exempt.
         """
@@ -178,7 +186,7 @@ class SimulatedPreemption:
     ) -> list[int]:
         """Return the slots of the jobs in `running` to stop.
 
-        Return an empty list if stopping all of them is not enough.
+        Return [] if stopping all of them is not enough.
         """
         eligible, without = trial.cluster.node_sets[request.node_set], trial.copy()
         order = [slot for slot, job in running.items() if any(eligible[node] for node, _ in job.placement)]
@@ -219,7 +227,9 @@ class SimulatedPreemption:
 
 
 def count_occupied_nodes(snapshot: Snapshot, slot: int) -> float:
-    """Return how many nodes a running job occupies; a partly used node counts by the share of its first resource.
+    """Return how many nodes a running job occupies, with fractions.
+
+    A partly used node counts by the used share of its first resource.
 
     On a cluster with a single node, which represents a pool, each processor counts as a node.
     """

@@ -1,4 +1,6 @@
-"""Replay a trace in whole seconds. There is at most one scheduling round per second. Every decision is verified.
+"""Replay a trace in whole seconds, with at most one scheduling round per second.
+
+Every decision is verified.
 
 Within one second, all submissions are processed in trace order, then all ends, then one round. A job that ends at t
 frees its resources before the round at t. A job started at t occupies [t, t + run).
@@ -53,7 +55,7 @@ SchedulingOverhead = float | Literal["measured"] | None
 """Duration of a decision on the simulated clock: zero (None), the measured time, or a fixed number of milliseconds."""
 
 Progress = Callable[[int, int], None]
-"""A callback that periodically receives the number of ended jobs and the total number of jobs."""
+"""A callback that periodically receives the number of ended jobs and the number of all jobs."""
 
 PROGRESS_INTERVAL_ROUNDS = 1000
 """Number of decided rounds between two calls of `Progress`."""
@@ -72,7 +74,7 @@ NOTHING_FITS_PATH = "nothing-fits"
 
 
 EVERY_JOB_STARTED = Decision(NO_STARTS, Effort("empty-queue"))
-"""The decision of a round in which preemption started the last pending jobs."""
+"""The decision of a round in which preemption started the last queued jobs."""
 FAILED_DECISION = Decision(NO_STARTS, Effort("failed"))
 """The decision of a round in which the policy failed (see `Schedule.violations`)."""
 
@@ -84,12 +86,12 @@ class Schedule:
     """The result of a replay. Arrays over jobs are int64[J] in trace order.
 
     `start_s` and `end_s` are `NEVER` for jobs that did not start: the jobs in `refused` (trace index -> reason why the
-    job can never run on the cluster), and jobs that the dispatcher never started. The placement of job i is
-    `place_node[a:a+k]`, `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`. `rounds` is the total number
-    of rounds, `paths` the number of rounds by decision path. `dispatch_s` is float64, the wall-clock seconds of each
-    dispatcher decision (empty after the compiled loop). `cpu_s` is the CPU time of the replay except for building
-    columns, compiling kernels and predicting in advance. `violations` has one line for each rule broken by a decision
-    and for each fault of a dispatcher or predictor.
+    job can never run), and jobs that the dispatcher never started. The placement of job i is `place_node[a:a+k]`,
+    `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`. `rounds` is the total number of rounds, and
+    `paths` the number of rounds by decision path. `dispatch_s` contains the wall-clock seconds of each decision,
+    float64 (empty after the compiled loop). `cpu_s` is the CPU time of the replay, without building columns, compiling
+    kernels and predicting in advance. `violations` has one line for each rule broken by a decision, and for each fault
+    of a dispatcher or predictor.
     """
 
     start_s: IntArray
@@ -112,7 +114,7 @@ class Schedule:
     """The preemptions, in order. The times of a requeued job are those of its last run."""
 
     def placement_of(self, index: int) -> Placement:
-        """Return the placement of the job at trace index `index`. It is empty if the job did not run."""
+        """Return the placement of the job at a trace index, or () if the job did not run."""
         part = slice(int(self.place_at[index]), int(self.place_at[index] + self.place_count[index]))
         return tuple(zip(self.place_node[part].tolist(), self.place_units[part].tolist(), strict=True))
 
@@ -130,12 +132,12 @@ def replay(
 
     A long trace runs in a compiled loop if possible (`TraceReplay.is_compilable`), with the same starts.
 
-    With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to a whole second (a
-    decision of 3 ms at t starts its jobs at t + 1). In the meantime, jobs may arrive and end, and resources may only
-    become free; the next round sees these changes. Without a charge, the decision takes effect at t.
+    With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to a whole second: a decision
+    of 3 ms at t starts its jobs at t + 1. In the meantime, jobs may arrive and end, so resources can only become free.
+    The next round sees these changes. Without a charge, the decision takes effect at t.
 
     With a `site`, jobs have the site's priorities, and no round starts more jobs than the site's limits allow. The
-    accounts of the site must include the trace's users (`SitePolicy.assigned`).
+    accounts of the site must include the trace's users (`SitePolicy.with_users_of`).
 
     If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`. Otherwise, the round
     starts no job, and the fault is recorded.
@@ -202,14 +204,18 @@ class TraceReplay:
 
     @property
     def decides_every_round(self) -> bool:
-        """Return whether the policy must decide even if no job fits: it requests this, or a job may start by
-        preemption.
+        """Return whether the policy must decide even if no job fits.
+
+        This is so if its dispatcher requests it, or if a job may start by preemption.
         """
         return self.preemption is not None or bool(getattr(self.policy.dispatcher, "every_round", False))
 
     @property
     def is_compilable(self) -> bool:
-        """Return whether the compiled loop applies: a list scheduler without learning, charge, site or power cap."""
+        """Return whether the compiled loop applies.
+
+        It requires a list scheduler, and no learning, charge, site or power cap.
+        """
         dispatcher = self.policy.dispatcher
         return (
             isinstance(dispatcher, ListSchedulerDispatcher)
@@ -222,7 +228,10 @@ class TraceReplay:
         )
 
     def run_compiled(self) -> Schedule:
-        """Run every round in the compiled loop (`cpsched_sim.cluster.compiled_replay_loop`) and return the schedule."""
+        """Run every round in the compiled loop, and return the schedule.
+
+        See `cpsched_sim.cluster.compiled_replay_loop`.
+        """
         began, dispatcher = (
             replay_clock.cpu_s_without_compilation(),
             cast(ListSchedulerDispatcher, self.policy.dispatcher),
@@ -233,7 +242,10 @@ class TraceReplay:
         return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
 
     def skip_until_limit_usage_decays(self) -> int:
-        """If jobs wait for a limit and no events remain, let usage decay. Return 0 if they would wait forever."""
+        """Let usage decay if jobs wait for a limit and no events remain.
+
+        Return 0 if no job waits or if waiting does not help.
+        """
         if self.site is None or not self.state.queue_length:
             return 0
         seconds = self.site.wait_s()
@@ -243,7 +255,10 @@ class TraceReplay:
         return MAY_START
 
     def query_whether_part_learns(self, learns: Callable[[], bool]) -> bool:
-        """Return whether a part of the policy learns. If the query fails, record a violation and return False."""
+        """Return whether a part of the policy learns.
+
+        If the query fails, record a violation and return False.
+        """
         try:
             return learns()
         except PolicyError as fault:
@@ -257,7 +272,10 @@ class TraceReplay:
         self.violations.append(str(fault))
 
     def record_rejection(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Record why the cluster rejected the starts of a decision. In a strict replay, raise the reason."""
+        """Record why the cluster rejected the starts of a decision.
+
+        In a strict replay, raise `PolicyError` with the reason.
+        """
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
             raise PolicyError("dispatcher", self.policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
@@ -269,7 +287,7 @@ class TraceReplay:
             self.progress(self.state.state.over, self.total)
 
     def learn(self) -> None:
-        """Pass ended jobs to the policy. Then predict the jobs that have arrived since the last call."""
+        """Pass ended jobs to the policy. Then predict the jobs that have arrived."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()
@@ -298,7 +316,9 @@ class TraceReplay:
                 self.report_progress()
 
     def decide(self) -> Starts:
-        """Run one round and return the policy's starts. They are verified and applied when time advances.
+        """Run one round and return the policy's starts.
+
+        They are verified and applied when time advances.
 
         A failed round starts no jobs and counts as a violation.
         """
@@ -360,11 +380,14 @@ class TraceReplay:
     def get_round_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits that a round must respect. A subclass may add to the site's limits."""
+        """Return the limits that a round must respect. A subclass may add limits."""
         return limits
 
     def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
-        """Return the policy's decision within the limits and the power cap, neither of which the cluster checks."""
+        """Return the policy's decision within the limits and the power cap.
+
+        The cluster itself checks neither.
+        """
         limits = self.get_round_limits(limits, snapshot)
         if limits is None and snapshot.cluster.power is None:  # fast path for most rounds
             self.snapshot = snapshot
@@ -407,14 +430,17 @@ class TraceReplay:
         )
 
     def find_jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
-        """Return the jobs that a site limit permanently blocks, with the limit."""
+        """Return the jobs that a site limit permanently blocks, each with the limit."""
         if self.site is None:
             return {}
         whys = ((slot, self.site.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
     def count_processors_by_job(self) -> IntArray:
-        """Return each job's number of processors (first resource), or the requested number if it never ran."""
+        """Return each job's amount of the first resource.
+
+        A job that used whole nodes counts with their full capacity.
+        """
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))

@@ -1,4 +1,4 @@
-"""The clocks of a replay, which exclude the time needed to load or compile kernels.
+"""The clocks of a replay, without the time for loading or compiling kernels.
 
 A kernel is loaded at its first call, during a decision. This time does not count as part of the decision.
 """

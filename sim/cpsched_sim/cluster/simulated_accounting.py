@@ -1,4 +1,4 @@
-"""A site's policy during a replay: usage by account, job priorities, and the limits that jobs have reached."""
+"""A site's policy during a replay: usage by account, priorities and limits."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from cpsched_sim.site.fair_share import (
 from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, slurm_resource_names
 
 ROUNDS_PER_HALF_LIFE, MAX_ROUNDS_WITHOUT_START = 10, 200
-"""While usage decays without other events: rounds per half-life, and the maximum number of rounds without a start."""
+"""Number of rounds per half-life while only usage decays, and the maximum number without a start."""
 WALL_TIME = "wall"
-"""The name under which run time is accumulated, in addition to the names of resources."""
+"""The name for accumulated run time, in addition to the names of resources."""
 
 
 class SimulatedAccounting:
@@ -133,15 +133,15 @@ class SimulatedAccounting:
         return PendingJobLimitsAndUsage(self.standings, self._usage_of_running_jobs(now_s))
 
     def on_started(self, slots: Sequence[int]) -> None:
-        """Record the starts chosen in a round. The next round checks whether they succeeded."""
+        """Record the starts chosen in a round. The next round checks that they succeeded."""
         self.chosen.extend(slots)
         if slots:
             self.waited = 0
 
     def wait_s(self) -> int:
-        """Return how long to wait for usage to decay if there are no other events.
+        """Return how many seconds to wait for usage to decay if there are no events.
 
-        The time is in seconds. It is 0 if no usage decays, or after too many waits without a start.
+        Return 0 if no usage decays, or after too many waits without a start.
         """
         half_life_s = self.policy.file.fair_share.half_life_days * 86_400
         if not self.fades or not half_life_s or self.waited >= MAX_ROUNDS_WITHOUT_START:

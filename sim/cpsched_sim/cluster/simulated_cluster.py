@@ -1,4 +1,4 @@
-"""A simulated cluster in columns: free resources, queue, running jobs and their real run times.
+"""A simulated cluster in columns: resources, queue, running jobs and run times.
 
 The replay and the bridge's mock adapter share this module. The caller sets the time.
 """
@@ -48,10 +48,10 @@ INITIAL_CAPACITY = 64
 
 
 class SimulatedCluster:
-    """A simulated cluster. Its API uses objects, and its internal state is columns by slot.
+    """A simulated cluster. Its API uses objects. Its state is columns by slot.
 
     A slot is a job's position in order of submission. `overrun` defines how the expected end of a running job is
-    revised when the job exceeds its estimate. A snapshot is a view, which is valid until the next call that changes the
+    revised when the job exceeds its estimate. A snapshot is a view, valid until the next call that changes the
     cluster.
     """
 
@@ -87,18 +87,18 @@ class SimulatedCluster:
         return self.table.jobs
 
     def next_end_s(self) -> int | None:
-        """Return the next real end of a running job in seconds, or None if no job is running."""
+        """Return the next real end of a running job in seconds, or None without one."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
-        """Return the slot of a submitted job. Raise `InvalidValue` if it was never submitted."""
+        """Return the slot of a submitted job. Raise `InvalidValue` for other jobs."""
         slots = self.table.slot_by_job_id()
         if job_id not in slots:
             raise InvalidValue("job", job_id, "was never submitted to this cluster")
         return slots[job_id]
 
     def why_infeasible(self, request: Request) -> str | None:
-        """Return why a job with this request can never run on the cluster, or None if it can."""
+        """Return why a job with this request can never run, or None if it can."""
         if request not in self._refusals:
             self._refusals[request] = why_infeasible(request, self.cluster)
         return self._refusals[request]
@@ -130,7 +130,10 @@ class SimulatedCluster:
     # ------------------------------------------------------------------------------------------ events
 
     def submit(self, job: Job, run_s: int) -> str | None:
-        """Queue `job` with its real run time, and return None. If the job can never run, return the reason."""
+        """Queue `job` with its real run time, and return None.
+
+        If the job can never run, return the reason. Raise `InvalidValue` if it was already submitted.
+        """
         if job.id in self.table.slot_by_job_id():
             raise InvalidValue("job", job.id, "was already submitted")
         reason = self.why_infeasible(job.request)
@@ -149,14 +152,20 @@ class SimulatedCluster:
         event_kernels.cancel_queued_job(self.state, slot)
 
     def preempt(self, job_id: int, requeue: bool) -> None:
-        """Stop a running job now. With `requeue`, return it to the queue. Raise `InvalidValue` if it is not running."""
+        """Stop a running job now. Raise `InvalidValue` if it is not running.
+
+        With `requeue`, return the job to the queue.
+        """
         slot = self.slot_of(job_id)
         if self.state.phase[slot] != event_kernels.ACTIVE:
             raise InvalidValue("job", job_id, "is not running")
         event_kernels.stop_running_job(self.state, slot, int(requeue))
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
-        """Assign a slot to every job and schedule its arrival. Return (slots by arrival, slot -> refusal)."""
+        """Assign a slot to every job and schedule its arrival.
+
+        Return (slots by arrival, slot -> reason why the job can never run).
+        """
         first, items = len(self.jobs), ColumnarTrace.of(trace)
         self._grow_columns(first + len(items))
         self._fill_columns(items)
@@ -169,7 +178,7 @@ class SimulatedCluster:
         return arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
-        """Advance to `to_s`. End and return the jobs whose real end is at or before `to_s`."""
+        """Advance to `to_s`. Return the jobs that ended until then."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
         self.advance_without_round(to_s)
@@ -185,7 +194,10 @@ class SimulatedCluster:
         self.apply(Starts.of({self.slot_of(job_id): placement}))
 
     def apply(self, starts: Starts) -> None:
-        """Start jobs now. If a start breaks the fit rule, raise `InvalidValue` and start no jobs."""
+        """Start jobs now.
+
+        If a start breaks the fit rule, raise `InvalidValue` and start no jobs.
+        """
         fault = self.try_start_jobs(starts)
         if fault >= 0:
             slot = int(starts.slots[fault])
@@ -195,7 +207,10 @@ class SimulatedCluster:
             )
 
     def try_start_jobs(self, starts: Starts) -> int:
-        """Start jobs now and return -1. If a start breaks the fit rule, start no jobs and return its position."""
+        """Start jobs now and return -1.
+
+        If a start breaks the fit rule, start no jobs and return its position.
+        """
         if not len(starts):
             return -1
         return event_kernels.start_jobs_from_python(
@@ -203,7 +218,7 @@ class SimulatedCluster:
         )
 
     def start_and_advance(self, starts: Starts, pause: int) -> int:
-        """Start jobs now, then advance (see `cpsched_sim.cluster.event_kernels.start_jobs_and_advance`)."""
+        """Start jobs now, then advance (see `event_kernels.start_jobs_and_advance`)."""
         return event_kernels.start_jobs_and_advance(
             self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause
         )
@@ -221,7 +236,7 @@ class SimulatedCluster:
         return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
 
     def take_ended_slots(self) -> list[int]:
-        """Return the slots of the jobs that ended since the last call, in order of their ends."""
+        """Return the slots of jobs that ended since the last call, in order of their ends."""
         slots: list[int] = self.state.ended[: self.state.ended_count].tolist()
         self.state.ended_count = 0
         return slots
@@ -295,7 +310,7 @@ class SimulatedCluster:
 
 
 def new_job_table(jobs: Sequence[Job], resources: int) -> JobTable:
-    """Return an empty table with capacity for the given jobs."""
+    """Return a table with columns of the initial capacity."""
 
     def new_column(value: int = 0) -> IntArray:
         return np.full(INITIAL_CAPACITY, value, np.int64)

@@ -1,4 +1,4 @@
-"""Estimate how much a value would vary with other workloads, windows or weeks, with a paired bootstrap.
+"""Estimate by paired bootstrap how much a value varies between workloads or weeks.
 
 Units (workloads, windows, or blocks of a window) are drawn with replacement; each draw has as many units as the sample.
 Both sides of a comparison use the same draws. Blocks of a window are consecutive (a block bootstrap: Künsch, "The
@@ -42,7 +42,7 @@ _ROUNDING = 1e-12
 
 @cache
 def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
-    """Return the number of times that each unit occurs in each draw: float64[DRAWS, units]."""
+    """Return how often each unit occurs in each draw, float64[DRAWS, units]."""
     found = (
         np.random.default_rng(seed)
         .multinomial(units, np.full(units, 1 / units), size=BOOTSTRAP_DRAWS)
@@ -53,7 +53,9 @@ def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
 
 
 def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
-    """Return a value's confidence interval, given its value in each draw. Return None if no value is a number.
+    """Return a value's confidence interval, given its value in each draw.
+
+    Return None if no draw is finite, or with fewer than two units.
 
     The bounds are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3),
     because a small sample varies less than its population.
@@ -74,7 +76,9 @@ def finite_or_none(value: float) -> float | None:
 
 
 def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
-    """Return the margin of error of each sample's mean. It is infinite for a sample with too few units.
+    """Return the margin of error of each sample's mean.
+
+    It is infinite for a sample with fewer than two units.
 
     All intervals `mean ± margin` hold simultaneously with probability `CONFIDENCE_LEVEL`. They are studentized: in this
     share of the draws, the largest deviation is at most a common factor times the standard error.
@@ -87,7 +91,10 @@ def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
 
 
 def _studentize_mean(sample: FloatArray) -> tuple[float, FloatArray]:
-    """Return a mean's standard error, and each draw's deviation in units of the draw's own standard error."""
+    """Return a mean's standard error, and the deviation of each draw.
+
+    The deviation is in units of the draw's own standard error.
+    """
     units = len(sample)
     if units < 2:
         return math.inf, np.full(BOOTSTRAP_DRAWS, _ROUNDING)

@@ -1,4 +1,6 @@
-"""Run tasks on a Dask cluster (extra `dask`). Only this module imports `distributed`.
+"""Run tasks on a Dask cluster (extra `dask`).
+
+Only this module imports `distributed`.
 
 A worker runs each task in its own process, so that time and memory limits apply and a crash does not end the worker. If
 a worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines, and workers check
@@ -37,7 +39,10 @@ _MAX_ERROR_CHARS = 300
 
 
 def make_dask_executor(on: str, stall_limit_s: float) -> DaskExecutor:
-    """Return the executor for an address, a scheduler file or a function. Raise `InputError`."""
+    """Return the executor for `--on`: an address, a scheduler file or a function.
+
+    Raise `InputError`.
+    """
     distributed, own = _import_distributed(), None
     try:
         if "://" in on:
@@ -167,7 +172,10 @@ def run_task_in_subprocess(given: bytes, limit_s: float | None, path: list[str])
 
 
 def main() -> None:
-    """Run the task read from standard input, and write its result to standard output. End when the worker ends."""
+    """Run the task on standard input, and write its result to standard output.
+
+    This process ends when the worker ends.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     out = os.dup(1)

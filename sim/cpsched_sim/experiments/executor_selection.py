@@ -1,4 +1,4 @@
-"""Choose where replays run: in processes on this machine, or on the Dask cluster that `--on` specifies."""
+"""Choose where replays run: on this machine, or on the Dask cluster of `--on`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 
 def make_task_executor(on: str | None, processes: int, stall_limit_s: float = STALL_TIMEOUT_S) -> TaskExecutor:
-    """Return the executor for `--on`, or for `processes` processes on this machine. Raise `InputError`.
+    """Return the executor for `--on`, or for local processes. Raise `InputError`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
     scheduler.json             a Dask scheduler file

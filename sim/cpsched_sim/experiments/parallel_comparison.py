@@ -1,4 +1,4 @@
-"""Compare combinations on one trace, each replayed in its own process or read from an earlier run."""
+"""Compare combinations of dispatcher and predictor on one trace."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, l
 
 @dataclass(frozen=True, slots=True)
 class SharedComparisonInputs:
-    """The inputs that all combinations share, as plain values that can be sent to other processes.
+    """The inputs that all combinations share, as plain values for other processes.
 
-    `metrics` are shown in addition to those in the table. With `measures`, each row includes the columns from which
-    metrics are computed.
+    `metrics` are shown in addition to the table's default metrics. With `measures`, each row includes the columns from
+    which metrics are computed.
     """
 
     trace: Path
@@ -113,7 +113,7 @@ def replay_combination(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Te
 
 
 def combination_code_identity(setup: ReplaySpec) -> dict[str, Any]:
-    """Return the identity of a combination's code. Results from different code must not be mixed."""
+    """Return the identity of the code that a combination runs."""
     plugins = plugin_digests(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_digest(), "plugins": sorted(plugins.values())}
 
@@ -121,7 +121,9 @@ def combination_code_identity(setup: ReplaySpec) -> dict[str, Any]:
 def load_finished_rows(
     shared: SharedComparisonInputs, chosen: Sequence[ReplaySpec], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
-    """Return the finished rows in `shared.out` by index in `chosen`, and the rows that are not in `chosen`.
+    """Return the finished rows in `shared.out` that are in `chosen`, and the others.
+
+    The first are by index in `chosen`.
 
     Raise `InputError` if a row was computed with other inputs (`replay_inputs`), code or metrics.
     """
@@ -161,7 +163,7 @@ def _load_finished_row(
 
 
 def _read_stored_schedule(path: Path) -> ScheduleData:
-    """Return a schedule's stored columns for plots. Plots do not use the number of processors."""
+    """Return a schedule's stored columns for plots, which ignore the last column."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["start_s"]]
     submit_s, start_s, end_s, units = (

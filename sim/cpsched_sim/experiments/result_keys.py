@@ -1,4 +1,4 @@
-"""Keys of stored results, which are reused only if their inputs and code are the same."""
+"""Keys of stored results. Equal keys mean equal inputs and equal code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def compute_result_key(inputs: Mapping[str, Any]) -> str:
 
 @cache
 def code_digest() -> str:
-    """Return a digest of the simulator's source files and of the versions of `LIBRARIES`.
+    """Return a digest of the simulator's source files and of library versions.
 
-    The project's own version is excluded, because it may differ between an editable install and a wheel of the same
-    sources.
+    The libraries are `LIBRARIES`. The project's own version is excluded, because it may differ between an editable
+    install and a wheel of the same sources.
     """
     releases = [f"{name} {installed_version(name)}" for name in LIBRARIES]
     files = [file_sha256(path) for name in OWN_PACKAGES for path in module_source_files(name)]
@@ -39,7 +39,10 @@ def code_digest() -> str:
 
 
 def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
-    """Return the digests of the plug-ins' source files by path. Unknown names have none."""
+    """Return the digests of the plug-ins' source files by path.
+
+    Unknown names have no files.
+    """
     found = dict[str, str]()
     for catalogue, words in (
         (SIMULATION_REGISTRIES.dispatchers, dispatcher),
@@ -52,14 +55,20 @@ def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
 
 
 def plugin_file_digests(module: str) -> dict[str, str]:
-    """Return the digests of a plug-in's source files by path, or {} for a module in this project."""
+    """Return the digests of a plug-in's source files by path.
+
+    Return {} for a module of this project.
+    """
     if module.partition(".")[0] in OWN_PACKAGES:
         return {}
     return {str(path): file_sha256(path) for path in module_source_files(module)}
 
 
 def module_source_files(module: str) -> list[Path]:
-    """Return the source files in a module's package. Without a package, include sibling modules and packages."""
+    """Return the source files in a module's package.
+
+    For a module without a package, return the file. Outside site-packages, add sibling modules and packages.
+    """
     found = find_spec(module.partition(".")[0])
     if found is None:
         return []

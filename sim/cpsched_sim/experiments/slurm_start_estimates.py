@@ -1,7 +1,9 @@
-"""Compare start forecasts with the estimates of `squeue --start` that `cpsched record-slurm-estimates` has recorded.
+"""Compare start forecasts with the recorded estimates of `squeue --start`.
 
-Both are measured against the recorded starts. A forecast is compared with the estimate of its job that was recorded
-nearest to it, at most `NEAREST_S` apart.
+`cpsched record-slurm-estimates` records the estimates.
+
+Both are measured against the recorded starts. A forecast is compared with the nearest estimate of its job, which was
+recorded at most `NEAREST_S` earlier or later.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.workloads.workload_loader import Workload
 
 HEADING = "at_unix_s,job,start_unix_s"
-"""Header of a recording: moment, job id as `squeue` shows it, and estimated start, empty if Slurm has none."""
+"""Header of a recording: time of the estimate, job id in `squeue`, and estimated start (empty if Slurm has none)."""
 NEAREST_S = 60
 _DAY_S = 86_400
 _Nearest = dict[tuple[str, int], tuple[int, int | None]]
@@ -49,9 +51,11 @@ def read_slurm_start_estimates(path: Path) -> Iterator[tuple[int, str, int | Non
 def compare_forecasts_with_slurm(
     workload: Workload, policy: Policy, path: Path, ids: Mapping[int, str], progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Return the errors of the forecasts for the second half of the jobs, and of the estimates in `path`, for JSON.
+    """Return the errors of the forecasts and of the estimates in `path`, for JSON.
 
-    Each estimate is used for all quantiles in the pinball loss. The difference is that of forecasts minus estimates.
+    The forecasts are for the second half of the jobs.
+
+    Each estimate is used for all quantiles in the pinball loss. Differences are forecasts minus estimates.
     `ids` contains the ids in `squeue` of jobs whose number in the trace differs. Raise `InputError` if a recorded start
     is missing, or if no forecast has an estimate.
     """
@@ -87,14 +91,17 @@ def compare_forecasts_with_slurm(
 
 
 def _forecast_error_statistics(losses_s: FloatArray, errors_s: FloatArray) -> dict[str, float]:
-    """Return the means of pinball losses and absolute errors, and percentages of starts."""
+    """Return mean pinball loss, mean absolute error, and percentages of close starts."""
     sizes_s = np.abs(errors_s)
     within = {f"within_{minutes}_min": 100 * float((sizes_s <= 60 * minutes).mean()) for minutes in (1, 10)}
     return {"pinball_s": float(losses_s.mean()), "absolute_error_s": float(sizes_s.mean()), **within}
 
 
 def _nearest_estimates(path: Path, wanted: Mapping[str, Sequence[int]]) -> _Nearest:
-    """Return the estimate nearest to each wanted moment of a job; moments are ascending."""
+    """Return the estimate nearest to each moment for which a job has a forecast.
+
+    The moments in `wanted` are ascending.
+    """
     found: _Nearest = {}
     for at_s, job, start_s in read_slurm_start_estimates(path):
         moments = wanted.get(job, ())

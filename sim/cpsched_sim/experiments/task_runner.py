@@ -87,7 +87,7 @@ class TaskExecutor(Protocol):
         on_poll: Callable[[], None],
         limit_s: float = math.inf,
     ) -> None:
-        """Run all tasks, each for at most `limit_s` seconds. Call `on_poll` about once a second."""
+        """Run all tasks, each for at most `limit_s`. Call `on_poll` about once a second."""
 
 
 def run_tasks(
@@ -99,7 +99,10 @@ def run_tasks(
     done: int = 0,
     limit_s: float = math.inf,
 ) -> None:
-    """Run all tasks and pass each result to `on_result` immediately. `progress` also counts `done` earlier tasks."""
+    """Run all tasks and pass each result to `on_result` immediately.
+
+    `progress` also counts `done` earlier tasks.
+    """
     shares = dict.fromkeys(tasks, 0.0)
 
     def on_message(at: int, message: Any) -> None:
@@ -256,7 +259,7 @@ def _kill_process_group(process: ForkServerProcess) -> None:
 
 
 def _read_cpu_s(process: ForkServerProcess) -> float | None:
-    """Return the CPU time of a process so far in seconds, or None if the operating system does not report it."""
+    """Return a process's CPU time in seconds, or None if it is unknown."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
@@ -267,7 +270,7 @@ def _read_cpu_s(process: ForkServerProcess) -> float | None:
 def _run_with_parent_environment(
     environment: Mapping[str, str], work: Work, task: Any, stall_limit_s: float, pipe: Connection
 ) -> None:
-    """Run tasks with the parent process's environment, because the server's environment may be outdated.
+    """Run tasks with the parent's environment. The server's may be outdated.
 
     A plug-in's child processes cannot send messages for this process, hide its end, or outlive it.
     """

@@ -1,1 +1,4 @@
-"""Readers of external files. Every error has the form `file:line: field: value: rule`, and every size has a bound."""
+"""Readers of external files, all of whose sizes are bounded.
+
+Every error has the form `file:line: field: value: rule`.
+"""

@@ -19,7 +19,9 @@ def has_dated_files(folder: Path) -> bool:
 
 
 def dated_files(path: Path) -> list[Path]:
-    """Return a folder's files that are named YYYYMMDD or YYYYMMDD.gz, oldest first, or `[path]` for a file.
+    """Return the files in a folder that are named by date, or `[path]` for a file.
+
+    The names are YYYYMMDD or YYYYMMDD.gz. The oldest file comes first.
 
     Raise `InputError` if a folder cannot be listed or contains no such file.
     """

@@ -45,14 +45,20 @@ _BINARY_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\x1a"))
 
 @dataclass(frozen=True, slots=True)
 class FileTypeGuess:
-    """A guess. `seems` describes the file in a few words. `lines` contains its first non-blank lines if it is text."""
+    """A guess at a file's type. `seems` describes the file in a few words.
+
+    `lines` contains the first non-blank lines of a text file.
+    """
 
     seems: str
     lines: tuple[str, ...] = ()
 
 
 def describe_special_file(path: Path) -> str:
-    """Return "a directory", "a named pipe" or similar, or "" for a file. Raise `InputError` if it is missing."""
+    """Return "a directory", "a named pipe" or similar, or "" for a file.
+
+    Raise `InputError` if it is missing.
+    """
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Bounds on the size and content of input files, checked before they can consume memory or time.
+"""Bounds on input files, checked before these can consume memory or time.
 
 Times and amounts are bounded so that sums over any trace stay within the bounds of the model
 (`cpsched.model.value_bounds`).

@@ -1,4 +1,7 @@
-"""Read Parquet tables row by row. Only this module uses pyarrow for reading (extra `study`)."""
+"""Read Parquet tables row by row (extra `study`).
+
+Only this module uses pyarrow for reading.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _PYARROW_MISSING = "is a Parquet table, which requires pyarrow: pip install 'cps
 
 
 def parquet_column_names(path: Path) -> tuple[str, ...]:
-    """Return the column names. Raise `InputError` without pyarrow, or if the file is not a Parquet table."""
+    """Return the column names of a Parquet table.
+
+    Raise `InputError` without pyarrow or for any other file.
+    """
     return tuple(_open_parquet(path).schema_arrow.names)
 
 

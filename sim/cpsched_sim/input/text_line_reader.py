@@ -1,4 +1,7 @@
-"""Read text files line by line: plain or gzipped UTF-8, with or without a byte order mark, any line ending."""
+"""Read text files line by line: UTF-8, plain or gzipped.
+
+A byte order mark is skipped. Any line ending is accepted.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _BLOCK_BYTES = 1 << 18
 
 
 class _SizeLimitedGzipFile(gzip.GzipFile):
-    """A gzip file limited to `most_ratio` times its compressed size, as protection against decompression bombs."""
+    """A gzip file of limited size, as protection against decompression bombs.
+
+    Its unpacked size is at most `MAX_UNPACKED_BYTES` or, if larger, `most_ratio` times its compressed size.
+    """
 
     def __init__(self, path: Path, most_ratio: int) -> None:
         super().__init__(path, "rb")
@@ -49,7 +55,7 @@ class _SizeLimitedGzipFile(gzip.GzipFile):
 
 
 def _open_binary(path: Path, most_ratio: int) -> BinaryIO:
-    """Open a file, and decompress gzip (detected by its first bytes). Raise `InputError`."""
+    """Open a file, and decompress gzip. Raise `InputError`."""
     if kind := describe_special_file(path):
         raise InputError(f"{path}: must be a file, but is {kind}")
     try:
@@ -61,16 +67,18 @@ def _open_binary(path: Path, most_ratio: int) -> BinaryIO:
 
 
 def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
-    """Open a file as text, and decompress gzip (detected by its first bytes). Invalid UTF-8 becomes `\\ufffd`.
+    """Open a file as text, and decompress gzip. Invalid UTF-8 becomes `\\ufffd`.
 
-    Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if it decompresses to more than
-    `most_ratio` times its size.
+    Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if the text exceeds the size
+    limit of `_SizeLimitedGzipFile`.
     """
     return io.TextIOWrapper(_open_binary(path, most_ratio), encoding="utf-8-sig", errors="replace")
 
 
 def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
-    """Yield blocks of whole lines as bytes after the first `skip` lines. Each line ends with its line feed.
+    """Yield blocks of whole lines as bytes. Each line ends with a line feed.
+
+    The first `skip` lines are omitted.
 
     Raise `InputError`, any exception from reading a damaged file, or `OSError` for a line that `read_text_lines` would
     cut.

@@ -1,9 +1,11 @@
-"""Read untrusted files in a small, strict subset of YAML. The result is plain values with line numbers.
+"""Read untrusted files in a small, strict subset of YAML.
+
+The result is plain values with line numbers.
 
 The reader accepts mappings, lists and scalars (text, numbers, true and false, null); dates are text. It rejects tags
-(`!!int x`), duplicate keys, control characters, encodings other than UTF-8, several documents in a file, whole numbers
-beyond 64 bits, and sizes beyond the limits. Errors state the line and the rule. Each use of an alias counts, to limit
-decompression bombs.
+(`!!int x`), duplicate keys, control characters, encodings other than UTF-8, and several documents in a file. It also
+rejects whole numbers beyond 64 bits, and sizes beyond the limits. Errors state the line and the rule. Each use of an
+alias counts, to limit decompression bombs.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ class StrictFileSection(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class YamlTree:
-    """The content of a file as plain values (None for an empty file), with the line of each value."""
+    """The content of a file as plain values, with the line of each value.
+
+    The content of an empty file is None.
+    """
 
     path: Path
     content: Any
@@ -46,7 +51,10 @@ class YamlTree:
     error: type[InvalidFile] = InvalidFile
 
     def line_of(self, where: Sequence[str | int]) -> int:
-        """Return the line of the deepest existing part of `where`, a path of keys and positions from the top."""
+        """Return the line of `where`, or of its deepest part that exists.
+
+        `where` is a path of keys and positions from the top.
+        """
         line, node = 1, self.root
         for step in where:
             below = _find_child_node(node, step)
@@ -60,7 +68,10 @@ class YamlTree:
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
     def move_key(self, old: Sequence[str], new: Sequence[str]) -> None:
-        """Move a key and its line in the mappings. Create missing sections and remove empty ones."""
+        """Move a key and its line to another section.
+
+        Create missing sections and remove empty ones.
+        """
         *above, last = old
         holder, node = self.content, self.root
         for step in above:
@@ -106,7 +117,10 @@ class YamlTree:
 
 
 def read_yaml_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
-    """Read a YAML file. Raise `error` at the line that breaks a rule, or `InputError` if the file is missing."""
+    """Read a YAML file.
+
+    Raise `error` at the line that breaks a rule, or `InputError` if the file is missing.
+    """
     if kind := describe_special_file(path):
         raise InputError(f"{path}: must be a file, but is {kind}")
     try:
@@ -165,7 +179,7 @@ def _check_yaml_limits(path: Path, text: str, error: type[InvalidFile]) -> None:
 
 
 class _YamlValueConverter:
-    """A converter of nodes to plain values, which it counts."""
+    """A converter of YAML nodes to plain values. It counts the values."""
 
     def __init__(self, path: Path, error: type[InvalidFile]) -> None:
         self._path = path
@@ -251,11 +265,11 @@ _RULE_TEXTS = {
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
 }
-"""The text for each kind of broken rule, by pydantic's name for it or the first part of that name."""
+"""The text of each kind of broken rule, by the first part of pydantic's name, or the whole name."""
 
 
 def _broken_rule_text(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
-    """Return the broken rule as text. Use this project's text, or pydantic's for a rare rule."""
+    """Return a broken rule as text: this project's or, for a rare rule, pydantic's."""
     kind = str(broken["type"])
     if kind == "extra_forbidden":
         return f"no such setting{_suggest_setting(model, broken['loc'])}"
@@ -280,7 +294,7 @@ def value_for_message(value: object) -> object:
 
 
 def _suggest_setting(model: type[BaseModel], where: Sequence[str | int]) -> str:
-    """Return a suggestion for an unknown setting: the most similar setting in any section, or ""."""
+    """Return a suggestion for an unknown setting, or ""."""
     kind: Any = model
     for step in where[:-1]:
         field = getattr(kind, "model_fields", {}).get(step)

@@ -1,7 +1,9 @@
-"""Plots of results for notebooks and papers. Each function returns a `Chart`, which a notebook displays.
+"""Plots of results for notebooks and papers. Each function returns a `Chart`.
 
-from cpsched_sim import compare, draw_bars
-draw_bars(compare("day.csv.gz", ["easy", "list-saf"])).save("bars.png")
+An example is:
+
+    from cpsched_sim import compare, draw_bars
+    draw_bars(compare("day.csv.gz", ["easy", "list-saf"])).save("bars.png")
 """
 
 from __future__ import annotations
@@ -25,12 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """A plot. `figure` is a matplotlib figure, which may be changed before it is shown or saved."""
+    """A plot that a notebook displays.
+
+    `figure` is a matplotlib figure, which may be changed before it is shown or saved.
+    """
 
     figure: Figure
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the plot in the file name's format: png, svg or pdf. Raise the same exceptions as matplotlib."""
+        """Write the plot in the format of the file name: png, svg or pdf.
+
+        Raise the same exceptions as matplotlib.
+        """
         self.figure.savefig(path, dpi=120)
         return Path(path)
 
@@ -42,7 +50,7 @@ class Chart:
 
 
 def draw_bars(results: Comparison | Simulation) -> Chart:
-    """Draw the metrics as bars, one panel per metric. Raise `InputError` without matplotlib."""
+    """Draw one panel of bars per metric. Raise `InputError` without matplotlib."""
     rows, title = _successful_rows(results)
     drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
     summaries = {row.name: row.summary for row in rows if row.summary is not None}
@@ -57,7 +65,10 @@ def draw_distributions(results: Comparison | Simulation) -> Chart:
 
 
 def draw_account_shares(results: Comparison | Simulation) -> Chart:
-    """Draw each account's usage and target share over time. Raise `InvalidValue` without a site policy."""
+    """Draw each account's usage and target share over time.
+
+    Raise `InvalidValue` without a site policy.
+    """
     rows, title = _successful_rows(results)
     summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
     of_site = all("accounts" in summary for summary in summaries.values())

@@ -38,10 +38,10 @@ def require_matplotlib() -> None:
 def write_comparison_plots(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """Plot the successful combinations in `bars.png` and `accuracy_ecdf.png`. Their rows must have `measures`.
+    """Plot the successful combinations in the files `PLOT_FILES`. Raise `InputError`.
 
-    Colours distinguish dispatchers, and line styles distinguish predictors. Files are written atomically. Raise
-    `InputError`.
+    Rows must have `measures`. Colours distinguish dispatchers, and line styles distinguish predictors. Files are
+    written atomically.
     """
     done = {row.name: row for row in rows if row.summary is not None}
     if not done:
@@ -57,7 +57,10 @@ def write_comparison_plots(
 
 
 def line_styles(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
-    """Return the colour and line style of each row by name: one colour per dispatcher, one line style per predictor."""
+    """Return the colour and line style of each row by name.
+
+    Each dispatcher has a colour, and each predictor a line style.
+    """
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))
     return {
@@ -70,7 +73,10 @@ def line_styles(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
 
 
 def escape_mathtext(text: str) -> str:
-    """Escape `text`, because matplotlib parses `$` as math and omits labels that start with `_` from legends."""
+    """Escape text for matplotlib.
+
+    It would parse `$` as math, and omit labels that start with `_` from legends.
+    """
     return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
 
 
@@ -83,7 +89,10 @@ def save_png(figure: Figure, path: Path) -> Path:
 
 
 def x_scale_arguments(values: Sequence[float]) -> dict[str, Any]:
-    """Return the arguments for `set_xscale`. The scale is logarithmic if one bar is much longer than the others."""
+    """Return the arguments for `set_xscale`.
+
+    The scale is logarithmic if one bar is much longer than the others.
+    """
     positive = [value for value in values if value > 0]
     if not positive or max(positive) <= LOG_SCALE_RATIO * sorted(positive)[len(positive) // 2]:
         return {"value": "linear"}
@@ -133,14 +142,17 @@ MAX_POINTS = 60
 
 
 def _downsample_daily_values(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the days and mean values of the points for a line with one value per day."""
+    """Return the days and mean values of a line's points, given one value per day."""
     step = -(-len(values) // MAX_POINTS)
     parts = [values[at : at + step] for at in range(0, len(values), step)]
     return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
 
 
 def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
-    """Draw usage and target share over time, with one panel per combination and one colour per account."""
+    """Draw usage and target share over time.
+
+    Each combination has a panel, and each account a colour.
+    """
     figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MAX_ACCOUNTS]
@@ -164,7 +176,7 @@ def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Fi
 def draw_distributions(
     measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str
 ) -> Figure:
-    """Draw the cumulative distributions of waits and bounded slowdowns, one line per combination."""
+    """Draw distributions of waits and bounded slowdowns, one line per combination."""
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
         style = {**styles[name], "label": escape_mathtext(name)}

@@ -1,4 +1,7 @@
-"""Draw weekly charts of a site as SVG for a web page. Colours are CSS variables, which follow dark mode."""
+"""Draw a site's charts as SVG for a web page.
+
+Colours are CSS variables, which follow dark mode.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 
 def draw_dot_plot(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
-    """Draw differences (name, value, low, high) with their intervals. Shade the range within `band` of 0."""
+    """Draw differences (name, value, low, high) with their intervals.
+
+    Shade the range within `band` of 0.
+    """
     require_matplotlib()
     figure, axes = _new_figure(0.75 + 0.34 * len(rows))
     if band > 0:
@@ -46,7 +52,7 @@ def draw_line_plot(
     name: str,
     logarithmic: bool = False,
 ) -> str:
-    """Draw one line per name, given as its x and y coordinates."""
+    """Draw one line per name in `series`, given by its x and y coordinates."""
     require_matplotlib()
     figure, axes = _new_figure(3.2)
     for at, (title, (x, y)) in enumerate(series.items()):
@@ -78,7 +84,7 @@ def _new_figure(height: float) -> Any:
 
 
 def _render_svg(figure: Any, axes: Any, name: str, label: str) -> str:
-    """Return the drawing as an SVG element with unique ids and the page's colours and fonts."""
+    """Return the drawing as SVG with unique ids and the page's colours and fonts."""
     from matplotlib import rc_context
 
     axes.spines[["top", "right"]].set_visible(False)

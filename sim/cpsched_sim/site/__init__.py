@@ -1,4 +1,4 @@
-"""A site's policy for simulations: shares and limits from a file, and measures of fairness.
+"""A site's policy for simulations: shares, limits, and measures of fairness.
 
 - `policy_file`: the policy file and its values.
 - `sacctmgr_dumps`: the output of `sacctmgr` and `sshare`.

@@ -1,4 +1,4 @@
-"""Fair-share factors: Slurm's Fair Tree, Slurm's classic formula, and usage that decays over time.
+"""Fair-share factors: Slurm's Fair Tree and classic formula, and decaying usage.
 
 An association is a user in an account, or an account in another account. Index 0 is the root. `usage` is each user's
 decayed usage. An account's usage is the sum over its descendants.
@@ -58,7 +58,10 @@ class FairShareTree:
 
     @cached_property
     def effective_children(self) -> tuple[tuple[int, ...], ...]:
-        """Return the entries that divide each parent's share. Omit accounts that use their parent's share."""
+        """Return the entries that divide each parent's share.
+
+        Omit accounts that use their parent's share.
+        """
         found: list[list[int]] = [[] for _ in self.parents]
         for at, giver in enumerate(self.effective_parents):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
@@ -76,7 +79,7 @@ class FairShareTree:
 
     @cached_property
     def normalized_shares(self) -> FloatArray:
-        """Return each share as a fraction of the whole machine, level by level (`NormShares`)."""
+        """Return each share as a fraction of the whole machine (`NormShares`)."""
         part = self.shares_among_siblings.copy()
         for at, giver in enumerate(self.effective_parents[1:], start=1):
             part[at] = part[giver] * (1.0 if self.shares[at] is None else part[at])
@@ -91,7 +94,9 @@ class FairShareTree:
 
 
 def fair_tree_factors(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
-    """Return each user's Fair Tree factor, which is 1 for the first user. Accounts have factor 0.
+    """Return each user's Fair Tree factor. Accounts have factor 0.
+
+    The first user has factor 1.
 
     Siblings are ranked by the ratio of their share to their usage (`LevelFS`), and an account's users precede those of
     any sibling ranked below it. Users with equal ratios share a rank. The children of accounts with equal ratios are
@@ -132,7 +137,9 @@ def fair_tree_factors(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
 def classic_fair_share_factors(
     tree: FairShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
 ) -> FloatArray:
-    """Return the factor 2^-(effective usage / share / dampening) for every entry (`PriorityFlags=NO_FAIR_TREE`).
+    """Return the factors of `PriorityFlags=NO_FAIR_TREE` for all entries.
+
+    A factor is 2^-(effective usage / share / dampening).
 
     With `depth_oblivious`, the effective usage is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
     """
@@ -158,7 +165,10 @@ def classic_fair_share_factors(
 
 
 def _depth_oblivious_usage(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
-    """Return the effective usage for `DEPTH_OBLIVIOUS`: the parent's ratio, scaled by the entry's own."""
+    """Return the effective usage for `DEPTH_OBLIVIOUS`.
+
+    It is the parent's ratio of usage to share, scaled by the entry's own ratio.
+    """
     giver, share = tree.effective_parents[at], tree.normalized_shares
     if not (share[at] and share[giver] and effective[giver] and part[at]):
         return float(part[at])
@@ -170,7 +180,10 @@ def _depth_oblivious_usage(tree: FairShareTree, at: int, part: FloatArray, effec
 
 
 def decay_per_second(half_life_s: float) -> float:
-    """Return the factor by which usage decays per second, or 1 without decay (`PriorityDecayHalfLife=0`)."""
+    """Return the factor by which usage decays per second.
+
+    It is 1 without decay (`PriorityDecayHalfLife=0`).
+    """
     return 1.0 - SLURM_LN2 / half_life_s if half_life_s else 1.0
 
 
@@ -207,7 +220,7 @@ class DecayedUsage:
         self.at_s = to_s
 
     def add_rate(self, entry: int, rate: float, since_s: float) -> None:
-        """Increase an association's rate by `rate` from `since_s`, which may be in the past."""
+        """Increase an association's rate from `since_s`, which may be in the past."""
         self.advance(since_s)
         keep, seconds = decay_per_second(self.half_life_s), self.at_s - since_s
         self.rate[entry] += rate

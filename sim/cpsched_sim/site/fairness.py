@@ -1,4 +1,4 @@
-"""Measure fairness: usage compared with shares, and the distribution of slowdowns over users."""
+"""Measure fairness: usage compared with shares, and slowdowns by user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ WINDOW_S = 86_400
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccountUsageByWindow:
-    """Usage by account in consecutive windows. The first window begins with the first submission.
+    """Usage by account in consecutive windows.
+
+    The first window begins with the first submission.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
     - `due`: float64[A, K], the part of each window's usage due to each account: according to its share, but at most
@@ -33,17 +35,20 @@ class AccountUsageByWindow:
 
     @property
     def usage_shares(self) -> FloatArray:
-        """Return usage as a fraction of all usage in its window, float64[A, K], or 0 in a window without usage."""
+        """Return usage as a fraction of all usage in its window, float64[A, K].
+
+        The fraction is 0 in a window without usage.
+        """
         total = self.used.sum(axis=0)
         parts: FloatArray = np.divide(self.used, total, out=np.zeros_like(self.used), where=total > 0)
         return parts
 
     @property
     def misallocated_share(self) -> float:
-        """Return the fraction of usage, from 0 to 1, by accounts beyond what was due to them.
+        """Return the fraction of usage by accounts beyond what was due to them.
 
-        In each window, this is half the sum of |fraction used - fraction due|. The mean over windows is weighted by
-        their usage.
+        The fraction is from 0 to 1. In each window, it is half the sum of |fraction used - fraction due|. The mean over
+        windows is weighted by their usage.
         """
         total = self.used.sum(axis=0)
         apart = np.abs(self.usage_shares - self.due).sum(axis=0) / 2
@@ -51,7 +56,7 @@ class AccountUsageByWindow:
 
 
 def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
-    """Return the share of the machine for each account with users, computed level by level."""
+    """Return the share of the machine for each account with users."""
     accounts = policy.site.accounts
     part, found = FairShareTree.from_accounts(accounts).normalized_shares, dict[str, float]()
     for row in accounts.associations:
@@ -63,10 +68,10 @@ def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
 def account_usage_by_window(
     measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S
 ) -> AccountUsageByWindow:
-    """Return the usage by jobs that ran and the usage due, by account and by window of `window_s` seconds.
+    """Return usage and usage due, by account and by window of `window_s` seconds.
 
-    The total usage in a window is divided according to shares. But no account is due more than its jobs in the system
-    could have used in that window. The others divide the remainder by shares.
+    The total usage in a window is divided among the accounts in proportion to their shares. But no account is due more
+    than its jobs in the system could have used in that window. The others divide the remainder.
     """
     names = tuple(sorted({job.account for job in measures.jobs}))
     at = {name: place for place, name in enumerate(names)}
@@ -90,7 +95,10 @@ def account_usage_by_window(
 
 
 def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
-    """Divide `amount` among accounts according to `share`, up to each account's `demand` (max-min fairness)."""
+    """Divide `amount` among accounts by `share`, up to each account's `demand`.
+
+    This is max-min fairness.
+    """
     got, open_ = np.zeros(len(share)), demand > 0
     weight = np.where(share > 0, share, 1e-9)
     while amount > 1e-9 and open_.any():
@@ -112,14 +120,20 @@ def mean_by_job_attribute(jobs: Sequence[Job], values: FloatArray, key: str) -> 
 
 
 def gini(values: npt.ArrayLike) -> float:
-    """Return the Gini index: 0 if all values are equal, almost 1 if one of many values is the whole sum."""
+    """Return the Gini index of values.
+
+    It is 0 if all are equal, and almost 1 if one of many values is the whole sum.
+    """
     column = np.sort(np.asarray(values, np.float64))
     n, total = len(column), column.sum()
     return float((2 * np.arange(1, n + 1) - n - 1) @ column / (n * total)) if total > 0 else 0.0
 
 
 def jain(values: npt.ArrayLike) -> float:
-    """Return Jain's fairness index: 1 if all values are equal, 1/n if all but one of n values are 0."""
+    """Return Jain's fairness index of n values.
+
+    It is 1 if all are equal, and 1/n if all but one are 0.
+    """
     column = np.asarray(values, np.float64)
     squares = float((column**2).sum())
     return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0
@@ -152,7 +166,7 @@ def site_policy_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
 
 
 def fairness_by_account_and_qos(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
-    """Return the number of jobs, their waits, and usage compared with shares, by account and QOS."""
+    """Return jobs, waits and usage compared with shares, by account and QOS."""
     shares, use = account_machine_shares(policy), account_usage_by_window(measures, account_machine_shares(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown

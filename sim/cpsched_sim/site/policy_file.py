@@ -1,4 +1,6 @@
-"""A policy file: accounts with shares and limits, QOSes, priority weights, and the accounts of a trace's users.
+"""A policy file: accounts with shares and limits, QOSes, and priority weights.
+
+It also assigns the users of a trace to accounts.
 
     accounts:
       physics: { shares: 80, users: [u1, u2] }
@@ -59,7 +61,7 @@ MIN_HALF_LIFE_DAYS = 0.001
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares == "parent" else shares)]
-"""A number relative to the siblings' numbers. `parent` means the parent's share."""
+"""A number relative to those of the siblings. `parent` means the parent's share."""
 LimitWords = Mapping[str, str | int]
 
 
@@ -94,7 +96,7 @@ class _LimitsSchema(StrictFileSection):
         return words
 
     def to_accounting_limits(self) -> AccountingLimits:
-        """Return the limits as a value."""
+        """Return the parsed limits."""
         return parse_accounting_limits({name: str(text) for name, text in self.limits.items()})
 
 
@@ -117,7 +119,7 @@ class AccountPolicySchema(_LimitsSchema):
     @field_validator("users", mode="before")
     @classmethod
     def _convert_names_to_text(cls, users: object) -> object:
-        """Convert user numbers to text: 17 in a list is the user "17". SWF identifies users by number."""
+        """Convert user numbers to text, because SWF identifies users by number."""
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
     def user_entries(self) -> dict[str, UserPolicySchema]:
@@ -141,7 +143,7 @@ class QosPolicySchema(_LimitsSchema):
 
 
 class PartitionPolicySchema(StrictFileSection):
-    """A queue in the trace: its tier, its factor (PriorityJobFactor), and the QOS that limits it."""
+    """A queue of the trace: its tier, PriorityJobFactor, and the QOS of its limits."""
 
     tier: Count = 0
     factor: Count = 1
@@ -150,7 +152,7 @@ class PartitionPolicySchema(StrictFileSection):
 
 
 class PreemptionSchema(StrictFileSection):
-    """The rules of preemption (Slurm: PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters)."""
+    """The rules of preemption (Slurm: `Preempt*` parameters)."""
 
     type: Literal["qos", "partition_prio"]
     mode: Mode = "requeue"
@@ -165,7 +167,7 @@ class PreemptionSchema(StrictFileSection):
 
 
 class PriorityWeightsSchema(StrictFileSection):
-    """Weights of the priority factors (Slurm: PriorityWeight*), and options for computing the factors."""
+    """The weights of the priority factors, and how the factors are computed."""
 
     kind: Literal["multifactor", "basic"] = "multifactor"
     age: Count = 0
@@ -205,7 +207,10 @@ class FairSharePolicySchema(StrictFileSection):
     @field_validator("half_life_days")
     @classmethod
     def _check_half_life(cls, days: float) -> float:
-        """Reject half-lives of about a second, for which Slurm's per-second decay is meaningless."""
+        """Reject half-lives of about a second.
+
+        Slurm's per-second decay is meaningless for them.
+        """
         if 0 < days < MIN_HALF_LIFE_DAYS:
             raise ValueError(f"must be 0 (usage never decays) or at least {MIN_HALF_LIFE_DAYS}")
         return days
@@ -214,8 +219,9 @@ class FairSharePolicySchema(StrictFileSection):
 class UnlistedUsersSchema(StrictFileSection):
     """The accounts of users in the trace who are not listed in any account.
 
-    `others` is an account's name, or `spread`: users, in order of their first jobs, join the account with the
-    fewest users relative to its share. `qos` is the QOS of jobs whose queue is not in `qos_by_queue`.
+    `others` is an account's name, or `spread`: users, in order of their first jobs, join the account with the fewest
+    users relative to its share. `qos` is the QOS of jobs that have none in the trace, in `qos_by_queue` or in their
+    association.
     """
 
     others: str = "spread"
@@ -307,7 +313,9 @@ class SitePolicy:
         return (self.file.preemption and self.file.preemption.exempt_time) or 0
 
     def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
-        """Return the policy with the users of `jobs`, and the jobs with their account, QOS and tier.
+        """Return the policy with the users of `jobs`, and the jobs.
+
+        The jobs have the account, QOS and tier that the policy assigns.
 
         A job with a QOS retains it.
         """
@@ -333,7 +341,10 @@ class SitePolicy:
         return {"account": account, "qos": qos, "tier": entry.tier}
 
     def _accounts_with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
-        """Return the associations, with unlisted users added to the account that `others` selects."""
+        """Return the associations, including those of unlisted users.
+
+        `others` selects the accounts of unlisted users.
+        """
         rows = list(self.site.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
@@ -358,12 +369,15 @@ class SitePolicy:
 
 
 def load_site_policy_file(path: Path) -> SitePolicy:
-    """Read a policy file. Raise `InvalidPolicy` with the line, or `InputError` if the file is missing."""
+    """Read a policy file. Raise `InvalidPolicy`, or `InputError` if it is missing."""
     return _build_site_policy(path, read_yaml_tree(path, InvalidPolicy))
 
 
 def parse_site_policy_file(path: Path, text: str) -> SitePolicy:
-    """Parse a policy file. `path` appears in error messages, and the dumps are in its folder."""
+    """Parse a policy file.
+
+    `path` appears in error messages. Its folder contains the dumps.
+    """
     return _build_site_policy(path, parse_yaml_tree(path, text, InvalidPolicy))
 
 
@@ -391,7 +405,7 @@ def _build_site_policy(path: Path, tree: YamlTree) -> SitePolicy:
 
 
 def _list_associations(file: SitePolicyFile, rows: list[Association]) -> list[Association]:
-    """Return the associations in the dump, then those in the file, parents first."""
+    """Return the associations of the dump, then those of the file, parents first."""
     at = {row.account: index for index, row in enumerate(rows) if not row.user}
     left = dict(file.accounts)
     while left:
@@ -416,7 +430,7 @@ def _list_associations(file: SitePolicyFile, rows: list[Association]) -> list[As
 
 
 def _per_user_limits(limits: AccountingLimits) -> AccountingLimits:
-    """Return an account's per-user limits, which apply to each of its users."""
+    """Return the limits of an account that apply to each of its users."""
     return replace(
         NO_LIMITS, jobs=limits.jobs, wall_min=limits.wall_min, tres=limits.tres, tres_a_node=limits.tres_a_node,
         tres_minutes=limits.tres_minutes,
@@ -431,6 +445,6 @@ def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
 
 
 def slurm_resource_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return Slurm's names for a cluster's resources. The first resource is processors."""
+    """Return Slurm's names of a cluster's resources, of which the first is processors."""
     names = {"memory_mib": "mem", "gpus": "gres/gpu", "gpu": "gres/gpu"}
     return ("cpu", *(names.get(name, f"gres/{name}") for name in cluster.resources[1:]))

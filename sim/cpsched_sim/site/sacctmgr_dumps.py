@@ -1,4 +1,4 @@
-"""Parse the output of `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`."""
+"""Parse the output of `sacctmgr show assoc`, `sacctmgr show qos` and `sshare`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Studies: many replays described in one file, each stored under a digest of all its inputs."""
+"""Studies: many replays described in one file, stored under their inputs' digests."""

@@ -1,4 +1,4 @@
-"""The benchmark: the study in `benchmark.yaml`, to which users can add their own dispatchers."""
+"""The benchmark: the study in `benchmark.yaml`, plus the user's own dispatchers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BASELINE_DISPATCHER = "easy"
 def make_benchmark_study(
     own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False
 ) -> dict[str, Any]:
-    """Return the suite as the mapping of a study file, with the dispatchers in `own` after the suite's.
+    """Return the suite as a study's mapping, with `own` after its dispatchers.
 
     `quick` selects only traces that need no file. `alone` selects only `own` and the baseline.
     """
@@ -51,7 +51,9 @@ def make_benchmark_study(
 
 
 def import_benchmark_results(campaign: StudyCases, store: StudyResultStore, path: Path) -> tuple[int, int]:
-    """Import the results in a JSON Lines file that match the current code and traces and are not stored yet.
+    """Import results from another study that are not stored yet.
+
+    `path` is a JSON Lines file. Its results must match the current code and traces.
 
     Return the number of imported results, and the number produced with other code, traces or suites. Raise `InputError`
     if a line is not a result, or has changed since it was stored.
@@ -71,9 +73,10 @@ def import_benchmark_results(campaign: StudyCases, store: StudyResultStore, path
 
 
 def render_benchmark_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the benchmark's Markdown table. It contains ratios to the baseline with the same estimates.
+    """Return the benchmark's Markdown table: ratios to the baseline's metrics.
 
-    Intervals cover the variation over workloads. Rows are sorted by the first metric, best first.
+    The baseline has the same estimates. Intervals cover the variation over workloads. Rows are sorted by the first
+    metric, best first.
     """
     rows = [{**row, DECISION_METRIC: cpu_ms_per_round(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [

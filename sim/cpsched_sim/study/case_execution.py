@@ -1,4 +1,4 @@
-"""Run one case. Input and output are plain values, and the result is the same in every process."""
+"""Run one case. Its input is plain values, and its result is reproducible."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ CHANGED_FILE_RULE = "has changed since the study was read"
 
 
 class StudyCaseOutcome(NamedTuple):
-    """The outcome of a case. `result` is the same in every run, and `made` describes this run."""
+    """The outcome of a case.
+
+    `result` is the same in every run. `made` describes this run.
+    """
 
     result: dict[str, Any]
     made: dict[str, Any]
@@ -49,7 +52,7 @@ class StudyCaseOutcome(NamedTuple):
 
 
 def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> StudyCaseOutcome:
-    """Replay a case. An error becomes a result with outcome "failed" and the reason in `why`."""
+    """Replay a case. An error becomes a result with outcome `failed` and the reason."""
     began_s = time.perf_counter()
     try:
         result, made, jobs = _replay_case(task, progress)
@@ -152,7 +155,7 @@ def _generate_workload(trace: Mapping[str, Any], system: str | None) -> Workload
 
 
 def scale_load(workload: Workload, load: float) -> Workload:
-    """Return the workload with all times since the first arrival divided by `load`."""
+    """Return the workload with the times between arrivals divided by `load`."""
     first_s = workload.jobs[0].job.submit_s
 
     def scale_submit_time(item: TraceJob) -> TraceJob:
@@ -183,7 +186,7 @@ def _cut_case_window(workload: Workload, part: tuple[float, float] | None) -> Tu
 
 
 def _measures_without_margins(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
-    """Return the data of the jobs that arrive within the window, but outside its margins."""
+    """Return the data of the jobs that arrive within the window, without its margins."""
     if window is None:
         return measures
     inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)

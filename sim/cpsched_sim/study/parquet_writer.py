@@ -1,4 +1,7 @@
-"""Write rows and schedules as Parquet (extra `study`). Only this module uses pyarrow for writing."""
+"""Write rows and schedules as Parquet (extra `study`).
+
+Only this module uses pyarrow for writing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from cpsched_sim.errors import InputError
 
 
 def rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as a Parquet file with one column per name and null for missing values. Raise `InputError`."""
+    """Return rows as a Parquet file with one column per name. Raise `InputError`.
+
+    A missing value is null.
+    """
     names = dict.fromkeys(name for row in rows for name in row)
     return columns_to_parquet({name: [row.get(name) for row in rows] for name in names})
 

@@ -1,7 +1,7 @@
-"""Rank policies by paired ratios with intervals, and list the pairs that do not differ significantly.
+"""Rank policies by paired ratios, and list pairs without a significant difference.
 
-Cases are paired if they have the same trace, system, load, window and site policy and, for synthetic
-traces, the same seed. The shared jobs are a *workload*. Several seeds of a workload count as one value, the mean of
+Cases are paired if they have the same trace, system, load, window and site policy. With a synthetic trace, they must
+also have the same seed. The shared jobs are a *workload*. Several seeds of a workload count as one value, the mean of
 their logarithms, because seeds are not workloads. With a single workload, its seeds are the units, and the interval is
 valid only for that workload.
 
@@ -23,14 +23,17 @@ from cpsched.metrics import METRICS
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray, margins_of_error
 
 MAX_EXPONENT = 700.0
-"""Largest logarithm for which exp() does not overflow. Few units and many comparisons give very wide intervals."""
+"""Largest logarithm for which exp() does not overflow. Intervals are very wide with few units and many comparisons."""
 WORKLOAD_AXES = ("trace", "system", "load", "window", "site_policy")
 HIGHER_IS_BETTER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricMeanRatio:
-    """A geometric mean of paired ratios. `low` and `high` are None if there are too few units for an interval."""
+    """A geometric mean of paired ratios.
+
+    `low` and `high` are None if there are too few units for an interval.
+    """
 
     ratio: float
     low: float | None
@@ -54,7 +57,10 @@ class RankedPolicy:
 def compare_policies(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> GeometricMeanRatio | None:
-    """Compare `these` with `those` by a metric. Return None if no workload has positive values for both."""
+    """Compare `these` with `those` by a metric.
+
+    Return None if no workload has positive values for both.
+    """
     found = _paired_log_ratios(rows, metric, these, those, by)
     return None if found is None else _make_ratio(*found, margins_of_error([found[0]])[0])
 
@@ -84,7 +90,10 @@ def _paired_log_ratios(
 
 
 def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
-    """Rank policies by a metric, best first, over the workloads and seeds that all policies share."""
+    """Rank policies by a metric, best first.
+
+    Only workloads and seeds that all policies share count.
+    """
     rows = rows_shared_by_all_policies(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
@@ -110,7 +119,10 @@ def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 def rows_shared_by_all_policies(
     rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy"
 ) -> list[Mapping[str, Any]]:
-    """Return the rows of workloads and seeds with positive values for every policy. Omit named cases."""
+    """Return the rows of workloads and seeds with positive values for all policies.
+
+    Named cases are omitted.
+    """
     positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
     there: dict[tuple[Any, ...], set[str]] = {}
@@ -120,7 +132,7 @@ def rows_shared_by_all_policies(
 
 
 def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `rows_shared_by_all_policies` omits, described by the labels that distinguish them."""
+    """Return the workloads that `rows_shared_by_all_policies` omits, by their distinguishing labels."""
     mine = [row for row in rows if not row["case"]]
     kept = {_workload_key(row) for row in rows_shared_by_all_policies(rows, metric)}
     axes = [axis for axis in WORKLOAD_AXES if len({row[axis] for row in mine}) > 1]

@@ -1,6 +1,6 @@
-"""Store a study's results in a folder with one file per case, named after the digest of all its inputs.
+"""Store a study's results in a folder, with one file per case.
 
-    cases/DIGEST.json    inputs and result: the same bytes in every run
+    cases/DIGEST.json    inputs and result: the same bytes in every run; DIGEST is of the inputs
     made/DIGEST.json     time, versions and machine of the run, and the digest of the file above
     jobs/DIGEST.npz      the schedule, if the study stores schedules
     study.json           the cases of the study
@@ -86,7 +86,10 @@ class StudyResultStore:
 
     @contextmanager
     def lock_exclusively(self) -> Iterator[None]:
-        """Lock the folder within the `with` block. Raise `InputError` if another study holds the lock."""
+        """Lock the folder within the `with` block.
+
+        Raise `InputError` if another study holds the lock.
+        """
         require_writable_folder(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -105,14 +108,17 @@ class StudyResultStore:
             os.close(lock)
 
     def store_result(self, case: StudyCase, outcome: StudyCaseOutcome) -> None:
-        """Store a result. Write the file that marks it as complete last. Raise `InputError`."""
+        """Store a result. Raise `InputError`.
+
+        The file that marks the result as complete is written last.
+        """
         content = encode_json({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS_FOLDER / f"{case.digest}.npz", outcome.jobs)
         self._write_result_files(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
     def store_imported_result(self, case: StudyCase, line: StoredCaseResult) -> None:
-        """Store a result from a line of another study's results without changes. Raise `InputError`."""
+        """Store a result of another study without changes. Raise `InputError`."""
         self._write_result_files(case, line.made, encode_json({"inputs": line.inputs, "result": line.result}))
 
     def _write_result_files(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
@@ -137,8 +143,8 @@ class StudyResultStore:
     def load_earlier_results(self, campaign: StudyCases, again: bool = False) -> EarlierCaseResults:
         """Return the results whose cases do not need to run again.
 
-        A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
-        or if its result has been altered. With `again`, cases that failed or did not finish also run again.
+        A case runs again if its result has been altered, if its schedule is requested but missing, or if it exceeded a
+        limit that has since been raised or removed. With `again`, cases that failed or did not end also run again.
         """
         done, altered = dict[str, StoredCaseResult](), []
         for digest in campaign.distinct_cases:
@@ -156,7 +162,7 @@ class StudyResultStore:
         return EarlierCaseResults(done, altered)
 
     def count_foreign_results(self, campaign: StudyCases) -> int:
-        """Count the results whose code, data or settings differ from the study's."""
+        """Count the stored results whose code, data or settings differ from the study's."""
         known = campaign.distinct_cases
         return sum(path.stem not in known for path in (self.folder / CASES_FOLDER).glob("*.json"))
 
@@ -178,7 +184,7 @@ class StudyResultStore:
         write_atomically(self.folder / STUDY_FILE, encode_json(content))
 
     def list_changed_traces(self, campaign: StudyCases) -> list[str]:
-        """Return a sentence for each trace that has changed since the last run in this folder."""
+        """Return a sentence for each trace that has changed since the last run here."""
         try:
             before = json.loads((self.folder / STUDY_FILE).read_bytes())["traces"]
             return [

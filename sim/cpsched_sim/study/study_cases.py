@@ -1,4 +1,4 @@
-"""Build a study's cases from a file or a mapping. Each case has the inputs that it depends on."""
+"""Build a study's cases from a file or a mapping, with the inputs of each case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SEED_SETTING = "seed"
 LONGEST_WAIT_METRIC = "longest_wait_s"
 MAX_CASES = 100_000
 Part = Sequence[float] | Mapping[str, int] | None
-"""The part of the trace to replay: [from_day, days], or `jobs` consecutive jobs starting at index `first`."""
+"""The part of a trace to replay: [from_day, days], or `jobs` consecutive jobs from index `first` on."""
 TIME_LIMIT_NOTE = (
     "has a time limit, so another run may decide differently; for repeatable runs, use effort= instead of limit_s="
 )
@@ -48,15 +48,15 @@ TIME_LIMIT_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class StudyCase:
-    """One replay in a study: its labels by axis and, in `inputs`, everything that its result depends on."""
+    """One replay in a study. `inputs` contains everything that the result depends on."""
 
     labels: Mapping[str, Any]
     """Labels by axis. `case` is the name of a named case. `policy` combines dispatcher and predictor."""
     task: Mapping[str, Any]
-    """Plain values with which another process can run the case."""
+    """Plain values from which another process can run the case."""
     inputs: Mapping[str, Any]
     by_clock: bool = False
-    """Whether the dispatcher has a time limit, so that another run may make different decisions."""
+    """Whether the dispatcher has a time limit, so that another run may decide differently."""
 
     @property
     def digest(self) -> str:
@@ -66,7 +66,7 @@ class StudyCase:
 
 @dataclass(frozen=True, slots=True)
 class StudyCases:
-    """A study: its settings, its cases in order, and the number of excluded cases by reason."""
+    """A study: its settings, and its cases in order."""
 
     words: StudyFileSchema
     cases: tuple[StudyCase, ...]
@@ -78,7 +78,7 @@ class StudyCases:
 
     @property
     def distinct_cases(self) -> dict[str, StudyCase]:
-        """Return the first case with each digest. Cases share a digest if, for example, the policy ignores the seed."""
+        """Return the first case with each digest. Several cases may share a digest."""
         found: dict[str, StudyCase] = {}
         for case in self.cases:
             found.setdefault(case.digest, case)
@@ -97,21 +97,25 @@ def read_study(path: str | PathLike[str]) -> StudyCases:
 
 
 def build_study_cases(schema: Mapping[str, Any], folder: str | PathLike[str] = ".") -> StudyCases:
-    """Build a study from a mapping with a study file's keys. `folder` is the base of relative paths."""
+    """Build a study from a mapping with the keys of a study file.
+
+    Relative paths are relative to `folder`.
+    """
     tree = YamlTree(Path("study"), schema)
     return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), Path(folder).absolute()).build_all_cases()
 
 
 def find_input_file(name: str, folder: Path) -> Path | None:
-    """Return the path of a file next to the study or in the trace folder, or None if it is missing."""
+    """Return the path of a file next to the study or in the trace folder, or None."""
     places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES_VARIABLE)) else [])]
     return next((place for place in places if place.is_file()), None)
 
 
 class _CasePolicy(NamedTuple):
-    """A policy's settings, the digests of the files that it depends on, and whether its searches have a time limit.
+    """A policy's settings, and the digests of the files that it depends on.
 
-    `read` contains the digests, by path, of files that settings refer to and of the plug-ins' source files.
+    `read` contains the digests, by path, of files in settings and of the plug-ins' source files. `by_clock` states
+    whether the dispatcher has a time limit.
     """
 
     spec: PolicySpec
@@ -123,7 +127,7 @@ class _CasePolicy(NamedTuple):
 
 @dataclass(slots=True)
 class _StudyCaseBuilder:
-    """A builder of cases from a study's settings. Errors state the line of the setting."""
+    """A builder of a study's cases. Error messages contain the line of the setting."""
 
     tree: YamlTree
     words: StudyFileSchema
@@ -181,7 +185,10 @@ class _StudyCaseBuilder:
                 self._add_setting_line_to_errors(where, name, partial(find_metric, name))
 
     def _iterate_combinations(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], Part]]:
-        """Yield the location, labels and window of every combination in every grid, then of every named case."""
+        """Yield the location, labels and window of every case, including excluded cases.
+
+        Combinations in grids come first, then named cases.
+        """
         for at, grid in enumerate(self.words.grids):
             windows = [each for window in grid.windows for each in _expand_windows(window)]
             axes = (
@@ -248,7 +255,7 @@ class _StudyCaseBuilder:
         return self._traces[name]
 
     def _read_trace(self, name: str, schema: StudyTraceSchema) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Return the trace's task and inputs, or None if the trace is optional and missing."""
+        """Return the trace's task and inputs, or None for a missing optional trace."""
         if schema.generate is not None:
             made: dict[str, Any] = {"generate": schema.generate, "load": schema.load, "max_jobs": schema.max_jobs}
             made |= {"processors": schema.processors} if schema.days is None else {"days": schema.days}
@@ -278,7 +285,10 @@ class _StudyCaseBuilder:
         return {"file": str(path), "system": schema.system, **how}, inputs
 
     def _find_system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
-        """Return a system's name or path for the task, and its name or file digest for the inputs."""
+        """Return a system's name or path, and its name or file digest.
+
+        The first is for the task, and the second for the inputs.
+        """
         if name not in self._systems:
             path = name if name in bundled_system_names() else str(find_input_file(name, self.folder) or name)
             self._add_setting_line_to_errors(
@@ -329,7 +339,7 @@ class _StudyCaseBuilder:
         return _CasePolicy(spec, files, read, plugins, by_clock)
 
     def _add_setting_line_to_errors(self, where: Sequence[str | int], value: object, read: Any) -> Any:
-        """Return the result of `read`. If it raises, add the setting's line to the error message."""
+        """Return the result of `read`. Add the setting's line to an error message."""
         try:
             return read()
         except CpschedError as error:
@@ -361,7 +371,7 @@ def _is_excluded_by(excluded: Mapping[str, Any], labels: Mapping[str, Any]) -> b
 
 
 def _split_settings(text: str, owner: str) -> tuple[str, dict[str, str]]:
-    """Split `NAME SETTING=VALUE ...` into the name and the settings. Raise `InvalidValue`."""
+    """Split `NAME SETTING=VALUE ...` into name and settings. Raise `InvalidValue`."""
     if not text.strip():
         raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
     first, *rest = text.split()
@@ -383,7 +393,7 @@ def _is_randomized(dispatcher: str) -> bool:
 
 
 def _add_seed(spec: PolicySpec, seed: int) -> PolicySpec:
-    """Return the policy. Add the seed if its dispatcher is randomized and has no seed."""
+    """Return the policy. Add the seed if its dispatcher needs one and has none."""
     if not _is_randomized(spec.dispatcher) or SEED_SETTING in spec.dispatcher_settings:
         return spec
     settings = {**spec.dispatcher_settings, SEED_SETTING: str(seed)}
@@ -391,7 +401,7 @@ def _add_seed(spec: PolicySpec, seed: int) -> PolicySpec:
 
 
 def load_stored_study_cases(path: Path, results: Path) -> StudyCases:
-    """Read a study from the copy in its results folder. Paths are relative to the original study file."""
+    """Read a study from its results folder. Paths are relative to the original file."""
     home = path.absolute().parent
     with suppress(OSError, ValueError, LookupError, TypeError):  # results may be in the study file's folder
         home = Path(json.loads((results / "study.json").read_bytes())["folder"])

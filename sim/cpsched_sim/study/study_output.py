@@ -22,7 +22,10 @@ RESULTS_TABLE, JOBS_TABLE, MARKDOWN_REPORT, HTML_REPORT = "results.parquet", "jo
 
 
 def write_study_outputs(results: StudyResults) -> list[str]:
-    """Write all outputs. Return a sentence for each optional output that could not be written. Raise `InputError`."""
+    """Write all outputs. Raise `InputError`.
+
+    Return a sentence for each optional output that could not be written.
+    """
     folder, notes = results.folder, []
     write_atomically(folder / RESULTS_FILE, study_json_lines(results).encode())
     if find_spec("pyarrow"):
@@ -53,7 +56,7 @@ def _result_lines(results: StudyResults) -> Iterator[dict[str, object]]:
 
 
 def _schedules_to_parquet(results: StudyResults) -> bytes:
-    """Return all schedules as one Parquet table, with one row per job and distinct case."""
+    """Return all schedules as one Parquet table, with a row per job and distinct case."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
         if kept.has_metric_values:

@@ -1,4 +1,4 @@
-"""Build a study's report: rankings, and the tables and plots that the study file configures."""
+"""Build a study's report: rankings, and the configured tables and plots."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def _case_count_blocks(results: StudyResults, rows: Sequence[Mapping[str, Any]])
 
 
 def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
-    """Yield the ranking by a metric, best policy first, with ratios to the best policy and to the baseline."""
+    """Yield the ranking by a metric, best policy first.
+
+    Ratios are to the best policy and to the baseline.
+    """
     places = rank_policies(rows, name)
     yield ReportHeading(f"Ranking by {metric_heading(name)}")
     if not places:
@@ -152,7 +155,7 @@ def _mean_by_cell(rows: Sequence[Mapping[str, Any]], name: str, down: str, acros
 
 
 def _axis_value(row: Mapping[str, Any], axis: str) -> Any:
-    """Return a row's value on an axis. On the policy axis, a named case has its name instead."""
+    """Return a row's value on an axis. On the policy axis, a named case has its name."""
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 

@@ -1,7 +1,7 @@
 """Run a sample of a study's cases again, and report results that differ.
 
 - Every result must be named by the digest of its inputs and match the digest stored with it.
-- A sample of the cases runs again, and inputs and values must be equal byte for byte.
+- The results of the cases that run again must be equal byte for byte.
 - A case whose code or trace has changed cannot run again and is reported.
 """
 
@@ -25,7 +25,7 @@ from cpsched_sim.study.study_runner import run_case_within_limits
 
 @dataclass(slots=True)
 class ReproductionResult:
-    """The result of a verification. `differs` contains one sentence per incorrect result."""
+    """The result of a verification. `differs` has one sentence per incorrect result."""
 
     decided: int = 0
     same: int = 0
@@ -40,7 +40,9 @@ class ReproductionResult:
 def verify_study_results(
     campaign: StudyCases, source: Path, engine: TaskExecutor, sample: int = 5, seed: int = 0
 ) -> ReproductionResult:
-    """Check the results in `source`, a folder or a JSON Lines file, and run a sample of their cases again.
+    """Check the results in `source`, and run a sample of their cases again.
+
+    `source` is a folder or a JSON Lines file.
 
     Raise `InputError` if there are no results.
     """
@@ -80,7 +82,10 @@ def verify_study_results(
 
 
 def read_study_results(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None]]:
-    """Yield the location, digest and content (None if damaged) of each result in a folder or JSON Lines file."""
+    """Yield the location, digest and content of each result. Raise `InputError`.
+
+    `source` is a folder or a JSON Lines file. The content of a damaged result is None.
+    """
     if source.is_dir():
         for path in sorted((source / CASES_FOLDER).glob("*.json")):
             yield str(path), path.stem, StudyResultStore(source).find(path.stem)

@@ -28,7 +28,7 @@ from cpsched_sim.study.study_schema import CaseLimitSchema
 
 
 def run_case_within_limits(task: Mapping[str, Any], tell: Tell) -> StudyCaseOutcome:
-    """Run a case within its memory limit. Check that its input files are unchanged."""
+    """Run a case within its memory limit. Check that its input files did not change."""
     bound_memory(task["memory_mib"])
     outcome = execute_case(task, tell)
     path = next((path for path, digest in task["read"].items() if _file_digest(path) != digest), None)
@@ -93,10 +93,12 @@ def run_study(
     on: str | None = None,
     again: bool = False,
 ) -> StudyResults:
-    """Run a study and store its results in the folder `out`. Cases that already have a result do not run again.
+    """Run a study and store its results in the folder `out`.
+
+    Cases that already have a result do not run again.
 
     `study` is the path of a study file, or a mapping with the same keys. `on` is an executor (see `make_executor`); the
-    default is `processes` processes on this machine. `to_frame()` of the result has one row per case. Raise
+    default is `processes` processes on this machine. The result's `to_frame()` has one row per case. Raise
     `InvalidFile` with file, line and field, or `InputError`.
     """
     campaign = build_study_cases(study) if isinstance(study, Mapping) else read_study(study)

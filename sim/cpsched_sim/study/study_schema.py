@@ -1,6 +1,6 @@
-"""The schema of a study file: traces, grids, named cases, exclusions, limits and report.
+"""The schema of a study file.
 
-`EXAMPLE_STUDY` is a complete file. Every list in a grid is an axis, and a grid contains all combinations of its axes.
+`EXAMPLE_STUDY` is a complete file. Every list in a grid is an axis. A grid contains all combinations of its axes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHOLE_TRACE, NO_SITE_POLICY = "whole", "none"
 
 
 def _check_axis(value: object) -> object:
-    """Reject an axis without values with a clearer message than pydantic's."""
+    """Reject a value that is not a list, or an empty list."""
     if not isinstance(value, list | tuple):
         raise ValueError("must be a list")
     if not value:
@@ -118,7 +118,7 @@ class StudyTraceSchema(StrictFileSection):
 
 
 class TraceWindowSchema(StrictFileSection):
-    """`count` consecutive parts of a trace, each `days` days long, starting at `from_day`."""
+    """`count` consecutive parts of a trace, each of `days` days, from `from_day` on."""
 
     days: Annotated[float, Field(gt=0)]
     from_day: Annotated[float, Field(ge=0)] = 0.0
@@ -126,7 +126,7 @@ class TraceWindowSchema(StrictFileSection):
 
 
 class JobSequenceSchema(StrictFileSection):
-    """Sequences of `jobs` jobs, one starting at each index in `first`. The first job of a trace has index 0."""
+    """Sequences of `jobs` jobs, one from each 0-based index in `first`."""
 
     jobs: Annotated[int, Field(gt=0)]
     first: Annotated[Sequence[Annotated[int, Field(ge=0)]], AS_LIST]
@@ -147,7 +147,7 @@ Window = Annotated[
 
 
 class CaseGridSchema(StrictFileSection):
-    """All combinations of these lists."""
+    """A grid: all combinations of the values in these lists."""
 
     traces: Annotated[Sequence[Text], AS_LIST]
     systems: Annotated[Sequence[Text | None], AS_LIST] = (None,)
@@ -214,7 +214,7 @@ class ReportTableSchema(StrictFileSection):
 
 
 class ReportPlotSchema(StrictFileSection):
-    """A plot of the mean of a metric along a numeric axis, with one line per value of another axis."""
+    """A plot of a metric's mean along an axis, with one line per value of `lines`."""
 
     title: Text
     metric: Text
@@ -223,7 +223,7 @@ class ReportPlotSchema(StrictFileSection):
 
 
 class StudyReportSchema(StrictFileSection):
-    """The parts of the report in addition to the ranking."""
+    """The report's baseline, ranking metrics, tables and plots."""
 
     baseline: Text | None = None
     metrics: Annotated[Sequence[Text], AS_LIST] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")

@@ -1,9 +1,9 @@
-"""Parse the nodes of a Slurm cluster from the output of `scontrol show node` or `sinfo`.
+"""Parse a Slurm cluster's nodes from `scontrol show node` or `sinfo`.
 
 The format is detected from the text. All forms of scontrol's output are accepted, with and without `-o`. For sinfo, the
-table must have a header line with node names (NODELIST, HOSTNAMES), CPUS and MEMORY: `sinfo -N -l`, or
-any `-o` with these columns. A further header line sets the columns for the lines that follow. The default output of
-sinfo lacks CPUs and is rejected, as are nodes from several clusters.
+table must have a header line with node names (NODELIST, HOSTNAMES), CPUS and MEMORY. `sinfo -N -l` prints such a table,
+and so does any `-o` with these columns. Another header line sets the columns for the lines that follow. The default
+output of sinfo lacks CPUs and is rejected, as are nodes from several clusters.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CLUSTER_PREFIX = "CLUSTER: "
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as configured in Slurm, without the resources reserved for the operating system."""
+    """A node as configured in Slurm, without the operating system's resources."""
 
     name: str
     cores: int
@@ -61,12 +61,15 @@ class SlurmNode:
 
     @property
     def is_unavailable_state(self) -> bool:
-        """Return whether the node was unavailable when it was printed: down, drained or reserved, for example."""
+        """Return whether the node was unavailable: down, drained or reserved, for example."""
         return is_unavailable_state(self.state)
 
 
 def is_unavailable_state(state: str) -> bool:
-    """Return whether a state in any of Slurm's spellings, such as `drng` or `idle~`, means an unavailable node."""
+    """Return whether a state means an unavailable node.
+
+    All of Slurm's spellings are accepted, such as `drng` or `idle~`.
+    """
     if not _UNAVAILABLE_SUFFIXES.isdisjoint(state):
         return True
     words = (word.strip().rstrip(_STATE_SUFFIXES).upper() for word in state.split("+"))
@@ -75,19 +78,22 @@ def is_unavailable_state(state: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSlurmNodes:
-    """The printed nodes in order without duplicates, and the columns missing from sinfo's output."""
+    """The printed nodes without duplicates, and the columns missing in sinfo's output."""
 
     nodes: tuple[SlurmNode, ...]
     lacks: tuple[str, ...] = ()
 
 
 def looks_like_node_output(line: str) -> bool:
-    """Return whether a line looks like scontrol's output for a node, or like sinfo's header line."""
+    """Return whether a line looks like scontrol's node output or sinfo's header line."""
     return line.startswith("NodeName=") or _is_sinfo_header(line)
 
 
 def _is_sinfo_header(line: str) -> bool:
-    """Return whether all words are in capitals, as in sinfo's header but not in user-chosen values."""
+    """Return whether a line is sinfo's header.
+
+    All its words are in capitals, unlike values that users choose.
+    """
     words = line.replace("|", " ").split()
     return not _NODE_NAME_HEADINGS.isdisjoint(words) and all(
         word[0].isalpha() and word == word.upper() for word in words
@@ -95,7 +101,7 @@ def _is_sinfo_header(line: str) -> bool:
 
 
 def parse_slurm_nodes(text: str, where: str) -> ParsedSlurmNodes:
-    """Parse Slurm's node output. `where` appears in error messages. Raise `InputError`."""
+    """Parse Slurm's node output. Raise `InputError`, with `where` in its message."""
     found = (
         ParsedSlurmNodes(tuple(_parse_scontrol_nodes(text, where)))
         if any(line.startswith("NodeName=") for line in _split_lines(text))
@@ -107,7 +113,10 @@ def parse_slurm_nodes(text: str, where: str) -> ParsedSlurmNodes:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split text into lines as Slurm does, because user text may contain other line separators."""
+    """Split text into lines as Slurm does.
+
+    User text may contain other line separators.
+    """
     return text.replace("\r\n", "\n").split("\n")
 
 
@@ -124,7 +133,7 @@ def _parse_scontrol_nodes(text: str, where: str) -> Iterator[SlurmNode]:
 
 
 def _split_node_records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield (line, pairs) for each node.
+    """Yield (line number, pairs) for each node.
 
     The first value of a key is used, because comments come last and may look like keys.
     """
@@ -205,7 +214,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
 
 @dataclass(frozen=True, slots=True)
 class _SinfoColumns:
-    """The columns in sinfo's header line. `names` contains this module's names, or "" for an ignored column."""
+    """The columns in sinfo's header line. The name of an ignored column is ""."""
 
     separator: str | None
     names: tuple[str, ...]
@@ -223,7 +232,7 @@ class _SinfoColumns:
         return cls(separator, names, words[-1])
 
     def row(self, line: str, where: str) -> Mapping[str, str]:
-        """Return a line's values by column. If a name occurs twice, the first column is used."""
+        """Return a line's values by name. If a name occurs twice, the first column counts."""
         cells = [cell.strip() for cell in line.split(self.separator)]
         if len(cells) > len(self.names) and self.last != _HEADING_WITH_BLANKS:
             rule = f"must be {len(self.names)}, as in the header line; to print nodes, run: {SINFO_COMMAND}"
@@ -241,7 +250,7 @@ def _merge_partitions(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
 
 
 def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
-    """Yield the nodes in a line with the same, minimum amounts."""
+    """Yield the nodes of a line. All have the line's minimum amounts."""
     try:
         names = expand_hostlist(row.get("nodes"))
     except ValueError as error:
@@ -264,7 +273,7 @@ def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[Slur
 
 
 def _parse_minimum_amount(row: Mapping[str, str], name: str, where: str) -> int:
-    """Return a number. "16+" means that the nodes in the line differ and have at least 16."""
+    """Return a number. "16+" means that the line's nodes differ and have at least 16."""
     return _parse_whole_number({name: row.get(name, "").rstrip("+")}, name, where)
 
 
@@ -276,7 +285,7 @@ def _split_comma_list(text: str) -> tuple[str, ...]:
 
 
 def _parse_node_gres(text: str, where: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Return the number of GPUs of all types, the other generic resources, and the shared generic resources.
+    """Return the number of GPUs, other generic resources, and shared ones.
 
     `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` gives 4, ("mps:400",) and ("scratch:1",).
     """

@@ -1,4 +1,4 @@
-"""Query the local Slurm for its nodes. No other module of the simulator starts a program."""
+"""Run a command of the local Slurm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def run_slurm_command(
     limit_s: float = COMMAND_TIMEOUT_S,
     elsewhere: str = USE_FILE_HINT,
 ) -> str:
-    """Return the output of a Slurm command. It runs in `environment`, by default this process's own.
+    """Return the output of a Slurm command, by default of `scontrol show node`.
+
+    `environment` replaces this process's environment.
 
     Raise `InputError` if the command is missing (with the advice `elsewhere`), fails, or exceeds `limit_s`.
     """

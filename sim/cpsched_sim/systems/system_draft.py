@@ -1,4 +1,4 @@
-"""Draft a system file from the known facts about a cluster, with comments that mark guesses.
+"""Draft a system file from known facts about a cluster, with notes on guesses.
 
 All names come from other programs, so each is escaped and quoted.
 """
@@ -59,7 +59,10 @@ class SystemDraft:
 
 
 def draft_system_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> SystemDraft:
-    """Draft a system from Slurm's configuration, with nodes in the order in which Slurm fills them."""
+    """Draft a system from Slurm's configuration.
+
+    Nodes are in the order in which Slurm fills them.
+    """
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
     for node in sorted(nodes, key=lambda node: node.weight):
@@ -110,7 +113,10 @@ def _draft_node_type(nodes: Sequence[SlurmNode]) -> DraftNodeType:
 
 
 def node_name_prefix(names: Sequence[str]) -> str:
-    """Return the common prefix of node names without its trailing digits, such as `node` for node017 and node018."""
+    """Return the common prefix of node names, without trailing digits.
+
+    It is `node` for node017 and node018.
+    """
     common = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
     text = "".join(letter for letter, _ in common)
     return _UNSAFE_NAME_CHARS.sub("", text.rstrip("0123456789"))[:MAX_NAME_CHARS] or "n"
@@ -122,7 +128,7 @@ def abbreviate_name_list(words: Iterable[str], most: int = _MAX_NAMES) -> str:
 
 
 def draft_as_yaml(draft: SystemDraft) -> str:
-    """Return the draft as a valid system file. Raise `InvalidSystem` if it is too large."""
+    """Return the draft as a system file. Raise `InvalidSystem` if it is too large."""
     labels = _make_node_type_labels(draft)
     lines = [f"# {note}" for note in draft.notes]
     lines += [
@@ -142,7 +148,7 @@ def draft_as_yaml(draft: SystemDraft) -> str:
 
 
 def _node_types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
-    """Return the node types of each partition. Partitions with the same printable name are merged."""
+    """Return the node types by partition. Merge partitions with equal printed names."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
         types = found.setdefault(_quote_yaml_text(partition), [])
@@ -152,7 +158,7 @@ def _node_types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[
 
 
 def render_and_parse_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
-    """Return the text and the parsed content of the system file. Raise `InvalidSystem`."""
+    """Return the system file's text and parsed content. Raise `InvalidSystem`."""
     text = draft_as_yaml(draft)
     return text, parse_system(Path("draft"), text)
 

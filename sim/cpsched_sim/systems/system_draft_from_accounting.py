@@ -6,7 +6,7 @@ If the file contains the nodes of jobs (NodeList), each node is examined:
 - The group's amount of each resource is the largest amount in use on one of its nodes: the sum over simultaneous
   single-node jobs, or the share of a multi-node job.
 
-Otherwise, all nodes are assumed to be equal. A node has the largest per-node share of any job, and the
+Otherwise, all nodes are assumed to be equal. A node has the largest per-node share of any job. The
 number of nodes covers the peak usage. Traces with only processors become one pool.
 
 Every job in the file fits on the resulting system.
@@ -33,7 +33,7 @@ GUESSED_WARNING = "Guessed from peak use by the jobs in the file. Check every nu
 
 
 def draft_system_from_records(every: Iterable[TraceRecord], resources: Sequence[str], name: str) -> SystemDraft:
-    """Draft a system from the jobs' usage of `resources`. All requests fit on it.
+    """Draft a system on which all requests fit, from the jobs' usage of `resources`.
 
     Raise `InputError` if no start is recorded.
     """
@@ -58,7 +58,7 @@ def _draft_pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
 
 
 def _peak_simultaneous_total(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
-    """Return the maximum total weight of simultaneous jobs. Within a second, ends precede starts."""
+    """Return the maximum total weight of simultaneous jobs. Ends precede starts."""
     if sum(weights) > MAX_JOB_SUM:
         raise InputError(f"the jobs in the trace use {sum(weights):,} units of a resource, more than any machine has")
     start_s = np.array([record.start_s for record in records], np.int64)
@@ -71,7 +71,10 @@ def _peak_simultaneous_total(records: Sequence[TraceRecord], weights: Sequence[i
 
 @dataclass(slots=True)
 class _NodeUsage:
-    """Observations of one node: its partitions, its shares of multi-node jobs and its single-node jobs."""
+    """Observations of one node.
+
+    `most` has the largest share of any job by resource, and `own` the single-node jobs.
+    """
 
     partitions: set[str] = field(default_factory=set)
     most: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A system file: the nodes, and the conversion of a trace's requests to units on them.
+"""A system file: its nodes, and how a trace's requests become units on them.
 
     name: kit-forhlr2
     summary: one sentence
@@ -47,7 +47,10 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class NodeTypeSchema(StrictFileSection):
-    """Equal nodes. `each` contains one node's amounts, 0 if missing. `weight` is Slurm's node weight."""
+    """Equal nodes.
+
+    `each` contains a node's amounts, 0 if missing. `weight` is Slurm's node weight.
+    """
 
     count: Annotated[int, Field(gt=0, le=MAX_NODES)]
     each: Mapping[str, Amount]
@@ -56,7 +59,7 @@ class NodeTypeSchema(StrictFileSection):
 
 
 class ProcessorUnitRule(StrictFileSection):
-    """The conversion of C processors to units."""
+    """The rule that converts a job's processors to units."""
 
     rule: Literal["pool", "cores", "gcd", "nodes"]
     cores_per_node: Annotated[int, Field(gt=0, le=MAX_UNITS)] | None = None
@@ -82,7 +85,10 @@ class ProcessorUnitRule(StrictFileSection):
 
 
 class PowerCapSchema(StrictFileSection):
-    """The cap on the total power of running jobs, and a job's assumed power per requested amount, both in W."""
+    """The cap on the total power of running jobs, in W.
+
+    `watts` is a job's assumed power in W per requested amount of each resource.
+    """
 
     cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
     watts: Annotated[Mapping[str, Amount], Field(min_length=1)]
@@ -129,7 +135,10 @@ class SystemFile(StrictFileSection):
 
 
 class System:
-    """A system for one trace: its cluster, and the conversion of requests. Equal requests share one object."""
+    """A system for one trace: its cluster, and the conversion of requests.
+
+    Equal requests share one object.
+    """
 
     def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
         self.file = file
@@ -144,7 +153,10 @@ class System:
         return self.file.name
 
     def request(self, ask: ResourceRequest) -> Request:
-        """Convert a request. Raise `InvalidValue` if it can never fit or contains an unknown resource."""
+        """Convert a request.
+
+        Raise `InvalidValue` if it can never fit or contains an unknown resource.
+        """
         known = self._requests.get(ask)
         if known is not None:
             return known
@@ -217,7 +229,7 @@ class System:
 
 
 class InfiniteCapacitySystem(System):
-    """A system with the given resources and unlimited capacity, for studies without placement."""
+    """A system with unlimited capacity, for studies without placement."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         everything = NodeTypeSchema(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
@@ -280,7 +292,10 @@ def load_bundled_system(name: str) -> SystemFile:
 
 
 def load_system(name_or_path: str) -> SystemFile:
-    """Load a system by name or from a file. Raise `UnknownName`, `InvalidSystem`, `InputError`."""
+    """Load a system by name or from a file.
+
+    Raise `UnknownName`, `InvalidSystem` or `InputError`.
+    """
     if name_or_path in bundled_system_names():
         path = Path(str(package_files.files("cpsched_sim") / "systems" / f"{name_or_path}.yaml"))
     else:

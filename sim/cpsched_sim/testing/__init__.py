@@ -1,4 +1,6 @@
-"""A test suite with the properties that every dispatcher must have: `pytest --cpsched-dispatcher my.module:Class`.
+"""A test suite with the properties that every dispatcher must have.
+
+The command is `pytest --cpsched-dispatcher my.module:Class`.
 
 - `strategies`: random clusters, queues and traces.
 - `dispatcher_properties`: the properties, each a function of a dispatcher's name. The checks on whole schedules share

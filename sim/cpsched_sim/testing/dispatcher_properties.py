@@ -1,6 +1,6 @@
-"""The properties that every dispatcher must have, tested on random clusters, queues and traces.
+"""The properties of every dispatcher, tested on random inputs.
 
-A property takes a dispatcher's name (a name, or `package.module:Class`) and raises `AssertionError` with the smallest
+A property takes a dispatcher's name, or `package.module:Class`. It raises `AssertionError` with the smallest
 counterexample found.
 """
 
@@ -25,7 +25,7 @@ from cpsched_sim.testing.hypothesis_strategies import can_run, full_clusters, sn
 from cpsched_sim.traces.trace_job import TraceJob
 
 TEST_EFFORT = "100"
-"""The deterministic limit for search-based dispatchers. No property may depend on a clock."""
+"""The deterministic limit for dispatchers that search. No property may depend on a clock."""
 
 
 def build_effort_limited_dispatcher(name_or_path: str) -> Dispatcher:
@@ -40,14 +40,19 @@ def build_policy_for_dispatcher(name_or_path: str, predictor: str = "walltime") 
 
 
 def dispatcher_example_settings(name_or_path: str, many: int) -> settings:
-    """Return settings with the number of examples, which is reduced for a dispatcher that searches. See
-    `scaled_example_settings`."""
+    """Return settings with the number of examples (see `scaled_example_settings`).
+
+    The number is reduced for a dispatcher that searches.
+    """
     searches = "effort" in setting_names(DISPATCHERS.find(name_or_path))
     return scaled_example_settings(many // 6 if searches else many)
 
 
 def decisions_are_feasible_and_explained(name_or_path: str) -> None:
-    """Check that decisions break no rule, every queued job starts or has a wait, and plans are consistent."""
+    """Check that decisions break no rule and plans are consistent.
+
+    Every queued job starts or has a wait with a reason.
+    """
     dispatcher = build_effort_limited_dispatcher(name_or_path)
 
     @dispatcher_example_settings(name_or_path, 60)
@@ -67,7 +72,7 @@ def decisions_are_feasible_and_explained(name_or_path: str) -> None:
 
 
 def decisions_are_deterministic(name_or_path: str) -> None:
-    """Check that two new dispatchers choose the same starts and nodes for the same snapshot."""
+    """Check that new dispatchers choose equal starts and nodes for equal snapshots."""
 
     @dispatcher_example_settings(name_or_path, 20)
     @given(st.one_of(snapshots(), full_clusters()))
@@ -80,7 +85,7 @@ def decisions_are_deterministic(name_or_path: str) -> None:
 
 
 def memory_round_trips(name_or_path: str) -> None:
-    """Check on several snapshots that a new dispatcher with restored memory makes the same decisions."""
+    """Check that a dispatcher with restored memory makes the same decisions."""
 
     @dispatcher_example_settings(name_or_path, 20)
     @given(st.lists(snapshots(), min_size=2, max_size=4))
@@ -100,7 +105,10 @@ def memory_round_trips(name_or_path: str) -> None:
 
 
 def jobs_run_within_capacity(name_or_path: str) -> None:
-    """Check on whole traces that all jobs start or are rejected with a reason, and that replays are deterministic."""
+    """Check on whole traces that all jobs start, or are rejected with a reason.
+
+    Replays must also be deterministic.
+    """
 
     @dispatcher_example_settings(name_or_path, 40)
     @given(traces(), st.sampled_from(["walltime", "last-two"]))
@@ -130,7 +138,10 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 
 
 def find_overcommitted_nodes(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
-    """Return overcommitted (second, node) pairs, where a whole-node job must be alone on its nodes."""
+    """Return overcommitted (second, node) pairs.
+
+    A whole-node job must be alone on its nodes.
+    """
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
     steps.update(int(schedule.start_s[i]) for i in ran)
@@ -150,7 +161,7 @@ def find_overcommitted_nodes(cluster: Cluster, trace: Sequence[TraceJob], schedu
 
 
 def find_misplaced_jobs(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
-    """Return the jobs whose placement violates their request: units, distinct nodes, node set, or time."""
+    """Return the jobs whose placement or times violate their request."""
     found = []
     for i, item in enumerate(trace):
         if schedule.start_s[i] == NEVER:

@@ -1,4 +1,4 @@
-"""Set a property's number of examples: its own number, scaled by the active Hypothesis profile."""
+"""Scale a property's number of examples by the active Hypothesis profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random clusters, queues and traces with several resources, distinct-node and whole-node jobs, and node sets.
+"""Random clusters, queues and traces.
+
+They have several resources, distinct-node and whole-node jobs, and node sets.
 
 `snapshots` and `traces` are small and varied, so that counterexamples shrink to readable ones. `full_clusters` are
 full clusters with long queues, for faults that do not occur on small clusters.
@@ -67,7 +69,7 @@ def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> J
 
 
 def first_fit_placement(request: Request, cluster: Cluster, free: IntArray) -> Placement | None:
-    """Return the placement of `request` on the first nodes of `free` that fit its units, or None."""
+    """Return a request's placement on the first nodes that fit its units, or None."""
     fits, left, placement = units_fitting_by_node(request, cluster, free), request.units, []
     for node, most in enumerate(fits.tolist()):
         if most and left:
@@ -84,7 +86,7 @@ def subtract_placement(request: Request, placement: Placement, cluster: Cluster,
 
 @st.composite
 def snapshots(draw: Draw, most: int = 8) -> Snapshot:
-    """Draw snapshots with running jobs and a queue in order of arrival. Some estimates are below the walltime."""
+    """Draw snapshots with running jobs and a queue in order of arrival."""
     cluster = draw(clusters())
     free, running = cluster.capacity.copy(), []
     for id in range(100, 100 + draw(st.integers(0, 5))):
@@ -102,7 +104,7 @@ def snapshots(draw: Draw, most: int = 8) -> Snapshot:
 
 @st.composite
 def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
-    """Draw a cluster, and jobs in order of arrival. Some jobs run for their whole walltime."""
+    """Draw a cluster, and jobs in order of arrival. Some jobs reach their walltime."""
     cluster = draw(clusters())
     items, submit_s = [], 0
     for id in range(1, 1 + draw(st.integers(1, most))):
@@ -114,7 +116,9 @@ def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
 
 @st.composite
 def full_clusters(draw: Draw, most: int = 60) -> Snapshot:
-    """Draw full clusters of unequal nodes, with 20 to `most` waiting jobs with all sharing rules. Some jobs are equal.
+    """Draw full clusters of unequal nodes, with 20 to `most` waiting jobs.
+
+    The jobs have all sharing rules, and some are equal.
 
     Running jobs occupy all nodes except the last two. In half of the examples, they leave so little free on each node
     that hardly any job fits. Then more requests fail than a plan stores. Ends, estimates and submissions repeat, so

@@ -1,7 +1,7 @@
-"""Add the property suite to pytest: `pytest --cpsched-dispatcher my.module:Class` (repeatable).
+"""Add the property suite to pytest: `--cpsched-dispatcher my.module:Class`.
 
-Without other arguments, only the suite runs. Otherwise, the given tests also run. The suite is imported only if this
-option is set.
+The option is repeatable. Without other arguments, only the suite runs. Otherwise, the given tests also run. The suite
+is imported only if this option is set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SUITE_FILE = Path(__file__).with_name("suite.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the option `--cpsched-dispatcher`."""
     parser.getgroup("cpsched").addoption(
         "--cpsched-dispatcher",
         action="append",

@@ -1,4 +1,4 @@
-"""The properties as tests of the dispatchers in `--cpsched-dispatcher` (see `cpsched_sim.testing.plugin`)."""
+"""The properties as tests of the dispatchers in `--cpsched-dispatcher`."""
 
 from __future__ import annotations
 

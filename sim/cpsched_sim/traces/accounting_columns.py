@@ -1,7 +1,7 @@
-"""Determine an accounting file's columns from its header line or from the user's `--columns`.
+"""Find an accounting file's columns from its header line or from `--columns`.
 
-A header line has sacct's column names, in any order. If it is missing or has other names, the user sets `--columns` in
-one of two ways:
+A header line has sacct's column names, in any order. If the line is missing or has other names, the user sets
+`--columns` in one of two ways:
 
 - `Submit=submitted,User=owner`: sacct's name, then the name in the header line or the 1-based column number.
 - `JobIDRaw,User,-,Submit,...`: the names of all columns in order, with `-` for an unused column.
@@ -22,7 +22,7 @@ XDMOD_COLUMNS = (
     "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
     "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
 )
-"""The columns that Open XDMoD requests from sacct; the default for a file without a header line."""
+"""The columns that Open XDMoD requests from sacct. They are the default for a file without a header line."""
 COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "jobidraw": ("jobid",),
     "ncpus": ("alloccpus", "reqcpus"),
@@ -35,7 +35,7 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "end": ("endtime",),
     "wait": ("waittime",),
 }
-"""Equivalent sacct columns, used if the first column is missing."""
+"""Equivalent sacct columns, by the column that they replace if it is missing."""
 COLUMNS_READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
@@ -43,9 +43,9 @@ COLUMNS_READ = (
 )  # fmt: skip
 """The columns that are read. A file may contain others."""
 REQUIRED_COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")
-"""The required columns. `Wait`, in seconds, may replace Start, and `Elapsed` may replace End."""
+"""The required columns. `Wait` (seconds or a duration) may replace Start, and `Elapsed` may replace End."""
 AMOUNT_COLUMNS = ("NNodes", "NCPUS")
-"""Required unless AllocTRES or ReqTRES contains the same information."""
+"""The columns that are required unless AllocTRES or ReqTRES contains their amounts."""
 NO_VALUE = "-"
 _COLUMN_SEPARATORS = "|,;\t^~"
 _LOOKS_LIKE_A_JOB = re.compile(r"\d+(?:[_+.][^|,;\t^~]*)?[|,;\t^~]", re.ASCII)
@@ -62,7 +62,10 @@ def sacct_column_separator(line: str) -> str:
 
 
 def has_blank_aligned_columns(line: str) -> bool:
-    """Return whether blanks align a line's columns, which sacct truncates without `--parsable2`."""
+    """Return whether blanks align a line's columns, as in sacct without `--parsable2`.
+
+    sacct truncates such columns.
+    """
     names = line.lower().split()
     return (
         bool({"jobid", "jobidraw"} & set(names))
@@ -72,7 +75,7 @@ def has_blank_aligned_columns(line: str) -> bool:
 
 
 class AccountingColumns:
-    """The position of each field. `header` is the text of the header line, or "" if there is none."""
+    """The position of each column. `header` is the header line, or "" without one."""
 
     def __init__(self, separator: str, names: Sequence[str], header: str = "", by_place: bool = False) -> None:
         self.separator, self.header, self.by_place = separator, header, by_place
@@ -83,7 +86,10 @@ class AccountingColumns:
 
     @classmethod
     def of(cls, first: str, text: str = "") -> AccountingColumns:
-        """Determine the columns from a file's first line and the user's `--columns`. Raise `InvalidValue`."""
+        """Find the columns from a file's first line and the user's `--columns`.
+
+        Raise `InvalidValue`.
+        """
         first = first.strip("\r\n")
         if text:
             return _parse_columns_option(first, text)
@@ -104,7 +110,7 @@ class AccountingColumns:
         return [name for name in needed if self.index_of(name) is self.index_of(instead.get(name, name)) is None]
 
     def is_header(self, text: str) -> bool:
-        """Return whether a line is a header with sacct's columns, or this file's columns in any order.
+        """Return whether a line is a header: sacct's columns, or this file's in any order.
 
         The line of a job contains a number and times, whereas no field of a header line begins with a digit.
         """
@@ -119,7 +125,10 @@ class AccountingColumns:
         )
 
     def is_continuation(self, before: str, text: str) -> bool:
-        """Return whether a line continues the previous line's job, whose name contains a line break."""
+        """Return whether a line continues the line before it.
+
+        A line break in a job name causes such lines.
+        """
         between = text.count(self.separator)
         if between >= self.count - 1 or len(before) > MAX_LINE_CHARS or _LOOKS_LIKE_A_JOB.match(text):
             return False
@@ -129,12 +138,12 @@ class AccountingColumns:
         return there >= self.count - 1 if self.name_comes_last else there < self.count - 1 and there + between > 0
 
     def is_reordered_by(self, header: str) -> bool:
-        """Return whether a later header line reorders these columns although they are defined by position."""
+        """Return whether a header line contradicts columns that the user set by position."""
         theirs = AccountingColumns.of(header).at
         return any(theirs.get(name) != at for name, at in self.at.items() if name != NO_VALUE)
 
     def split(self, text: str) -> list[str]:
-        """Return the fields of a line. Raise `InvalidValue` if they do not match the columns.
+        """Return the fields of a line. Raise `InvalidValue` if their number is wrong.
 
         The separator may also end the line, or occur within a job name in the last column.
         """
@@ -211,7 +220,10 @@ def _columns_from_numbers(first: str, numbers: Mapping[str, int]) -> AccountingC
 
 
 def _columns_from_renaming(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
-    """Return the header line's columns, with names replaced as requested; ignore replaced columns."""
+    """Return the header line's columns, with names replaced as the user requested.
+
+    Ignore a column whose own name the user gave to another column.
+    """
     wanted = {name.lower() for name in theirs.values()}
     separator = max(
         _COLUMN_SEPARATORS, key=lambda each: (_count_wanted_columns(wanted, first, each), first.count(each))
@@ -227,7 +239,7 @@ def _columns_from_renaming(first: str, theirs: Mapping[str, str]) -> AccountingC
 
 
 def _count_wanted_columns(wanted: set[str], line: str, separator: str) -> int:
-    """Return how many of the wanted columns a line contains when split at this separator."""
+    """Return how many wanted columns a line has if it is split at this separator."""
     return len(wanted & {name.lower() for name in _split_cells(line, separator)})
 
 

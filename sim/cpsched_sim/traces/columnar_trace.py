@@ -1,4 +1,4 @@
-"""A trace's jobs in columns, for simulations. Job objects are created only when they are accessed."""
+"""A trace's jobs in columns. Job objects are created only when they are accessed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _CHUNK_JOBS = 4096
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ColumnarTrace(Sequence[TraceJob]):
-    """Jobs in columns of equal length, and a sequence of job objects. A slice shares existing objects.
+    """Jobs in columns of equal length, and a sequence of job objects.
+
+    A slice shares the existing objects.
 
     `recorded_start_s` is `NEVER` if unknown. `request` is an index into `requests`; `user`, `name` and `queue` are
     indices into `words`. The other fields of a job have their defaults, unless the columns were created from job
@@ -43,7 +45,7 @@ class ColumnarTrace(Sequence[TraceJob]):
 
     @classmethod
     def of(cls, items: Iterable[TraceJob]) -> ColumnarTrace:
-        """Return the columns of jobs. Return `items` unchanged if they are already columns."""
+        """Return jobs as columns. Return `items` unchanged if it already is a trace."""
         if isinstance(items, ColumnarTrace):
             return items
         found = list(items)

@@ -1,4 +1,4 @@
-"""Assign numbers to a job's runs, because accounting data has one record per requeue.
+"""Assign numbers to a job's runs: accounting data has one record per requeue.
 
 Derived tables may store array tasks under the array's number, with equal start times and different end times.
 """
@@ -23,7 +23,7 @@ DUPLICATE_NUMBER_REASON = (
 
 
 class _RunsOfOneJob:
-    """The runs that share a job number: the nodes by start and end."""
+    """The runs that share a job number. `nodes` contains their nodes by (start, end)."""
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, int], set[str]] = {}
@@ -31,7 +31,10 @@ class _RunsOfOneJob:
         self.further = self.tasks = 0
 
     def add(self, start_s: int, end_s: int, nodes: str) -> bool:
-        """Add a run. Return False if it already exists. The nodes of a run may be missing from the file."""
+        """Add a run. Return False if it already exists.
+
+        The file may lack the nodes of a run. Such a run equals any run with the same start and end.
+        """
         there = self.nodes.setdefault((start_s, end_s), set())
         if nodes in there or "" in there or (there and not nodes):
             return False
@@ -47,9 +50,10 @@ class JobRunNumbering:
         self._several: dict[int, _RunsOfOneJob] = {}
 
     def assign_run_number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
-        """Return the run's number, and whether several runs of the job started at the same time. Raise `InvalidValue`.
+        """Return the run's number, and whether it shares its start with another run.
 
-        The first run has the job's own number. The number of a run that was already read is None.
+        The first run has the job's own number. The number of a run that was already read is None. Raise `InvalidValue`
+        if the job has too many runs.
         """
         first = self._first.setdefault(id, run := (start_s, end_s, nodes))
         if first is run:
@@ -72,7 +76,10 @@ class JobRunNumbering:
         return (id + further if id >= 0 else id - further), False
 
     def has_run_since(self, id: int, since_s: int, nodes: str = "") -> bool:
-        """Return whether a run of the job started at or after `since_s`, on `nodes` if they are given."""
+        """Return whether a run of the job started at or after `since_s`.
+
+        If `nodes` is given, count only runs on these nodes or on unknown nodes.
+        """
         if id not in self._first:
             return False
         start_s, end_s, where = self._first[id]

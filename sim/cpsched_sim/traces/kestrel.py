@@ -1,4 +1,6 @@
-"""Read the jobs of NLR's Kestrel (formerly NREL), August 2023 to December 2025, with their energy.
+"""Read the jobs of NLR's Kestrel (formerly NREL), with their energy.
+
+The jobs are from August 2023 to December 2025.
 
 The file is one month of `esif.hpc.kestrel.job-anon.zip` (https://data.nlr.gov/submissions/302). Its `datacard.md`
 describes the columns; these are read:
@@ -17,8 +19,8 @@ describes the columns; these are read:
 | nodelist | its nodes | "" |
 | consumed_energy_raw_joules | power_w: divided by run_s | 0: unknown |
 
-memory_req is ignored, because the card does not say whether it is per node or per job. Intervals are Arrow durations, a
-number of seconds, or text: `2 days 04:00:00`, `04:00:00`.
+memory_req is ignored, because the datacard does not say whether it is per node or per job. Intervals are Arrow
+durations, a number of seconds, or text: `2 days 04:00:00`, `04:00:00`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _MAX_POWER_W = 1 << 30
 
 
 class KestrelTraceReader(ParquetTraceReader):
-    """Kestrel's job table. It does not describe the machine, so a replay requires a system file."""
+    """Kestrel's job table. A replay requires a system file."""
 
     NEEDED: ClassVar = ("id", "submit_time", "start_time", "end_time", "wallclock_req", "nodes_req", "processors_req")
     ALSO: ClassVar = (

@@ -1,7 +1,7 @@
-"""cpsched's native trace format: gzipped CSV that can express every property of a request.
+"""cpsched's native trace format: gzipped CSV with every property of a request.
 
-SWF has no job names, GPUs, amounts per unit or distinct nodes, and a second file for these could get lost. Any tool can
-read CSV, messages can refer to its lines, and gzipped CSV is as small as SWF.
+SWF has no job names, GPUs, amounts per unit or distinct nodes. Any tool can read CSV, and error messages can refer to
+its lines. Gzipped CSV is as small as SWF.
 
     # cpsched-trace 1
     # system: eurora
@@ -138,11 +138,12 @@ class NativeTraceReader(TraceReader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records that have a `UnitsRequest`, gzipped if the file name ends in .gz. The output is deterministic.
+    """Write records that have a `UnitsRequest`. The output is deterministic.
 
-    Write recorded starts if any record has one, but no nodes.
+    The file is gzipped if its name ends in .gz. Recorded starts are written if any record has one. Nodes are not
+    written.
 
-    Raise `InputError` on failure, and if a text field contains a line break, because each job is one line.
+    Raise `InputError` if writing fails or a text field contains a line break, because each job is one line.
     """
     text = io.StringIO()
     text.write(FIRST_LINE + "\n")

@@ -1,4 +1,4 @@
-"""Code that the Parquet readers share. Each row is a job, and error messages name the file, row and column."""
+"""Code that all Parquet readers share. Each row of a table is a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROW_TEXT = "row"
 
 
 class ParquetTraceReader(TraceReader):
-    """A trace in a Parquet table. A subclass declares its columns and creates a record from `self.row`.
+    """A trace in a Parquet table. Subclasses declare columns and parse `self.row`.
 
     `NEEDED` lists the required columns, and `ALSO` the optional columns. Times are seconds since 1970.
     """
@@ -77,7 +77,9 @@ class ParquetTraceReader(TraceReader):
         return number
 
     def _read_time_s(self, column: str) -> int | None:
-        """Return a time in seconds since 1970. It may be text (`2026-02-19 16:17:31-07`), by default in UTC.
+        """Return a time in seconds since 1970, or None if it is missing.
+
+        The value may be text (`2026-02-19 16:17:31-07`), by default in UTC.
 
         Fractions of a second are truncated.
         """
@@ -101,20 +103,26 @@ class ParquetTraceReader(TraceReader):
         return intern(text)
 
     def _read_node_names(self, column: str) -> str:
-        """Return node names in Slurm's form, `n1,n2`, from a list or from text such as `{n1,n2}`."""
+        """Return node names as `n1,n2`, from a list or from text such as `{n1,n2}`."""
         value = self.row.get(column)
         return ",".join(map(str, value)) if isinstance(value, list) else self._read_text(column).strip("{}[]")
 
     # ------------------------------------------------------------------------------------------ a job
 
     def _spread_over_nodes(self, nodes: int, totals: dict[str, int], exclusive: bool, partition: str) -> UnitsRequest:
-        """Return one unit per node on distinct nodes, each with an equal share of the job's totals, rounded up."""
+        """Return one unit per node, on distinct nodes.
+
+        Each unit has an equal share of the job's totals, rounded up.
+        """
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
         ask = UnitsRequest(nodes, each, distinct=nodes > 1, exclusive=exclusive, partition=partition)
         return self._asks.setdefault(ask, ask)
 
     def _read_times(self, submit: str, start: str, end: str) -> tuple[int, int, int] | None:
-        """Return the submission, start and run time. Count a job that never ran or has not ended, and return None."""
+        """Return the submission, start and run time of a job that has ended.
+
+        Otherwise, count the job and return None.
+        """
         submit_s, start_s, end_s = map(self._read_time_s, (submit, start, end))
         if submit_s is None:
             raise self._make_error(submit, "", "must not be empty")

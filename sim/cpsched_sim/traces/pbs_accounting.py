@@ -1,10 +1,13 @@
-"""Read the accounting log of PBS (OpenPBS, PBS Professional, Torque): one or all files of `server_priv/accounting`.
+"""Read the accounting log of PBS: OpenPBS, PBS Professional or Torque.
+
+The input is one file, or the folder `server_priv/accounting` with all files.
 
 | record | meaning |
 |---|---|
 | `E` (ended), `R` (requeued while it ran) | one job: a run, from `start` to `end` |
 | `Q` (queued), `S` (started) | submission and start of jobs that never ran or have not ended |
 | `D` (deleted), `A` (aborted), `M` (moved away) | the end of a waiting job; a job that ran also has an `E` |
+| `z` (suspended) | the suspension counts as run time, with a note |
 | others (reservations, licenses, alterations, provisioning) | skipped |
 
 - A job arrives at `etime`, when it became eligible, if that is later than `ctime`, its submission. A further run
@@ -75,7 +78,10 @@ END_REASONS = {"D": "deleted while waiting", "A": "aborted by the server", MOVED
 
 @dataclass(slots=True)
 class UnfinishedPbsJob:
-    """A job that has not ended. `since_s` is the end of its last run, or 0. `start_s` is its start, or None."""
+    """A job that has not ended.
+
+    `since_s` is the end of its last run, or 0. `start_s` is its start, or None if it waits.
+    """
 
     fields: PbsRecordFields
     since_s: int = 0
@@ -83,7 +89,7 @@ class UnfinishedPbsJob:
 
 
 class PbsAccountingReader(TraceReader):
-    """The PBS accounting log as a trace. It does not describe the machine, so a replay requires a system file."""
+    """The PBS accounting log as a trace. A replay requires a system file."""
 
     @classmethod
     @override
@@ -108,7 +114,7 @@ class PbsAccountingReader(TraceReader):
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield the records of the jobs that ended. After the last line, count the jobs that have not ended."""
+        """Yield the runs that ended. Then count the jobs that have not ended."""
         yield from super().__iter__()
         for id, begun in self._unfinished_jobs.items():
             self._handle_unfinished_job(id, begun, "", None)
@@ -160,7 +166,10 @@ class PbsAccountingReader(TraceReader):
             self._handle_unfinished_job(line.id, begun, line.kind, self._log_time_s(line))
 
     def _handle_unfinished_job(self, id: str, begun: UnfinishedPbsJob, kind: str, left_s: int | None) -> None:
-        """Count a job that never ran or has not ended. A line of this kind removed it at `left_s`."""
+        """Count a job that never ran or has not ended.
+
+        If a line removed the job from the queue at `left_s`, `kind` is the type of this line. Otherwise, it is "".
+        """
         self.tally.dropped[
             END_REASONS.get(kind) or (STILL_WAITING_REASON if begun.start_s is None else STILL_RUNNING_REASON)
         ] += 1
@@ -236,14 +245,17 @@ class PbsAccountingReader(TraceReader):
     # ------------------------------------------------------------------------------------------ times
 
     def _field_time_s(self, fields: PbsRecordFields, name: str) -> int | None:
-        """Return a time in seconds since 1970, or None if the field is missing or 0 (never)."""
+        """Return a time in seconds since 1970, or None if it is missing or 0 (never)."""
         text = fields.get(name, "0")
         if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) <= MAX_TIME_S):
             raise InvalidValue(name, text, f"must be seconds since 1970, up to {MAX_TIME_S:,}")
         return int(text) or None
 
     def _arrival_s(self, fields: PbsRecordFields, since_s: int, start_s: int) -> int:
-        """Return the submission or eligibility time, as configured, but no time after the start."""
+        """Return the job's arrival: its submission or, if selected, its eligibility.
+
+        The arrival is not after the start.
+        """
         submit_s = self._field_time_s(fields, "ctime")
         if submit_s is None:
             raise InvalidValue("ctime", fields.get("ctime", ""), "must be set: it is the time of submission")
@@ -262,7 +274,10 @@ class PbsAccountingReader(TraceReader):
         return run_s
 
     def _update_utc_offset(self, line: PbsAccountingLine, fields: PbsRecordFields, name: str) -> None:
-        """Derive the clock's offset from UTC from a line whose field `name` is the time at which it was written."""
+        """Derive the local clock's offset from UTC.
+
+        The field `name` contains the time at which the line was written.
+        """
         at_s = self._field_time_s(fields, name)
         if at_s is not None:
             self._utc_offset_s = (
@@ -277,7 +292,7 @@ class PbsAccountingReader(TraceReader):
 
 
 def _join_split_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines, joining a line that ends within an account with the next line."""
+    """Yield numbered lines. Join a line that ends within an account with the next one."""
     begun: tuple[int, str] | None = None
     for number, text in read_text_lines(file):
         if begun is not None:

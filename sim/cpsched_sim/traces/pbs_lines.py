@@ -1,4 +1,6 @@
-"""Parse lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
+"""Parse lines of PBS's accounting log.
+
+The format is `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
 Users choose some of the values: account, project, job name and parts of the request. PBS writes them as is, in quotes
 if they contain a blank. Quoted text can look like further fields, so a duplicate field has no value
@@ -28,9 +30,9 @@ class PbsAccountingLine(NamedTuple):
 
 
 class PbsJobId(NamedTuple):
-    """A job id:
+    """A PBS job id: `7[2].vm`, or `7-2.vm` in old Torque, is subjob 2 of job 7.
 
-    `7[2].vm`, or `7-2.vm` in old Torque, is subjob 2 (-1: none; None: the array) of job 7 on server `vm`.
+    `subjob` is -1 for a job without an array, and None for an array as a whole. `server` is `vm`.
     """
 
     number: int
@@ -44,13 +46,16 @@ def looks_like_pbs_log_line(text: str) -> bool:
 
 
 def ends_within_account(text: str) -> bool:
-    """Return whether a line ends within the account, where PBS does not escape a user's line breaks."""
+    """Return whether a line ends within the account.
+
+    PBS does not escape line breaks in this field.
+    """
     _, opened, rest = text.partition('account="')
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
 
 def parse_pbs_line(text: str) -> PbsAccountingLine:
-    """Split a line into its parts. Raise `InvalidValue` if it is not a line of the log."""
+    """Split a line into its parts. Raise `InvalidValue` for any other text."""
     match = _LINE.match(text.strip())
     if not match:
         raise InvalidValue("line", text.strip(), "must be like 11/23/2026 09:30:00;E;7.server;user=ada ...")
@@ -69,7 +74,7 @@ def parse_pbs_job_id(text: str) -> PbsJobId:
 
 
 class PbsRecordFields(dict[str, str]):
-    """A line's fields by name. `twice` contains the names of fields that occur more than once."""
+    """A line's fields by name. `twice` contains the names that occur more than once."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Convert a PBS job's request (`select` and `place`, sizes and durations) to the units of a replay.
+"""Convert a PBS job's request to the units of a replay.
+
+A request consists of `select` and `place`, with sizes and durations.
 
 - Equal chunks become one unit each; `place=pack` combines them into a single unit.
 - `scatter` and `vscatter` place units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
@@ -33,7 +35,7 @@ PLACE_GROUP_NOTE = "place=group=... is ignored"
 
 
 class PbsRequestedUnits(NamedTuple):
-    """The units of a job's request, and the parts of the request that a replay ignores."""
+    """The units of a job's request, and notes on the parts that a replay ignores."""
 
     units: UnitsRequest
     notes: tuple[str, ...]
@@ -100,7 +102,10 @@ def parse_pbs_request(fields: Mapping[str, str], partition: str) -> PbsRequested
 
 
 def _parse_torque_nodes(text: str, fields: Mapping[str, str]) -> list[_EqualChunks]:
-    """Parse `2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes or a name, with the request per node."""
+    """Parse `2:ib:ppn=8+n3:ppn=2#shared`.
+
+    Each part begins with a number of nodes or a node name. The rest is the request per node.
+    """
     parts = [part.split(":") for part in text.partition("#")[0].split("+")]
     found: list[tuple[int, int, int, bool]] = []
     for words in parts:
@@ -124,7 +129,10 @@ def _parse_torque_nodes(text: str, fields: Mapping[str, str]) -> list[_EqualChun
 
 
 def _chunks_from_slots(fields: Mapping[str, str]) -> list[_EqualChunks]:
-    """Return one unit, or one per host if a job without `nodes` had more slots than requested cores."""
+    """Return one unit, or one per host if a job had more slots than requested cores.
+
+    The job has neither `select` nor `nodes`.
+    """
     whole, slots = _whole_job_as_chunk(fields), _count_slots_by_host(fields.get("exec_host", ""))
     cores, mib, gpus = whole.amounts
     if slots.total() <= cores:
@@ -133,7 +141,7 @@ def _chunks_from_slots(fields: Mapping[str, str]) -> list[_EqualChunks]:
 
 
 def _count_slots_by_host(exec_host: str) -> Counter[str]:
-    """Return the number of a job's cores on each host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
+    """Return how many cores a job had on each host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
     found = Counter[str]()
     for host, numbers, times in _SLOTS.findall(exec_host):
         for part in numbers.split(","):
@@ -151,7 +159,7 @@ def _whole_job_as_chunk(fields: Mapping[str, str]) -> _EqualChunks:
 
 
 def _parse_chunk(chunk: PbsSelectChunk) -> _EqualChunks:
-    """Return a chunk's amounts; the default is one core, as in PBS."""
+    """Return a chunk's amounts. As in PBS, the default is one core."""
     asked = chunk.asked
     gpus = next((asked[name] for name in _GPU_RESOURCES if name in asked), "0")
     amounts = (

@@ -1,4 +1,6 @@
-"""Read PM100: jobs of CINECA's Marconi100, May to October 2020, with their power (Antici et al., SC-W 2023).
+"""Read PM100: jobs of CINECA's Marconi100, with their power.
+
+The jobs are from May to October 2020 (Antici et al., SC-W 2023).
 
 The file is `job_table.parquet` of https://zenodo.org/records/10127767. `documentation/job_features.md` of
 github.com/francescoantici/PM100-data describes the columns; these are read:
@@ -6,7 +8,7 @@ github.com/francescoantici/PM100-data describes the columns; these are read:
 | column | here | if missing or invalid |
 |---|---|---|
 | job_id | id | must appear once |
-| submit_time, eligible_time | submit_s, the later if not after the start | submit_time is required |
+| submit_time, eligible_time | submit_s, the later one unless it is after the start | submit_time is required |
 | start_time, end_time | start_s, and run_s between them | either missing: job dropped |
 | time_limit, minutes | walltime_s | not a number (INFINITE): the run time |
 | num_nodes_alloc | units, each on its own node | must be positive |
@@ -17,8 +19,8 @@ github.com/francescoantici/PM100-data describes the columns; these are read:
 | nodes | its nodes | "" |
 | node_power_consumption or power_consumption, W | power_w, the mean of the samples | unknown |
 
-The unit of mem_alloc comes from an axis of the authors' plot, not from the description. Every 20 s, a power sample is
-the sum over the job's nodes.
+The unit of mem_alloc comes from an axis of the authors' plot, not from the description. A power sample is taken every
+20 s. It is the sum over the job's nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _MIB_PER_GIB = 1024
 
 
 class Pm100TraceReader(ParquetTraceReader):
-    """PM100's job table. It does not describe the machine, so a replay requires a system file."""
+    """PM100's job table. A replay requires a system file."""
 
     NEEDED: ClassVar = (
         "job_id", "submit_time", "start_time", "end_time", "time_limit", "num_nodes_alloc", "num_cores_alloc",

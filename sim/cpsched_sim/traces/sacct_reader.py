@@ -1,9 +1,11 @@
-"""Read Slurm accounting data: the lines of `sacct --parsable2 --allocations --duplicates`.
+"""Read Slurm accounting data.
+
+The input is the output of `sacct --parsable2 --allocations --duplicates`.
 
 `cpsched_sim.traces.accounting_columns` determines the columns. A `TraceDialect` contains the user's options.
 
 - A job arrives when it became eligible, which is later than its submission if it waited for a date, another job or its
-  release. It arrives at submission if Eligible is unknown or the user selects that.
+  release. It arrives at submission if Eligible is unknown or `arrival` is `submit`.
 - run_s is End - Start, start_s is Start. Jobs that never started or have not ended are dropped and counted by State. A
   run longer than its limit is not cut.
 - walltime_s is Timelimit, or the run time if a job has no limit (UNLIMITED, Partition_Limit, empty). Any other text is
@@ -13,7 +15,7 @@
 - Partition and queue are Slurm's partition; job steps are dropped.
 - Each run of a requeued job is a separate job, and so is each component of a heterogeneous job.
 
-A line with too few fields is joined with the next, because a job name may contain line breaks. A further header line
+A line with too few fields is joined with the next one, because a job name may contain line breaks. Another header line
 sets the order of the columns below it. The file must contain jobs of one cluster only.
 
 Job numbers are Slurm's. With several runs, or without JobIDRaw, they are generated (`parse_job_number`,
@@ -67,7 +69,7 @@ _MEMORY_PATTERN = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
 _COUNT_PATTERN = re.compile(r"(-?\d{1,18})(\.\d{1,6})?([KMGTP]?)$", re.ASCII)
 _JOB_NUMBER_PATTERN = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7})|_\[[^|]*\]?)?$", re.ASCII)
 _MAX_DIGITS = 4000
-"""Maximum number of digits that Python accepts in a number."""
+"""Maximum number of digits that Python converts to an integer."""
 _COMPONENT_OFFSET = 9 * 10**6
 """Offset of a heterogeneous job's components: -79000001 is component 1 of job 7. No array has that many tasks."""
 _TIME_COLUMNS = ("Submit", "Eligible", "Start", "End")
@@ -76,7 +78,7 @@ _REQUEST_COLUMNS = ("Partition", "NNodes", "NCPUS", "ReqTRES", "AllocTRES")
 _REQUEST_CACHE_SIZE = 65_536
 """Number of parsed requests to cache. Most jobs repeat the request of another job."""
 Taken = Sequence[str]
-"""The assumptions made for a job, one sentence each."""
+"""The assumptions made for a job, one note each."""
 _DURATION_FORM = (
     "a time like 1-02:00:00; minutes belong in TimelimitRaw: rename the column, or use --columns TimelimitRaw=Timelimit"
 )
@@ -93,9 +95,10 @@ _NOT_RUN_REASONS = {
 
 
 def parse_slurm_job_number(text: str) -> int:
-    """Return a job's number from JobIDRaw or JobID, negative for tasks and components. Raise `InvalidValue`.
+    """Return a job's number from JobIDRaw or JobID. Raise `InvalidValue`.
 
-    Pending array tasks on one line (`7_[3-9%2]`) have the array's number.
+    The numbers of array tasks and components are negative. Pending array tasks on one line (`7_[3-9%2]`) have the
+    array's number.
     """
     if text.isdecimal() and text.isascii() and len(text) < _MAX_DIGITS:
         return int(text)
@@ -109,7 +112,7 @@ def parse_slurm_job_number(text: str) -> int:
 
 
 class SacctReader(TraceReader):
-    """Accounting data as a trace. It does not describe the machine, so a replay requires a system file."""
+    """Accounting data as a trace. A replay requires a system file."""
 
     @classmethod
     @override
@@ -141,7 +144,7 @@ class SacctReader(TraceReader):
         self._limit_in_minutes = "timelimit" not in columns.at
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield one numbered line per job, even if a job name with line breaks spans several lines in the file."""
+        """Yield one numbered line per job. Join the lines of a job name with line breaks."""
         begun: tuple[int, str] | None = None
         for number, text in read_text_lines(self.path):
             if not text.strip():
@@ -203,11 +206,14 @@ class SacctReader(TraceReader):
         )
 
     def _handle_unfinished_job(self, fields: list[str], times: Sequence[int | None]) -> None:
-        """Count a job that never ran or has not ended. `times` is in the order of `_TIME_COLUMNS`."""
+        """Count a job without a complete run. `times` is in the order of `_TIME_COLUMNS`."""
         self.tally.dropped[self._not_run_reason(fields, times[2], times[3])] += 1
 
     def _apply_header(self, text: str) -> None:
-        """Switch to the columns of another header line, which occurs in concatenated files."""
+        """Use the columns of another header line.
+
+        Concatenated files contain several header lines.
+        """
         try:
             if text.strip("\r\n") == self.columns.header:
                 return
@@ -231,7 +237,10 @@ class SacctReader(TraceReader):
     # ------------------------------------------------------------------------------------------ times
 
     def _resolve_job_times(self, fields: list[str]) -> list[int | None]:
-        """Return submission, eligibility, start and end, with ambiguous times at clock changes resolved and counted."""
+        """Return submission, eligibility, start and end. Count ambiguous times.
+
+        A time is ambiguous in the hour that a clock change repeats.
+        """
         found = [self._parse_possible_times(fields, name) for name in _TIME_COLUMNS]
         for at, before, name in ((2, 0, "Wait"), (3, 2, "Elapsed")):
             if self._at[_TIME_COLUMNS[at]] is None:  # the column is missing, but an alternative exists
@@ -317,7 +326,10 @@ class SacctReader(TraceReader):
     # ------------------------------------------------------------------------------------------ numbers
 
     def _assign_job_number(self, text: str, start_s: int, end_s: int, nodes: str) -> int | None:
-        """Return the job's number, a generated number for a further run, or None for a duplicate run."""
+        """Return the job's number, or None for a duplicate run.
+
+        A further run has a generated number.
+        """
         id = self._parse_job_number(text)
         try:
             run, is_task = self._runs.assign_run_number(id, start_s, end_s, nodes)
@@ -361,21 +373,27 @@ class SacctReader(TraceReader):
         return UnitsRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
 
     def _has_unrequested_gpus(self, requested: dict[str, str], allocated: dict[str, str]) -> bool:
-        """Return whether the job has GPUs only because it got whole nodes, of which some may have no GPUs."""
+        """Return whether the job has GPUs only because it was allocated whole nodes.
+
+        Some of these nodes may have no GPUs.
+        """
         wanted, got = requested.get("cpu"), allocated.get("cpu")
         if not wanted or not got or any(name.startswith("gres/gpu") for name in requested):
             return False
         return self._parse_whole_number("AllocTRES", got) > self._parse_whole_number("ReqTRES", wanted)
 
     def _count_nodes(self, text: str, taken: list[str]) -> int:
-        """Return the number of nodes. If it is unknown, return 1 and add this assumption to `taken`."""
+        """Return the number of nodes. If it is unknown, return 1 and note this in `taken`."""
         if text.lower() not in UNKNOWN_VALUES:
             return self._parse_whole_number("NNodes", text)
         taken.append("the number of nodes is missing: read as 1")
         return 1
 
     def _count_gpus(self, tres: dict[str, str]) -> int:
-        """Return the number of GPUs of any type: the total, or the sum over the types if there is no total."""
+        """Return the number of GPUs of any type.
+
+        This is the total, or the sum over the types if there is no total.
+        """
         typed = [text for name, text in tres.items() if name.startswith("gres/gpu:")]
         gpus = sum(
             self._parse_whole_number("gres/gpu", text) for text in ([tres["gres/gpu"]] if "gres/gpu" in tres else typed)
@@ -404,7 +422,7 @@ class SacctReader(TraceReader):
         return "" if at is None else fields[at]
 
     def _intern_field(self, fields: list[str], name: str) -> str:
-        """Return a field as an interned string, because many jobs share the same text."""
+        """Return a field as an interned string, because many jobs have equal fields."""
         return intern(self._get_field(fields, name))
 
     def _parse_whole_number(self, field: str, text: str) -> int:

@@ -1,4 +1,4 @@
-"""Parse durations written by Slurm or in tables derived from its accounting data.
+"""Parse durations that Slurm prints or that derived tables contain.
 
 1-02:00:00, 02:00:00, 30:00 (minutes and seconds), 1-02, 1-02:00; pandas: 1 days 02:00:00
 """
@@ -19,19 +19,24 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 
 def is_plain_number(text: str) -> bool:
-    """Return whether the text is a plain number, either whole or, as in some tables, decimal (`240.0`)."""
+    """Return whether the text is a plain number.
+
+    Some tables contain decimal numbers (`240.0`).
+    """
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
 def number_to_seconds(text: str, unit_s: int) -> int:
-    """Convert a plain number, in units of `unit_s` seconds, to seconds, rounded up."""
+    """Convert a number of units of `unit_s` seconds to seconds, rounded up."""
     whole, _, fraction = text.strip().partition(".")
     parts: int = 10 ** len(fraction)
     return int(whole) * unit_s + -(-int(fraction or "0") * unit_s // parts)
 
 
 def parse_slurm_duration_s(text: str) -> int | None:
-    """Return a duration in whole seconds, or None for no limit. Raise `ValueError` for any other text.
+    """Return a duration in whole seconds, or None for no limit.
+
+    Raise `ValueError` for any other text.
 
     >>> duration_s("1-02:00:00"), duration_s("30:00"), duration_s("1-12"), duration_s("UNLIMITED")
     (93600, 1800, 129600, None)

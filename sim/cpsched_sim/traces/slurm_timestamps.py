@@ -1,4 +1,6 @@
-"""Parse times that Slurm's commands print: local times without a zone, which are ambiguous for one hour each autumn.
+"""Parse times that Slurm's commands print: local times without a zone.
+
+Such times are ambiguous for one hour each autumn.
 
 `TZ=UTC sacct` avoids the ambiguity. Otherwise, the user sets the zone (`--zone Europe/Berlin`).
 """
@@ -40,7 +42,7 @@ def parse_time_zone(name: str) -> tzinfo:
 
 @lru_cache(maxsize=1024)
 def possible_unix_times_s(text: str, zone: tzinfo) -> PossibleTimes:
-    """Return a time's possible interpretations.
+    """Return a time's possible interpretations, or () for an unknown time.
 
     Raise `InvalidValue` if it is not a time or does not exist in the zone.
     """
@@ -66,7 +68,9 @@ def possible_unix_times_s(text: str, zone: tzinfo) -> PossibleTimes:
 
 
 def resolve_ambiguous_times(times: Sequence[PossibleTimes], elapsed_s: int | None) -> tuple[list[int | None], bool]:
-    """Choose one interpretation of each time. Return the choices, and whether they are the only possible ones.
+    """Choose one interpretation of each time.
+
+    Also return whether this is the only possible choice.
 
     The times must not decrease, and the last two (start and end) must be `elapsed_s` apart if possible. The first
     consistent choice is used, or the first interpretation of each time if no choice is consistent.

@@ -1,4 +1,6 @@
-"""Read the Standard Workload Format: one job of 18 numbers per line, `;` comments (Feitelson et al., version 2.2).
+"""Read the Standard Workload Format: one job of 18 numbers per line.
+
+Comments begin with `;` (Feitelson et al., version 2.2).
 
 | field | here | if missing or invalid |
 |---|---|---|
@@ -7,8 +9,8 @@
 | 3 wait | start_s = submit_s + wait | below 0: unknown |
 | 4 run time | run_s | below 1 (never ran, or unknown): job dropped |
 | 8 requested processors | processors | below 1: field 5 (allocated); both below 1: job dropped |
-| 9 requested time | walltime_s | below 1: the run time, which is counted |
-| 4 > 9 | run_s | cut to the requested time, as at a site |
+| 9 requested time | walltime_s | below 1: the run time, counted |
+| 4 > 9 | run_s | cut to the requested time |
 | 10, 7 memory, KB per processor | requested_mib, used_mib | rounded up to MiB; -1 is 0 (unknown) |
 | 12 user, 15 queue, 16 partition | the number as text | -1 is "" |
 | 14 executable | name, the number as text | -1 is ""; see below |
@@ -48,25 +50,31 @@ NOT_RUN_REASON = "run time below 1 s (never ran, or unknown)"
 NO_PROCESSORS_REASON = "no processors, neither requested nor allocated"
 RUN_TIME_CUT = "run time longer than the requested time"
 _SEARCHED_LINES = 20
-"""Number of lines in which to search for a job. The first line with enough fields defines the number of fields."""
+"""Maximum number of lines to search for a job. The first line with enough fields sets the number of fields."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
 
 
 class SwfReader(TraceReader):
-    """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is read before the first job."""
+    """A trace in SWF. The header is read before the first job.
+
+    A header line is `; Key: value`. The values of a repeated key are joined by newlines.
+    """
 
     @classmethod
     @override
     def recognises(cls, first: str) -> bool:
-        """Return whether the line looks like this format, or contains only numbers."""
+        """Return whether the line looks like SWF, or contains only numbers."""
         words = first.split()
         return cls.looks_like_swf_line(first) or (len(words) > 1 and all(map(_is_number, words)))
 
     @classmethod
     def looks_like_swf_line(cls, line: str) -> bool:
-        """Return whether a line is a comment, or begins with a number and has enough fields for a job."""
+        """Return whether a line is a comment or may contain a job.
+
+        A job has enough fields, and begins with a number.
+        """
         words = line.split()
         return words[0].startswith(";") or (len(words) >= SWF_FIELDS and _is_number(words[0]))
 
@@ -83,7 +91,10 @@ class SwfReader(TraceReader):
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
-        """Read up to the first line with enough fields for a job. Return the lines after the initial comments."""
+        """Read up to the first line with enough fields for a job.
+
+        Return the lines that are not comments.
+        """
         first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
@@ -195,7 +206,7 @@ class SwfReader(TraceReader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
-    """Write records that have a `ProcessorCountRequest` and numeric or empty names.
+    """Write records with a `ProcessorCountRequest` and numeric or empty names.
 
     Compress the file if its name ends in .gz. The output is deterministic. Memory and recorded starts are not written.
     Raise `InputError`.

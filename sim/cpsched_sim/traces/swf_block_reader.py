@@ -1,7 +1,7 @@
 """Read an SWF trace block by block, directly into columns.
 
 A plain line has at least 18 fields, with an ordinary integer in each used field. The plain lines of a block are
-parsed with array operations, by the rules of `SwfReader`. `SwfReader` itself parses all other lines. If any line breaks
+parsed with array operations, by `SwfReader`'s rules. `SwfReader` itself parses all other lines. If any line breaks
 a rule, nothing is returned, and `SwfReader` reads the whole trace to report the line.
 """
 
@@ -48,7 +48,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def read_swf_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumnBuilder | None:
-    """Return the jobs in the file whose header `reader` has read. Update the reader's counts.
+    """Return the jobs after the header that `reader` has read. Update its counts.
 
     Return None if a line is invalid, if there are no jobs, or if jobs in the trace request nodes.
     """
@@ -93,13 +93,19 @@ class SwfColumnBuilder:
         return ColumnarTrace(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
 
     def count_missing_partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
-        """Count the jobs in each partition that does not exist on a system, in order of appearance."""
+        """Count the jobs by partition, for partitions that do not exist on a system.
+
+        The order is that of first appearance.
+        """
         asks, request = list(self.asks), self.columns["request"]
         lacking = np.array([lacks(ask.partition) for ask in asks])
         return Counter(asks[code].partition for code in request[lacking[request]].tolist())
 
     def join(self) -> bool:
-        """Join the blocks of each column. Return whether there are jobs, and all have unique numbers."""
+        """Join the blocks of each column.
+
+        Return False if there are no jobs, or if two jobs have the same number.
+        """
         for name in _COLUMN_NAMES:
             column = np.concatenate(self._pieces.pop(name))
             self.columns[name] = column.astype(np.int32) if name in _ENCODED_COLUMNS else column
@@ -159,7 +165,10 @@ class SwfColumnBuilder:
         return columns[0], dict(zip(_COLUMN_NAMES, columns[1:], strict=True))
 
     def _columns_from_plain_lines(self, fields: list[IntArray]) -> tuple[BoolArray, dict[str, IntArray]]:
-        """Return a mask of the plain lines that contain jobs, and the jobs' columns. Raise `_InvalidSwfLine`."""
+        """Return a mask of the plain lines with jobs, and the jobs' columns.
+
+        Raise `_InvalidSwfLine`.
+        """
         tally, (submit_s, run_s, allocated, requested) = self._reader.tally, (fields[at] for at in (1, 3, 4, 6))
         ran, processors = run_s >= 1, np.where(requested > 0, requested, allocated)
         kept = ran & (processors >= 1)
@@ -220,7 +229,7 @@ class SwfColumnBuilder:
 
 
 class _InvalidSwfLine(CpschedError):
-    """Raised for a plain line that breaks a rule."""
+    """A plain line breaks a rule."""
 
 
 def _count_lines_by_reason(reasons: Counter[str], reason: str, lines: BoolArray) -> None:
@@ -229,7 +238,10 @@ def _count_lines_by_reason(reasons: Counter[str], reason: str, lines: BoolArray)
 
 
 def _find_plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntArray], BoolArray]:
-    """Return the indices of plain lines, the numbers in each used field, and a mask of lines with more fields."""
+    """Return the plain lines' indices, the numbers in each used field, and a mask.
+
+    The mask selects the lines with more than 18 fields.
+    """
     is_blank = text <= _BLANK
     edges = np.flatnonzero(np.diff(is_blank, prepend=True))
     begins, stops = edges[::2], edges[1::2]
@@ -248,7 +260,10 @@ def _find_plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntAr
 
 
 def _parse_numbers(text: Bytes, begins: IntArray, stops: IntArray) -> tuple[IntArray, BoolArray]:
-    """Return the numbers in the given fields, and a mask of those spelled as `str` prints them."""
+    """Return the numbers in the given fields, and a mask of plain numbers.
+
+    A plain number is spelled as `str` prints it.
+    """
     is_negative = text[begins] == _MINUS
     begins = begins + is_negative
     digits = stops - begins
@@ -264,6 +279,6 @@ def _parse_numbers(text: Bytes, begins: IntArray, stops: IntArray) -> tuple[IntA
 
 
 def _trim_heap() -> None:
-    """Return freed memory to the operating system. Otherwise, glibc retains 80 MB per million jobs."""
+    """Return freed memory to the system. glibc would retain 80 MB per million jobs."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,6 @@
-"""The three fields that Frontier's traces add to the Standard Workload Format (JSSPP 2026).
+"""The three fields that Frontier's traces (JSSPP 2026) add to SWF.
 
-Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale Supercomputer"; the fields follow the
+Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale Supercomputer". The fields follow the
 simulator RAPS (ExaDigiT), which counts from 0: its unreliable field 4 is field 5 here.
 
 | field | here | if missing or invalid |
@@ -25,7 +25,7 @@ _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
 class SwfNodeField(NamedTuple):
-    """The nodes in field 21. `each_cores` is the number of cores per node, or of the job's cores on each node."""
+    """The nodes in field 21, and the number of cores that a job has on each node."""
 
     nodes: int
     each_cores: int
@@ -33,7 +33,7 @@ class SwfNodeField(NamedTuple):
 
 
 def parse_swf_node_field(text: str) -> SwfNodeField | None:
-    """Parse field 21. Return None if the text has a different form or describes no nodes."""
+    """Parse field 21. Return None for any other text, or if it describes no nodes."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None

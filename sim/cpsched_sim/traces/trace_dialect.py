@@ -13,7 +13,7 @@ Arrival = Literal["eligible", "submit"]
 
 @dataclass(frozen=True, slots=True)
 class TraceDialect:
-    """The columns of a table, the time zone of its times, and the time at which its jobs arrive."""
+    """The columns of a table, the zone of its times, and when its jobs arrive."""
 
     columns: str = ""
     zone: str = ""

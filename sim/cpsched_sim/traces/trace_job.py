@@ -10,7 +10,7 @@ from cpsched.model import Job
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace. Dispatchers see only `job`; the other fields record what actually happened.
+    """One job of a trace. Dispatchers see only `job`, not what actually happened.
 
     `recorded_start_s` is the start on the original machine, `soft_walltime_s` the run time that the site expected, and
     `power_w` the mean power on that machine. Each is None if unknown.

@@ -1,4 +1,4 @@
-"""The record that every trace reader creates: a job in the project's units, with the request from its trace.
+"""The record that all trace readers create: a job with its request.
 
 A system (`cpsched_sim.systems.system_file`) converts the request to units on nodes.
 """
@@ -28,7 +28,10 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 
 class ProcessorCountRequest(NamedTuple):
-    """A request for processors on any nodes. Memory is MiB per processor, 0 if unknown."""
+    """A request for processors on any nodes.
+
+    Memory is in MiB per processor, or 0 if unknown.
+    """
 
     processors: int
     requested_mib: int = 0
@@ -37,7 +40,7 @@ class ProcessorCountRequest(NamedTuple):
 
 
 class UnitsRequest(NamedTuple):
-    """Equal units, each with named nonzero amounts such as (("cores", 4), ("gpus", 1))."""
+    """Equal units with named nonzero amounts, such as (("cores", 4), ("gpus", 1))."""
 
     units: int
     each: tuple[tuple[str, int], ...]
@@ -91,7 +94,7 @@ class TraceRecord(NamedTuple):
 _NO_JOB_PREFIXES = ("", ";", "#")
 """Prefixes of blank lines and comments in any format."""
 _TEXT_FIELDS = ("user", "name", "queue", "account")
-"""The last fields of a record, all of them texts."""
+"""The text fields of a record whose length is checked."""
 
 
 MISSING_LIMIT_NOTE = "walltime is the run time, because the limit is missing"
@@ -103,7 +106,7 @@ MAX_EXAMPLES = 5
 
 
 class TraceReaderCounts:
-    """A reader's counts of dropped jobs, cut jobs and skipped lines, by reason."""
+    """A reader's counts by reason: dropped jobs, cut jobs, skipped lines, assumptions."""
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()
@@ -128,7 +131,7 @@ class TraceReaderCounts:
             self.examples.append(str(error))
 
     def to_sentences(self, left_out: bool = True) -> list[str]:
-        """Return a sentence with the count for each reason, then the first invalid lines.
+        """Return the counts by reason as sentences, and the first invalid lines.
 
         With `left_out`, include dropped jobs and skipped lines.
         """
@@ -154,7 +157,9 @@ def _format_reason_counts(verb: str, one: str, reasons: Counter[str]) -> list[st
 
 
 class TraceReader:
-    """A trace file opened for reading. The constructor reads the header; iteration reads the jobs.
+    """A trace file opened for reading.
+
+    The constructor reads the header. Iteration reads the jobs.
 
     A format is a subclass in a module of this package that lists it in `REGISTRATIONS`. Its `__init__` fills `header`.
     It must implement `recognises` and `_record`, and also `_lines` if the format has a header.
@@ -206,7 +211,10 @@ class TraceReader:
             yield record
 
     def read_line(self, text: str) -> TraceRecord | None:
-        """Return the job on line `self.line`, or None if there is none. Raise `InvalidTrace` if the line is invalid."""
+        """Return the job on line `self.line`, or None if there is none.
+
+        Raise `InvalidTrace` if the line is invalid.
+        """
         if len(text) > MAX_LINE_CHARS:
             raise self._make_too_long_error(text)
         record = self._record(text)
@@ -238,7 +246,7 @@ class TraceReader:
         return self._make_error("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
 
     def _check_bounds(self, record: TraceRecord, text: str) -> None:
-        """Check the bounds that apply to every format. Amounts are later checked against a system."""
+        """Check bounds for every format. Amounts are later checked against a system."""
         id, submit_s, run_s, walltime_s = record[:4]
         if not -MAX_ID <= id <= MAX_ID:
             raise self._make_error("job", id, f"must be from -{MAX_ID:,} to {MAX_ID:,}")
@@ -255,22 +263,22 @@ class TraceReader:
                     raise self._make_error(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the numbered lines that may contain a job: all lines, unless overridden."""
+        """Yield the numbered lines that may contain a job: by default, all lines."""
         return read_text_lines(self.path)
 
     def _record(self, text: str) -> TraceRecord | None:
-        """Return a line's job, or None if it has no job or the job was counted and dropped."""
+        """Return a line's job, or None if it has no job or its job was dropped."""
         raise NotImplementedError
 
     def _plausible_start_s(self, submit_s: int, start_s: int) -> int | None:
-        """Return the recorded start if it is plausible. Otherwise, count it and return None."""
+        """Return the recorded start. If it is implausible, count it and return None."""
         if start_s >= submit_s:
             return start_s
         self.tally.taken["the start is before the submission: read as not recorded"] += 1
         return None
 
     def _walltime_without_limit_s(self, run_s: int) -> int:
-        """Return the run time as the walltime of a job without a limit, and count the job."""
+        """Return the run time as the walltime of a job without a limit. Count the job."""
         self.tally.taken[MISSING_LIMIT_NOTE] += 1
         return run_s
 

@@ -1,1 +1,4 @@
-"""Find the best settings for a site's last weeks: choose them on one half, and test them on the other."""
+"""Find the best settings for a site's last weeks.
+
+Settings are chosen on one half of the weeks and tested on the other.
+"""

@@ -1,4 +1,4 @@
-"""The candidate settings: the targets of each goal, with every run-time model, and other parts of `lookahead`."""
+"""The candidate settings of `lookahead`: objectives, run-time models, and others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN_TIME_MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = 
 )
 """Run-time models: a predictor, its settings, and the dispatcher's corresponding setting."""
 TRIED_OVERDUE_H = 48.0
-"""The value of `overdue_h` to try, in hours, which is below the default of one week."""
+"""The value of `overdue_h` to try, in hours. It is below the default of one week."""
 EFFORT_FACTOR = 4
 _MODEL_SETTINGS = ("reserve_by",)
 _IGNORED_SETTINGS = ("limit_s", "site_weight")
@@ -27,7 +27,10 @@ _IGNORED_SETTINGS = ("limit_s", "site_weight")
 
 
 def list_candidate_settings(present: PolicySpec) -> list[PolicySpec]:
-    """Return the current setting and the other candidates without duplicates; other settings are unchanged."""
+    """Return the current policy and all candidates, without duplicates.
+
+    Candidates keep the other settings of `present` if its dispatcher is `lookahead`.
+    """
     own = present if present.dispatcher == LOOKAHEAD else PolicySpec(LOOKAHEAD)
     found: dict[str, PolicySpec] = {}
     for spec in (present, *_iterate_candidate_settings(own)):
@@ -55,7 +58,10 @@ def _override_settings(spec: PolicySpec, **settings: str) -> PolicySpec:
 
 
 def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
-    """Return a policy's parameters including defaults; equal parameters lead to equal decisions."""
+    """Return a policy's parameters, including defaults.
+
+    Equal parameters lead to equal decisions.
+    """
     found: dict[str, Any] = {"dispatcher": spec.dispatcher, "predictor": spec.predictor, "overrun": spec.overrun}
     parts = ((SIMULATION_REGISTRIES.dispatchers, spec.dispatcher, spec.dispatcher_settings),
              (SIMULATION_REGISTRIES.predictors, spec.predictor, spec.predictor_settings))  # fmt: skip
@@ -67,7 +73,10 @@ def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
 
 
 def to_replayable_policy(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
-    """Return the policy without settings that a replay ignores, and with another seed if it is randomized."""
+    """Return the policy without settings that a replay ignores.
+
+    If it is randomized, set `seed`.
+    """
     kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _IGNORED_SETTINGS}
     if seed is not None and is_randomized(spec):
         kept["seed"] = str(seed)
@@ -80,7 +89,10 @@ def is_randomized(spec: PolicySpec) -> bool:
 
 
 def describe_changes(present: PolicySpec, other: PolicySpec) -> str:
-    """Return the changes from `present` to `other` as text: `objective=slowdown predictor=quantile`."""
+    """Return the changes from `present` to `other` as text.
+
+    An example is `objective=slowdown predictor=quantile`.
+    """
     before, now = expand_defaults(present), expand_defaults(other)
     extra = [f"{name}={value}" for name, value in now.items() if before.get(name, None) != value or name not in before]
     return " ".join(extra) or "nothing"

@@ -62,7 +62,7 @@ class TuningRequest:
 
 @dataclass(frozen=True, slots=True)
 class TuningCandidateResult:
-    """A candidate's results on the windows used for choosing: metrics relative to the baseline, or an error."""
+    """A candidate's ratios to the baseline on the choosing half, or an error."""
 
     spec: PolicySpec
     changes: str
@@ -71,7 +71,7 @@ class TuningCandidateResult:
     score: float
     """Score relative to the baseline; lower is better."""
     broken: Mapping[str, float]
-    """The limits that the candidate exceeds, with percentages."""
+    """The limits that the candidate exceeds, with its percentage of the baseline."""
     error: str = ""
 
     @property
@@ -82,7 +82,7 @@ class TuningCandidateResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSetting:
-    """A setting's results on the judging half of the windows. Estimates are ratios by metric, including `score`."""
+    """A setting's results on the judging half: ratios by metric, including `score`."""
 
     spec: PolicySpec
     against_baseline: Mapping[str, RatioEstimate]
@@ -101,7 +101,9 @@ class TuningResult:
     chosen: EvaluatedSetting | None
     beside: tuple[EvaluatedSetting, ...]
     tried: tuple[TuningCandidateResult, ...]
-    """All candidates including the current setting: first those replayed with all seeds. Both parts: best first."""
+    """All candidates and the current setting. Those replayed with all seeds come first. Each part is sorted, best
+    first.
+    """
     baseline: Mapping[str, float]
     """The baseline's metrics on the judging half; times are in seconds."""
     windows: tuple[int, int]
@@ -110,7 +112,7 @@ class TuningResult:
 
     @property
     def gain(self) -> RatioEstimate | None:
-        """Return the chosen setting's score relative to the current one's, on the judging half."""
+        """Return the chosen setting's score on the judging half, relative to the present."""
         return None if self.chosen is None else self.chosen.against_present["score"]
 
     @property
@@ -134,7 +136,7 @@ class TuningResult:
 
 
 def format_exceeded_limits(beyond: Mapping[str, float]) -> str:
-    """Format metrics with their percentages of the baseline: `longest 127 %, awf 104 %`."""
+    """Format metrics with percentages of the baseline: `longest 127 %, awf 104 %`."""
     return ", ".join(f"{name} {percent:.0f} %" for name, percent in beyond.items())
 
 
@@ -158,7 +160,10 @@ def max_replay_count(question: TuningRequest, halves: TuningWindowSplit) -> int:
 def tune(
     question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress | None = None
 ) -> TuningResult:
-    """Find the best setting for a goal. Raise `InputError` if the current setting or the baseline fails."""
+    """Find the best setting for a goal.
+
+    Raise `InputError` if the current setting or the baseline fails.
+    """
     return _SettingSearch(question, halves, replays, progress or (lambda done, total: None)).find_best_setting()
 
 
@@ -168,7 +173,7 @@ class _SettingSearch:
         self._known: dict[tuple[str, str], WindowMetricSums] = {}
         """Sums by setting (including its seed) and window."""
         self._failed: dict[str, str] = {}
-        """Why the replay failed, by setting."""
+        """Why a replay failed, by setting."""
         self._done, self._total = 0.0, max_replay_count(question, halves)
 
     def find_best_setting(self) -> TuningResult:
@@ -207,12 +212,12 @@ class _SettingSearch:
         )
 
     def _relative_window_scores(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:
-        """Return each window's score relative to the current setting."""
+        """Return each window's score relative to the current setting's."""
         mine, present = self._window_sums(spec, windows), self._window_sums(self._question.present, windows)
         return tuple(scores_by_window(self._question.goal, mine, present))
 
     def _replay_missing_trials(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
-        """Replay the missing combinations, and randomized settings with each of their seeds."""
+        """Replay the missing combinations, randomized settings with each seed."""
         asked: list[tuple[PolicySpec, PolicySpec, tuple[TuningWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
             whole = next(each for each in specs if repr(each) == spec)
@@ -295,7 +300,10 @@ def metric_ratios(estimates: Mapping[str, RatioEstimate]) -> dict[str, float]:
 
 
 def tuning_result_to_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the result as a JSON object; keys state whether ratios refer to the baseline or the current setting."""
+    """Return the result as a JSON object.
+
+    Keys state whether ratios refer to the baseline or the current setting.
+    """
 
     def shown(each: EvaluatedSetting | None) -> Any:
         if each is None:

@@ -1,7 +1,8 @@
-"""Cut a trace's last weeks into windows, each replayed separately with margins before and after it.
+"""Cut a trace's last weeks into windows, which are replayed separately.
 
-Jobs that arrive in the margins are replayed but not judged. The first margin fills the machine; the second keeps it
-busy until the last judged jobs have started. Predictors learn from the history: the jobs that ended before the window.
+Each window has a margin before and after it. Jobs that arrive in the margins are replayed but not judged. The first
+margin fills the machine. The second keeps it busy until the last judged jobs have started. Predictors learn from the
+history: the jobs that ended before the window.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ MARGIN_SHARE = 1 / 7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuningWindow:
-    """A part of a trace. `workload` includes the margins' jobs; only jobs between the margins are judged."""
+    """A part of a trace with margins. Only jobs between the margins are judged.
+
+    `workload` includes the margins' jobs.
+    """
 
     workload: Workload
     from_s: int
@@ -48,7 +52,7 @@ class TuningWindow:
 
 @dataclass(frozen=True, slots=True)
 class TuningWindowSplit:
-    """The choosing and judging windows. A window used to choose a setting is never used to judge one."""
+    """The choosing and judging windows. No window is used for both."""
 
     choosing: tuple[TuningWindow, ...]
     judging: tuple[TuningWindow, ...]
@@ -66,7 +70,7 @@ def split_last_weeks(
 
     Windows are shortened if the trace has too few weeks for `MIN_WINDOWS`. They are assigned to the halves in the
     pattern 0, 1, 1, 0, so that each half includes every part of the week. A window with more than `most_jobs` jobs is
-    cut at its end. Raise `InputError` if fewer than two windows of each half have jobs.
+    cut at its end. Raise `InputError` if fewer than `MIN_WINDOWS` windows have at least `MIN_WINDOW_JOBS` jobs.
     """
     require(weeks > 0, "weeks", weeks, "must be positive")
     require(window_days > 0, "window_days", window_days, "must be positive")
@@ -103,9 +107,9 @@ def split_last_weeks(
 def cut_tuning_window(
     workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int
 ) -> TuningWindow:
-    """Return the window of jobs that arrive in [`from_s`, `to_s`); `submits` are the arrivals of all jobs.
+    """Return the window of jobs that arrive in [`from_s`, `to_s`).
 
-    The window and its margins end earlier if they would have more than `most_jobs` jobs.
+    `submits` are the arrivals of all jobs. The window and each of its margins have at most `most_jobs` jobs.
     """
     margin_s = int(MARGIN_SHARE * (to_s - from_s))
     first, last = bisect_left(submits, from_s), bisect_left(submits, to_s)
@@ -126,7 +130,10 @@ def cut_tuning_window(
 
 
 def _ended_jobs_before(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
-    """Return the jobs that would have ended by `now_s` if all had started at once, in order of their ends."""
+    """Return the jobs that would have ended by `now_s` if all had started at once.
+
+    They are in order of their ends.
+    """
     ended = [EndedJob(each.job, each.job.submit_s, each.job.submit_s + each.run_s) for each in before]
     return tuple(sorted((each for each in ended if each.end_s <= now_s), key=lambda each: each.end_s))
 

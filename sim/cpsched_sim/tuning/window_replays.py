@@ -1,4 +1,4 @@
-"""Replay windows with settings, in worker processes or this process, each combination at most once.
+"""Replay windows with settings in worker processes, each combination at most once.
 
 A result depends only on the window, the setting and the code. Each result is stored in its own file, so that a later
 run, or a run resumed after Ctrl-C, can reuse it.
@@ -57,7 +57,10 @@ def replay_window_sums(
 
 @dataclass(slots=True)
 class TrialResultCache:
-    """A cache of results in `folder`, one file per result; if `folder` is None, nothing is stored."""
+    """A cache of results in `folder`, one file per result.
+
+    If `folder` is None, nothing is stored.
+    """
 
     folder: Path | None
     taken: int = 0
@@ -78,7 +81,7 @@ class TrialResultCache:
         return found
 
     def store_result(self, spec: PolicySpec, window: TuningWindow, tally: WindowMetricSums) -> None:
-        """Store a result; ignore write errors."""
+        """Store a result. Ignore write errors."""
         if self.folder is not None:
             with suppress(SimulationError):
                 write_atomically(
@@ -102,7 +105,7 @@ def trial_result_file_name(spec: PolicySpec, window: TuningWindow) -> str:
 
 @dataclass(slots=True)
 class SettingTrialRunner:
-    """Replays trials in `processes` processes."""
+    """A runner that replays trials in `processes` processes."""
 
     processes: int
     kept: TrialResultCache = field(default_factory=lambda: TrialResultCache(None))

@@ -1,4 +1,4 @@
-"""Score replayed windows, with metrics over all windows and intervals for differences of two settings."""
+"""Score replayed windows: metrics, and intervals for ratios of two settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from cpsched_sim.experiments.bootstrap_statistics import bootstrap_interval, dra
 
 @dataclass(frozen=True, slots=True)
 class WindowMetricSums:
-    """Sums over a window's judged jobs, float64, from which metrics over several windows are computed."""
+    """Sums over a window's judged jobs, float64.
+
+    Metrics over several windows are computed from these sums.
+    """
 
     jobs: float
     wait_s: float
@@ -42,7 +45,7 @@ class WindowMetricSums:
 
 
 def goal_metric_values(tallies: Sequence[WindowMetricSums]) -> dict[str, float]:
-    """Return the metrics in `cpsched.goal_presets.GOAL_METRICS` over all jobs of these windows."""
+    """Return the metrics in `goal_presets.GOAL_METRICS` over all jobs of the windows."""
     rows = _sums_by_window(tallies)
     found = _metrics_from_sums(rows[:, :-1].sum(axis=0), rows[:, -1].max())
     return {name: float(value) for name, value in found.items()}
@@ -60,7 +63,7 @@ def _resample_metrics(tallies: Sequence[WindowMetricSums]) -> dict[str, FloatArr
 
 
 def _metrics_from_sums(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
-    """Return the metrics, given the longest waits and the sums over windows, float64[..., sums]."""
+    """Return the metrics from sums, float64[..., sums], and the longest waits."""
     jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(sums, -1, 0)
     return {
         "mean_wait": wait_s / jobs,
@@ -88,7 +91,9 @@ class RatioEstimate(NamedTuple):
 def paired_ratios(
     goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]
 ) -> dict[str, RatioEstimate]:
-    """Return the `score` and the ratio of each metric between two settings on the same windows.
+    """Return the `score` and each metric of one setting as ratios to another's.
+
+    Both settings were replayed on the same windows.
 
     The intervals are bootstrap intervals: windows are drawn with replacement, the same for both settings. With fewer
     than two windows, the interval is unbounded.
@@ -109,7 +114,7 @@ def _add_score(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def scores_by_window(goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]) -> list[float]:
-    """Return each window's score."""
+    """Return the score of `these` relative to `those` for each window."""
     return [
         goal.score(ratios_to_baseline(goal_metric_values([a]), goal_metric_values([b])))
         for a, b in zip(these, those, strict=True)

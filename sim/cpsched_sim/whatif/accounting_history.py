@@ -1,4 +1,4 @@
-"""Read all recorded jobs of a site: those that ran, were cancelled while waiting, or are unfinished."""
+"""Read all jobs of a site, including cancelled and unfinished jobs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ REQUEST_CACHE_SIZE = 65_536
 
 
 class UnfinishedJobRecord(NamedTuple):
-    """A job that never ran or has not ended. Times are in seconds. `start_s` is None if it never started.
+    """A job that never ran or has not ended. Times are in seconds.
 
-    `left_s` is the time at which it was cancelled, or None if it was still unfinished when the file was written.
+    `start_s` is None if the job never started. `left_s` is the time of its cancellation, or None if the job was
+    unfinished when the file was written.
     """
 
     id: int
@@ -57,7 +58,7 @@ class UnfinishedJobRecord(NamedTuple):
 
 @dataclass(slots=True)
 class AccountingHistory:
-    """All recorded jobs. `first_s` and `last_s` are the first and last times in the file."""
+    """All recorded jobs of a site. Times are in seconds since the file's time 0."""
 
     path: Path
     reader: TraceReader
@@ -101,7 +102,7 @@ class SacctUnfinishedJobReader(SacctReader):
         super().__init__(path, lenient, dialect)
         self.open: list[UnfinishedJobRecord] = []
         self._unsettled: list[tuple[UnfinishedJobRecord, int, str, Amounts]] = []
-        """Unfinished jobs, each with its submission time, assumptions and licenses."""
+        """The unfinished jobs, each with its submission time, assumptions and licenses."""
         self.licences: dict[int, Amounts] = {}
         """The licenses that jobs request, by job number. Jobs without licenses are omitted."""
         self._licences: Amounts = ()
@@ -158,7 +159,7 @@ class SacctUnfinishedJobReader(SacctReader):
         self._unsettled.clear()
 
     def _add_unfinished_job(self, job: UnfinishedJobRecord, submit_s: int, taken: str) -> None:
-        """Number and store an unfinished job, unless another line records its end or the same state."""
+        """Number and store an unfinished job, unless another line supersedes it."""
         since_s = submit_s if job.start_s is None else job.start_s
         if job.left_s is None and self._runs.has_run_since(job.id, since_s, job.nodes):
             self.tally.dropped[REPLACED_LINE_NOTE] += 1
@@ -203,14 +204,14 @@ class SacctUnfinishedJobReader(SacctReader):
     def _parse_request_texts(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[UnitsRequest, Taken]:
-        """Return the request, which is for whole nodes if the job had GPUs without requesting any."""
+        """Return the request: whole nodes if the job had GPUs that it did not request."""
         asked, had = self._parse_tres(req_tres), self._parse_tres(alloc_tres)
         if not asked or self._count_gpus(asked) or not self._count_gpus(had):
             return super()._parse_request_texts(partition, nnodes, ncpus, req_tres, alloc_tres)
         return self._request_whole_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
 
     def _request_whole_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[UnitsRequest, Taken]:
-        """Return a request for whole nodes, for a job that had GPUs without requesting any."""
+        """Return a request for whole nodes, for a job with GPUs that it did not request."""
         taken = [WHOLE_NODES_NOTE]
         nodes, cores = self._count_nodes(nnodes, taken), self._parse_whole_number("NCPUS", ncpus)
         if nodes < 1 or cores < 1:
@@ -230,7 +231,7 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
         try:
             job = self._build_unfinished_job(id, begun, left_s)
         except InvalidValue:
-            job = None  # the job has been read, but its record is incomplete
+            job = None  # a field is missing or invalid: count the job only
         if job is None or kind == MOVED_RECORD:
             super()._handle_unfinished_job(id, begun, kind, left_s)
             return
@@ -244,7 +245,10 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
         self.open.append(job)
 
     def _build_unfinished_job(self, id: str, begun: UnfinishedPbsJob, left_s: int | None) -> UnfinishedJobRecord | None:
-        """Return the job, or None if it was never eligible or has no time limit. Raise `InvalidValue`."""
+        """Return the job. Raise `InvalidValue`.
+
+        Return None if it was never eligible, has no time limit or was already read.
+        """
         fields, number = begun.fields, self._parse_job_number(id)
         walltime_s, ends_s = self._walltime_s(fields), left_s if begun.start_s is None else begun.start_s
         arrival_s = self._arrival_s(fields, begun.since_s, MAX_TIME_S if ends_s is None else ends_s)
@@ -264,7 +268,10 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
 def read_history(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> AccountingHistory:
-    """Read a whole file. Raise the same exceptions as `open_trace`, and `InputError` if no start is recorded."""
+    """Read a whole file. Raise `InputError` if no job has a start.
+
+    Raise the same exceptions as `open_trace`.
+    """
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
         reader = SacctUnfinishedJobReader(path, lenient, dialect)

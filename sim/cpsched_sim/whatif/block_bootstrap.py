@@ -1,4 +1,4 @@
-"""Estimate how much a value would vary in other weeks at the site, with a block bootstrap over time.
+"""Estimate by block bootstrap how much a value varies between weeks at the site.
 
 The window is cut into blocks (weeks, or days or hours in a short window). Each draw selects the same number of blocks
 with replacement. All replays use the same draws, so differences are paired.
@@ -27,7 +27,10 @@ WAIT_BIN_EDGES_S = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockBootstrap:
-    """The blocks of a window, and how often each block occurs in each draw, float64[DRAWS, B]."""
+    """The blocks of a window, and how often each block occurs in each draw.
+
+    `drawn` contains these counts, float64[DRAWS, B].
+    """
 
     from_s: int
     length_s: int
@@ -37,7 +40,10 @@ class BlockBootstrap:
 
     @classmethod
     def of(cls, from_s: int, to_s: int, seed: int = 0) -> BlockBootstrap:
-        """Return the blocks of a window: the longest blocks of which there are enough, or else the shortest."""
+        """Cut a window into the longest possible blocks, but at least `MIN_BLOCKS`.
+
+        Use the shortest blocks if the window is too short.
+        """
         lasts_s = to_s - from_s
         length_s, kind = next((each for each in BLOCK_LENGTHS if lasts_s // each[0] >= MIN_BLOCKS), BLOCK_LENGTHS[-1])
         count = max(1, -(-lasts_s // length_s))
@@ -63,14 +69,20 @@ class BlockBootstrap:
         return found.reshape(groups, self.count)
 
     def ratios_with_draws(self, above: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ratios of sums, observed and in each draw: float64[G] and float64[G, DRAWS], NaN without data."""
+        """Return ratios of sums as observed and in each draw.
+
+        The shapes are float64[G] and float64[G, DRAWS]. A ratio without data is NaN.
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             point = above.sum(axis=1) / below.sum(axis=1)
             draws = (above @ self.drawn.T) / (below @ self.drawn.T)
         return point, draws if self.has_enough_blocks else np.full_like(draws, np.nan)
 
     def wait_quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
-        """Return a quantile of waits in seconds, observed and in each draw. Draws use bins of 3 %."""
+        """Return a quantile of waits in seconds, as observed and in each draw.
+
+        In draws, waits are rounded down to bins of 3 %.
+        """
         if not len(wait_s) or not self.has_enough_blocks:
             return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(BOOTSTRAP_DRAWS, np.nan)
         bin_of = np.clip(np.searchsorted(WAIT_BIN_EDGES_S, wait_s, side="right") - 1, 0, len(WAIT_BIN_EDGES_S) - 2)
@@ -83,6 +95,6 @@ class BlockBootstrap:
 
 
 def union_interval(*intervals: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the smallest interval that contains all given intervals. Ignore None. Return None if all are None."""
+    """Return the smallest interval that contains all intervals that are not None."""
     known = [each for each in intervals if each is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None

@@ -20,7 +20,7 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 OPEN_MODEL, HALF_CLOSED_MODEL = "open", "half-closed"
-"""Models of users. Submission times are fixed in the open model. In the half-closed model, they depend on the end of
+"""Models of users. In the open model, submission times are fixed. In the half-closed model, they depend on the end of
 the user's previous job.
 """
 SIGNIFICANT = "significant"
@@ -40,13 +40,12 @@ def compare_case_with_twin(
     case: Runs,
     groupings: Sequence[JobClassification],
 ) -> dict[str, Any]:
-    """Compare a case with the twin, over all judged jobs and by class. Return plain values for JSON.
+    """Compare a case with the twin, for all judged jobs and by class.
 
-    `there` contains the shared facts for the case's machine.
+    Return plain values for JSON. `there` contains the shared facts for the case's machine.
 
-    Each metric has an interval over resampled blocks and random seeds that covers both the open and the half-closed
-    replay. A difference is significant if the interval excludes zero and the difference exceeds the twin's own error in
-    the same metric.
+    The interval of a metric covers the resampled blocks, the random seeds, and the open and half-closed replays. A
+    difference is significant if its interval excludes zero and it exceeds the twin's own error in this metric.
     """
     return {
         "figures": _compare_metrics(facts, there, real, twin, case),
@@ -157,7 +156,10 @@ def users_waiting_longer(
 
 
 def _interleave_seed_draws(draws: Sequence[FloatArray]) -> FloatArray:
-    """Return draws that cycle through the seeds. Their variation covers both seeds and weeks."""
+    """Combine the draws of all seeds.
+
+    Draw i is from seed i modulo the number of seeds, so the variation covers both seeds and weeks.
+    """
     stacked = np.stack(draws)
     turn = np.arange(stacked.shape[-1]) % len(stacked)
     found: FloatArray = np.take_along_axis(stacked, np.broadcast_to(turn, (1, *stacked.shape[1:])), axis=0)[0]

@@ -1,7 +1,8 @@
-"""Model the bridge's timing in control mode: it decides once per interval, and starts take effect later.
+"""Model the bridge's timing in control mode.
 
-In a replay, a dispatcher decides in each second with an event, and its starts take effect immediately. A bridge instead
-reads the state, decides, releases jobs and waits for Slurm. Meanwhile, the nodes are idle.
+In a replay without this model, a dispatcher decides in each second with an event, and its starts take effect
+immediately. A bridge decides once per interval: it reads the state, decides, releases jobs and waits for Slurm.
+Meanwhile, the nodes are idle.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from cpsched.errors import InvalidValue
 
 INTERVAL, LAG = "interval", "lag"
 MAX_DELAY_S = 3600
-"""Maximum interval and lag in seconds."""
+"""Maximum interval and lag, in seconds."""
 BRIDGE_INTERVAL_S = 1
-"""Default in seconds of the bridge's setting `cycle.interval_s`."""
+"""Default of the bridge's setting `cycle.interval_s`, in seconds."""
 BRIDGE_LAG_S = 0.7
-"""Additional delay (s) of a start under a bridge after its nodes become free: the difference between the midpoints of
+"""Additional delay (s) of a start under a bridge after its nodes become free. It is the difference of the midpoints of
 1.2 to 2.1 s with the bridge and 0.8 to 1.1 s with Slurm alone (docs/evidence.md, forecasts and live runs).
 """
 _GOLDEN_RATIO = 0.6180339887498949
@@ -29,8 +30,8 @@ _GOLDEN_RATIO = 0.6180339887498949
 class DecisionTiming:
     """The interval and lag of decisions.
 
-    - `interval_s`: decisions are made at multiples of this interval; 0 means in each second with an event. Values from
-    0 to 1 are equivalent, because a replay has whole seconds.
+    - `interval_s`: decisions are made at multiples of this interval; 0 means in each second with an event. The values 0
+    and 1 are equivalent, because a replay has whole seconds.
     - `lag_s`: the mean delay of a start after its decision. Each delay is a whole number of seconds.
     """
 
@@ -64,7 +65,10 @@ def _parse_seconds(texts: Mapping[str, str], name: str, whole: bool) -> float:
 
 @dataclass(slots=True)
 class StartLagSequence:
-    """The delays of successive starts in whole seconds, with mean `lag_s`. They are the same in every replay."""
+    """The delays of successive starts in whole seconds, with mean `lag_s`.
+
+    The sequence is the same in every replay.
+    """
 
     lag_s: float
     _turn: count[int] = field(default_factory=lambda: count(1))

@@ -1,4 +1,4 @@
-"""Classify jobs by account, QOS, partition, size, length, hour of the week, and user."""
+"""Classify jobs by account, QOS, partition, size, length, time of week, and user."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.whatif_window import WhatIfWindow
 
 MAX_CLASSES = 25
-"""Maximum number of classes in a classification. All other jobs form one class."""
+"""Maximum number of classes by partition, account or QOS. The last class contains all other jobs."""
 OTHERS, UNKNOWN = "others", "unknown"
 RUN_TIME_CLASSES = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
 LONGEST_CLASS = "1 day and more"
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WIDE_JOB_SHARE = 0.1
-"""Minimum share of the machine that a wide job uses."""
+"""Minimum share of the machine's processors that a wide job requests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobClassification:
-    """A classification: the class index of each judged job, and the names of the classes."""
+    """A classification of the judged jobs. `of` contains each job's index in `names`."""
 
     kind: str
     of: IntArray
@@ -35,7 +35,7 @@ class JobClassification:
 
 
 def classify_jobs(window: WhatIfWindow, processors: IntArray) -> list[JobClassification]:
-    """Classify the judged jobs in several ways. Omit classifications with only one class.
+    """Classify the judged jobs in several ways. Omit classifications with one class.
 
     `processors` is each judged job's amount of the first resource.
     """

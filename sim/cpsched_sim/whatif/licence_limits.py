@@ -1,10 +1,10 @@
-"""Licenses: their totals, the amounts that jobs hold, and their limits in a replay.
+"""Licenses: their totals, the amounts that jobs hold, and limits in a replay.
 
 If too few licenses are free, Slurm's main loop and backfill skip the job and continue with the next one
 (`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each license is
 therefore another limit on a sum over the running jobs.
 
-A license has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
+A license has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it.
 `scontrol show license` reports the total of NAME. Slurm compares the two names in lower case.
 """
 
@@ -48,9 +48,9 @@ Totals = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RequestedLicences:
-    """The licenses that the jobs in a window request, by job index, and the totals of these licenses.
+    """The licenses that the jobs of a window request, and their totals.
 
-    `asked` omits jobs that request no licenses; `totals` omits licenses that no job requests.
+    `asked` is by job index and omits jobs without licenses. `totals` omits licenses that no job requests.
     """
 
     asked: Mapping[int, Amounts] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class RequestedLicences:
 
 
 def read_licence_totals(path: Path) -> dict[str, int]:
-    """Parse the output of `scontrol show license`. Raise `InvalidSystem` at the invalid line.
+    """Parse the output of `scontrol show license`. Raise `InvalidSystem`.
 
-    A total is unknown if its name occurs twice or with a `Mode`. A `Mode` means a hierarchical resource, with its own
+    A license is omitted if its total occurs twice or has a `Mode`. A `Mode` marks a hierarchical resource, which has an
     amount for each set of nodes.
     """
     found: dict[str, int] = {}
@@ -97,7 +97,10 @@ def read_licence_totals(path: Path) -> dict[str, int]:
 
 
 def parse_licence_totals(text: str) -> dict[str, int]:
-    """Parse `matlab=10,ansys=4`, or the form with colons used by `Licenses` in slurm.conf. Raise `InvalidValue`."""
+    """Parse `matlab=10,ansys=4`, or the form with colons of `Licenses` in slurm.conf.
+
+    Raise `InvalidValue`.
+    """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _LICENCE_TOTAL.fullmatch(part)
@@ -109,7 +112,7 @@ def parse_licence_totals(text: str) -> dict[str, int]:
 
 
 def why_licences_insufficient(licences: Amounts, totals: Totals) -> str:
-    """Return why a job that requests more than the total can never run, or "" if it can."""
+    """Return why a job can never run, or "" if it requests no more than the totals."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
             return f"{LICENSE}{quote_value(name)} only {total:,} exist"
@@ -120,7 +123,10 @@ def why_licences_insufficient(licences: Amounts, totals: Totals) -> str:
 
 
 def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
-    """Yield notes on the requested licenses, and on those that were held, given as (from, until, amounts)."""
+    """Yield notes on the licenses that jobs request, and on those that they held.
+
+    Each item of `held` is (from, until, amounts).
+    """
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
         yield f"licenses limited in the replay: {_abbreviate_licence_names(f'{n} {t:,}' for n, t in known.items())}"
@@ -148,7 +154,10 @@ def _abbreviate_licence_names(words: Iterable[str]) -> str:
 
 
 def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum amount in use, given changes as (second, amount). Within a second, releases come first."""
+    """Return the maximum amount in use, given changes as (second, amount).
+
+    Within a second, releases are applied first.
+    """
     return max(accumulate((change for _, change in sorted(changes)), initial=0))
 
 
@@ -156,7 +165,10 @@ def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
 
 
 def add_licences_to_tres(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
-    """Add the job's licenses as trackable resources, which limits of a QOS or association may refer to."""
+    """Add the job's licenses to its trackable resources.
+
+    Limits of a QOS or association may refer to them.
+    """
     return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
 
 
@@ -175,7 +187,7 @@ class LicenceUsage:
 
     @classmethod
     def of(cls, licences: RequestedLicences, jobs: int) -> LicenceUsage | None:
-        """Return the usage for `jobs` jobs, or None if no job requests a license with a known total."""
+        """Return the usage of `jobs` jobs, or None if no license has a known total."""
         if not licences.totals:
             return None
         at_name = {name: at for at, name in enumerate(licences.totals)}
@@ -191,7 +203,7 @@ class LicenceUsage:
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def count_used(self, running: IntArray) -> IntArray:
-        """Return the amount of each license that the running jobs (given by slot) hold, int64[L]."""
+        """Return the amount of each license that the running jobs hold, int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
@@ -202,7 +214,7 @@ class LicenceUsage:
     def add_licence_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the site's limits with any license limits that the queue may reach."""
+        """Return the site's limits, plus the license limits that the queue may reach."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.count_used(snapshot.running)
         asking = np.flatnonzero(kinds)
@@ -225,7 +237,10 @@ class LicenceUsage:
         return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
 
     def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
-        """Add the licenses of one kind of job to its limits, with counters starting at index `first`."""
+        """Add one check per license that jobs of this kind request.
+
+        The counters of the licenses start at index `first`.
+        """
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
             UsageLimitCheck(

@@ -1,4 +1,4 @@
-"""Run a window's replays, each in its own process. Store finished replays for reuse."""
+"""Run a window's replays in separate processes, and store the results for reuse."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WhatIfReplayTask:
     mode: str
 
     def result_inputs(self, digests: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all inputs that determine the schedule. Replays with equal inputs produce equal schedules."""
+        """Return all inputs on which the schedule depends."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: file_sha256(Path(name)) for name in settings.values() if Path(name).is_file()}
@@ -61,7 +61,10 @@ class WhatIfReplayTask:
 
 
 def build_replay_tasks(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[WhatIfReplayTask]:
-    """Return every case's tasks: an open replay per seed, and a half-closed replay with the first seed."""
+    """Return the tasks of all cases.
+
+    Each case has an open replay per seed and, with `sessions`, a half-closed replay with the first seed.
+    """
     found = []
     for case in cases:
         specs = case.policies_by_seed(seeds)
@@ -72,7 +75,10 @@ def build_replay_tasks(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) 
 
 @dataclass(slots=True)
 class WhatIfReplayRunner:
-    """A runner of a window's replays, which it stores in a folder. `digests` identifies the common inputs."""
+    """A runner of a window's replays, whose results it stores in a folder.
+
+    `digests` identifies the inputs that all replays share.
+    """
 
     window: WhatIfWindow
     out: Path
@@ -95,9 +101,9 @@ class WhatIfReplayRunner:
         done: dict[int, WindowReplayResult],
         progress: Callable[[float, int | None], None],
     ) -> None:
-        """Run the tasks that are missing from `done`, and add their results.
+        """Run the tasks that are missing from `done`, and add their results to it.
 
-        Raise `InputError` if a task fails. The other tasks' results are stored.
+        Raise `InputError` if a task fails. The results of the other tasks are stored.
         """
         failed: list[str] = []
 
@@ -108,7 +114,7 @@ class WhatIfReplayRunner:
                 write_atomically(self.path(tasks[at]), _pack_result(replayed))
                 done[at] = replayed
 
-        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # readable only by this user
+        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # only this user can read it
             kept = Path(folder) / "window.pickle"
             with kept.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,6 +1,6 @@
-"""Find runaway jobs: jobs recorded as running or waiting although they cannot be.
+"""Find runaway jobs: jobs that are recorded as unfinished but must have ended.
 
-Slurm's database contains such a job if the message about its end was lost. `sacctmgr show runawayjobs` lists them.
+Slurm's database contains such a job if slurmdbd missed the end of the job. `sacctmgr show runawayjobs` lists them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RUNAWAY_HINT = "; sacctmgr show runawayjobs lists such jobs and can end them"
 def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
     """Return the runaway jobs by number, each with the reason why it must have ended.
 
-    `system` is None if the nodes are only guessed.
+    `system` is None if the system was only guessed.
     """
     last_s = history.last_recorded_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
@@ -51,7 +51,10 @@ def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> 
 
 
 def _is_displaced_by_later_jobs(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
-    """Return whether later jobs used so much of one of the job's nodes that it cannot still be running there."""
+    """Return whether the job must have ended, because later jobs used its nodes.
+
+    Together with the job, they would exceed the amount `most` on a node.
+    """
     nodes, own = set(expand_hostlist_or_empty(job.nodes)), _amount_per_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:
@@ -65,7 +68,7 @@ def _is_displaced_by_later_jobs(job: UnfinishedJobRecord, ran: Sequence[TraceRec
 
 
 def _amount_per_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
-    """Return the minimum amount of a resource that a job had on each of its nodes."""
+    """Return the amount of a resource that a job had on each node, rounded down."""
     if not isinstance(job.ask, UnitsRequest):
         return 0
     return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(expand_hostlist_or_empty(job.nodes)))

@@ -1,4 +1,4 @@
-"""Compute each account's usage in a schedule, and the distance from the shares."""
+"""Compute each account's usage in a schedule, and its distance from the shares."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule
 
 
 def usage_against_shares(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
-    """Return each account's fraction of the window's usage, and the distance from the shares.
+    """Return each account's fraction of the usage, and the distance from the shares.
 
     Return None if the site's policy is unknown, or if no job ran in the window. As in `account_usage_by_window`, each
-    day's usage is divided according to shares among the accounts whose jobs could have used it. The distance is the
-    fraction that accounts used beyond their part.
+    day's usage is divided among the accounts whose jobs could have used it, in proportion to their shares. The distance
+    is the fraction of the usage that accounts had beyond their part.
     """
     window = facts.window
     if window.site is None:

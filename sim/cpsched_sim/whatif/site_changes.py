@@ -1,4 +1,4 @@
-"""List changes at a site between two collections: Slurm parameters, partitions, QOS, licenses and nodes."""
+"""List the changes at a site between two collections."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Facts = Mapping[str, str]
 
 
 def list_site_changes(earlier: Path, later: Path) -> list[str]:
-    """Return a sentence for each change. Ignore files that are missing from either folder."""
+    """Return a sentence for each change. Ignore files that are missing in a folder."""
     before, after = read_collected_nodes(earlier), read_collected_nodes(later)
     return [
         *_list_differences("slurm.conf", {"": read_slurm_parameters(earlier)}, {"": read_slurm_parameters(later)}),
@@ -54,7 +54,10 @@ def list_site_changes(earlier: Path, later: Path) -> list[str]:
 
 
 def read_slurm_parameters(folder: Path) -> dict[str, str]:
-    """Return the priority and scheduling parameters in `scontrol show config`, without slurmctld's start time."""
+    """Return the scheduling parameters in `scontrol show config`.
+
+    Omit slurmctld's start time, which this command also prints.
+    """
     pairs = (
         line.partition("=") for _, line in _read_lines_if_exists(folder / CONFIG) if RELEVANT_CONFIG_LINES.match(line)
     )
@@ -62,7 +65,7 @@ def read_slurm_parameters(folder: Path) -> dict[str, str]:
 
 
 def read_slurmctld_start_time(folder: Path) -> str:
-    """Return slurmctld's start time as printed with its configuration, or ""."""
+    """Return slurmctld's start time as text, or "" if it is not in the configuration."""
     found = (re.match(rf"\s*{BOOT_FIELD}\s*=\s*(\S+)", line) for _, line in _read_lines_if_exists(folder / CONFIG))
     return next((match[1] for match in found if match), "")
 
@@ -97,7 +100,10 @@ def _read_licences(folder: Path) -> dict[str, Facts]:
 
 
 def _list_differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a sentence for each changed, added or removed item. Yield nothing if either side has no data."""
+    """Yield a sentence for each changed, added or removed item.
+
+    Yield nothing if either side has no data.
+    """
     if not any(before.values()) or not any(after.values()):
         return
     for name in sorted(before.keys() | after.keys()):

@@ -57,14 +57,16 @@ OPTIONAL_TABLES = {
     PARTITIONS: "scontrol -o show partition",
     LICENSES: "scontrol -o show license",
 }
-"""The commands for the optional tables. Only accounting data and nodes are required. `{of}` selects the cluster."""
+"""The commands for the optional tables. Only the accounting data and the nodes are required. `{of}` is the option that
+selects the cluster.
+"""
 MIXED_CLUSTERS_ERROR = (
     "sacctmgr printed associations of more than one cluster, so the accounts' shares and limits are omitted; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 HOURS_PER_REQUEST = 24
-"""Hours of accounting data per request. This bounds the size of each response."""
+"""Hours of accounting data per command. This bounds the size of an output."""
 COMMAND_TIMEOUT_S = 600
 RELEVANT_CONFIG_LINES = re.compile(
     r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
@@ -77,7 +79,7 @@ Ask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionSummary:
-    """The result of a collection: the number of lines in each file, and the missing tables."""
+    """The result of a collection: lines per file, and errors of the missing tables."""
 
     lines: Mapping[str, int]
     lacking: Mapping[str, str]
@@ -92,7 +94,10 @@ def run_slurm_command_in_utc(command: str) -> str:
 def collect_from_slurm(
     days: float, out: Path, anonymous: bool = False, ask: Ask = run_slurm_command_in_utc, now: datetime | None = None
 ) -> SlurmCollectionSummary:
-    """Collect the last `days` days from Slurm into `out`. Raise `InputError`, `InvalidValue`."""
+    """Collect the last `days` days from Slurm into `out`.
+
+    Raise `InputError` or `InvalidValue`.
+    """
     require(days > 0, "--days", days, "must be positive")
     require_writable_folder(out)
     if (out / MANIFEST).exists():
@@ -106,7 +111,7 @@ def collect_from_slurm(
     }
     lacking: dict[str, str] = {}
     of = ""
-    for name in sorted(OPTIONAL_TABLES, key=lambda name: name != CONFIG):  # this file contains the cluster's name
+    for name in sorted(OPTIONAL_TABLES, key=lambda name: name != CONFIG):  # first: contains the cluster's name
         try:
             files[name] = ask(OPTIONAL_TABLES[name].format(since=since.isoformat(), of=of))
         except InputError as error:
@@ -132,7 +137,10 @@ def collect_from_slurm(
 
 
 def _collect_accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
-    """Return the accounting data of all days. A job that spans two days is printed twice, but is returned once."""
+    """Return the accounting data of the whole period.
+
+    sacct prints a job that spans two requests twice. Here, it occurs once.
+    """
     between, wanted = f"|{token_hex(8)}|", JOB_FORMAT.split(",")
     jobs: dict[str, None] = {}
     works, begin = PseudonymTable("j"), since
@@ -152,9 +160,10 @@ def _collect_accounting(since: datetime, until: datetime, ask: Ask, people: Pseu
 
 
 def _split_job_rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
-    """Yield the fields of each job. A line with too few fields continues the previous job's last field, its name.
+    """Yield the fields of each job. The last field is the job's name.
 
-    Blanks replace line breaks in a name, because each job must be one line.
+    A line with too few fields continues the name in the previous line. Blanks replace line breaks in a name, because
+    each job must be one line.
     """
     row: list[str] = []
     for line in text.split("\n"):
@@ -174,7 +183,7 @@ def _join_lines(text: str) -> str:
 
 
 def _cluster_option(config: str) -> str:
-    """Return the sacctmgr option that selects this configuration's cluster, or "" if it has no name."""
+    """Return the sacctmgr option that selects the configured cluster, or ""."""
     found = re.search(r"^\s*ClusterName\s*=\s*([\w.-]+)\s*$", config, re.MULTILINE)
     return f" Cluster={found[1]}" if found else ""
 
@@ -195,7 +204,7 @@ class PseudonymTable:
         self._known: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """Return a name's pseudonym, which does not change. Return "" for ""."""
+        """Return the name's pseudonym, which is always the same. Return "" for ""."""
         return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
 
 
@@ -225,7 +234,10 @@ def _local_zone() -> str:
 
 
 def build_policy_yaml(files: Mapping[str, str]) -> str:
-    """Return the content of the policy file for the collected data. It contains the paths of the dumps."""
+    """Return the content of the policy file for the collected data.
+
+    It contains the file names of the dumps.
+    """
     config = {}
     for line in files[CONFIG].split("\n"):
         name, equals, value = line.partition("=")
@@ -265,7 +277,10 @@ def build_policy_yaml(files: Mapping[str, str]) -> str:
 
 
 def _preemption_section(config: Mapping[str, str]) -> dict[str, dict[str, object]]:
-    """Return the section `preemption`. It is empty without preemption, or if preempted jobs are suspended."""
+    """Return the section `preemption` of the policy file.
+
+    It is empty if Slurm does not preempt jobs, or neither requeues nor cancels them.
+    """
     kind = config.get("PreemptType", "").removeprefix("preempt/")
     mode = config.get("PreemptMode", "").lower()
     if kind not in get_args(PreemptionType) or mode not in ("requeue", "cancel"):
@@ -306,7 +321,10 @@ def _partition_policy_entries(text: str, qos: str) -> Iterator[tuple[str, dict[s
 
 
 def parse_slurm_duration_days(text: str) -> float | None:
-    """Parse a Slurm time such as `7-00:00:00` into days. Return None if it is not a time."""
+    """Parse a Slurm time such as `7-00:00:00` into days.
+
+    Return None if it is not a time or means no limit.
+    """
     try:
         seconds = number_to_seconds(text, 60) if is_plain_number(text) else parse_slurm_duration_s(text)
     except ValueError:
@@ -315,7 +333,7 @@ def parse_slurm_duration_days(text: str) -> float | None:
 
 
 def sacctmgr_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a `sacctmgr --parsable2` table, or none if the file is missing."""
+    """Yield the rows of a `sacctmgr --parsable2` table. A missing file has no rows."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
         yield from _parse_sacctmgr_table(text)

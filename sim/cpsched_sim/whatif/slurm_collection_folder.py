@@ -1,4 +1,4 @@
-"""Read the jobs, nodes, outages, Slurm parameters and site policy in a `cpsched whatif collect` folder."""
+"""Read the data that `cpsched whatif collect` has collected in a folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ SITE = "site"
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionFolder:
-    """A folder of collected data. `zone` is the site's time zone. Times in the files are in UTC."""
+    """A folder of collected data. Times in its files are in UTC.
+
+    `zone` is the site's time zone. `until_s` is the end of the collected period.
+    """
 
     path: Path
     zone: str
@@ -36,7 +39,7 @@ class SlurmCollectionFolder:
 
     @classmethod
     def of(cls, path: Path) -> SlurmCollectionFolder:
-        """Open a folder. Raise `InputError` if it was not written by `cpsched whatif collect`."""
+        """Open a folder. Raise `InputError` unless `cpsched whatif collect` wrote it."""
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
@@ -49,7 +52,10 @@ class SlurmCollectionFolder:
 
     @classmethod
     def find(cls, path: Path) -> SlurmCollectionFolder | None:
-        """Open a folder, or return None for a file or a folder of accounting files. Raise `InputError`."""
+        """Open a folder, or return None for a file or a folder of accounting files.
+
+        Raise `InputError` for any other folder.
+        """
         if not path.is_dir() or (not (path / MANIFEST).exists() and has_dated_files(path)):
             return None
         return cls.of(path)
@@ -61,7 +67,7 @@ class SlurmCollectionFolder:
 
     @property
     def slurm_config_path(self) -> Path | None:
-        """Return the path of the output of `scontrol show config`, or None if it is missing."""
+        """Return the path of `scontrol show config`'s output, or None if it is missing."""
         return self._existing_path(CONFIG)
 
     def policy(self) -> SitePolicy | None:
@@ -70,7 +76,7 @@ class SlurmCollectionFolder:
         return load_site_policy_file(path) if path is not None else None
 
     def licences(self) -> dict[str, int]:
-        """Return the total of each license as Slurm reports it. Raise `InvalidSystem`."""
+        """Return the total of each license that Slurm reports. Raise `InvalidSystem`."""
         path = self._existing_path(LICENSES)
         return read_licence_totals(path) if path is not None else {}
 
@@ -80,7 +86,10 @@ class SlurmCollectionFolder:
         return system_draft.render_and_parse_draft(draft)[1]
 
     def outages(self, system: SystemFile) -> tuple[list[NodeOutage], int]:
-        """Return the outages by node type, and the number of events on nodes that no longer exist."""
+        """Return the outages by node type, and the number of outages without a type.
+
+        The system has no type for a node that was removed or changed.
+        """
         kinds = {name: _find_node_type(node, system) for name, node in read_collected_nodes(self.path).items()}
         found, strange = [], 0
         for name, begin_s, end_s in self._unavailable_periods():
@@ -93,7 +102,10 @@ class SlurmCollectionFolder:
     def outages_of_added_nodes(
         self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
     ) -> list[NodeOutage]:
-        """Return an outage for each node added since `earlier` was collected. It lasts until the node's first job."""
+        """Return an outage for each node that was added after `earlier` was collected.
+
+        The outage lasts until the first job ran on the node.
+        """
         came = read_collected_nodes(self.path)
         for name in read_collected_nodes(earlier.path):
             came.pop(name, None)
@@ -109,7 +121,7 @@ class SlurmCollectionFolder:
 
     @property
     def slurmctld_start_s(self) -> int | None:
-        """Return the time of slurmctld's last start before the collection, or None if unknown."""
+        """Return the time of slurmctld's last start, or None if it is unknown."""
         try:
             at = possible_unix_times_s(read_slurmctld_start_time(self.path), parse_time_zone(""))
         except InvalidValue:
@@ -136,7 +148,7 @@ class SlurmCollectionFolder:
 
 
 def _find_node_type(node: SlurmNode, system: SystemFile) -> str:
-    """Return the type of a node in the system, or "" if it has none."""
+    """Return the type of a node in the system, or "" if no type matches."""
     amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
     wanted = {name: amount for name, amount in amounts.items() if amount}
     partitions = set(node.partitions)

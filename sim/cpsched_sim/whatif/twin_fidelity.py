@@ -1,4 +1,4 @@
-"""Measure the fidelity of the twin: how closely its replay matches the real schedule."""
+"""Measure the twin's fidelity: how closely its replay matches the real schedule."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 TOLERANCE_S = 300
-"""Tolerance in seconds. A start in the twin within five minutes of the real start counts as equal."""
+"""Maximum difference, in seconds, at which a start in the twin counts as equal to the real start."""
 IGNORED_DIFFERENCE_S = 60.0
-"""Difference in mean wait, in seconds, up to which the twin counts as equal."""
+"""Maximum difference in mean wait, in seconds, at which the grade is good regardless of the relative error."""
 GRADES = ((0.15, "good"), (0.4, "fair"), (1.0, "poor"))
-"""Maximum error of the mean wait for each grade, relative to the shorter of the real and the twin's wait. Above the
-last value, the grade is hopeless.
+"""Maximum relative error of the mean wait for each grade: the error divided by the shorter of the real wait and the
+twin's wait. Above the last value, the grade is hopeless.
 """
 HOPELESS_GRADE = "hopeless"
 MAX_UTILIZATION_ERROR = 0.2
@@ -34,7 +34,10 @@ MAX_UTILIZATION_ERROR = 0.2
 def measure_twin_fidelity(
     facts: SharedWindowFacts, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
-    """Compare the twin with the real starts: overall, by class and by hour. Return plain values for JSON."""
+    """Compare the twin with the real starts, for all jobs and by class.
+
+    Return plain values for JSON.
+    """
     counted, block, blocks = facts.counted, facts.block_of_counted_jobs, facts.blocks
     really_s, twins_s = waits_s(real, counted), waits_s(twin, counted)
     off_s = np.abs(twin.start_s - real.start_s)[counted]

@@ -1,4 +1,4 @@
-"""Compute by cause the processors and GPUs that were unused while jobs waited, sampled hourly."""
+"""Compute by cause how much capacity was unused while jobs waited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ CAUSES = (
     "the waiting jobs require whole nodes",
     "the node could not be used (down, drained)",
 )
-"""The causes, in the order of the numbers above. Only the first cause that applies counts."""
+"""The causes, in the order of the codes above. An unavailable node counts only as unavailable. For any other node, only
+the first cause that applies counts.
+"""
 PROCESSORS, GPUS = 0, 1
 MAX_SAMPLES = 1000
 """Maximum number of samples. Long windows are sampled less often than hourly."""
@@ -33,7 +35,8 @@ HOUR_S = 3600
 class PlacedSchedule:
     """A schedule with its placements, in columns int64[J].
 
-    `left_s` is the time at which a job stopped waiting: it started or was cancelled. Placements are as in `Schedule`.
+    `left_s` is the time at which a job left the queue, because it started or was cancelled. Placements are as in
+    `Schedule`.
     """
 
     arrival_s: IntArray
@@ -49,9 +52,10 @@ class PlacedSchedule:
 def compute_stranded_capacity(
     cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: PlacedSchedule, from_s: int, to_s: int
 ) -> FloatArray:
-    """Return by cause the mean number of processors and GPUs unused while jobs waited: float64[2, len(CAUSES)].
+    """Return by cause the mean capacity that was unused while jobs waited.
 
-    `away` marks the jobs that represent unavailable nodes. GPUs count only while a waiting job requests a GPU.
+    The shape is float64[2, len(CAUSES)], for processors and GPUs. `away` marks the jobs that represent unavailable
+    nodes. GPUs count only while a waiting job requests a GPU.
     """
     number: dict[Request, int] = {}
     kind = np.array([number.setdefault(request, len(number)) for request in requests], np.int64)
@@ -72,7 +76,10 @@ def compute_stranded_capacity(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DistinctRequests:
-    """The distinct requests as columns, and the resource indices of memory and GPUs (-1: missing)."""
+    """The distinct requests as columns.
+
+    `memory` and `gpus` are indices of resources, or -1 if the resource does not exist.
+    """
 
     per_unit: IntArray
     exclusive: BoolArray
@@ -95,7 +102,7 @@ class _DistinctRequests:
 def _free_amounts(
     cluster: Cluster, asked: _DistinctRequests, kind: IntArray, away: BoolArray, ran: PlacedSchedule, active: IntArray
 ) -> tuple[IntArray, BoolArray]:
-    """Return each node's free amounts, int64[N, R], and a mask of the unavailable nodes."""
+    """Return each node's free amounts, int64[N, R], and a mask of unavailable nodes."""
     count = ran.place_count[active]
     job = np.repeat(active, count)
     first = np.repeat(ran.place_at[active] - np.concatenate(([0], np.cumsum(count)[:-1])), count)
@@ -115,7 +122,7 @@ def _free_amounts(
 def _unused_capacity_by_cause(
     cluster: Cluster, asked: _DistinctRequests, waiting: IntArray, free: IntArray, gone: BoolArray
 ) -> FloatArray:
-    """Return the unused capacity at one time, by cause. Equal nodes are examined only once."""
+    """Return the unused capacity at one time, by cause. Equal nodes are examined once."""
     rows, size = np.unique(np.column_stack((cluster.kind_of, gone, free)), axis=0, return_counts=True)
     node: IntArray = cluster.kind_node[rows[:, 0]]
     away, left = rows[:, 1] == 1, rows[:, 2:].astype(np.int64)
@@ -132,7 +139,7 @@ def _unused_capacity_by_cause(
 def _cause_by_node_kind(
     cluster: Cluster, asked: _DistinctRequests, who: IntArray, node: IntArray, left: IntArray, away: BoolArray
 ) -> npt.NDArray[np.intp]:
-    """Return the cause of free capacity for each kind of node while the requests `who` wait."""
+    """Return the cause of free capacity per group of nodes while `who` wait."""
     may = cluster.node_sets[asked.node_set[who]][:, node]
     untouched = (left == cluster.capacity[node]).all(axis=1)
     alone = may & (~asked.exclusive[who][:, None] | untouched)

@@ -1,4 +1,4 @@
-"""Parse the cases of a what-if study. Each case is a policy with changes to the site.
+"""Parse the cases of a what-if study: policies with changes to the site.
 
     lookahead objective=slowdown
     advise / quantile
@@ -9,7 +9,8 @@
     control interval=10 lag=2
 
 Changes to the site have the same syntax as settings of the dispatcher and the predictor. The default dispatcher is the
-twin of Slurm's scheduler. `advise` and `control` are modes of the bridge: a dispatcher at the bridge's pace.
+twin of Slurm's scheduler. `advise` and `control` are modes of the bridge: each selects a dispatcher and the bridge's
+defaults for it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_we
 class SimulatedBridgeMode:
     """A mode of the bridge: its dispatcher, and defaults that a case may override.
 
-    `beside_a_site` contains the settings that the bridge adds if Slurm's priorities are known.
+    `beside_a_site` contains the settings that the bridge adds if it knows the site's priorities.
     """
 
     dispatcher: str
@@ -67,7 +68,7 @@ SIMULATED_MODES = {
         "lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}
     ),
 }
-"""The modes with the bridge's defaults for `advise.every_s` and `cycle.interval_s`, and the measured lag."""
+"""The modes, with the bridge's defaults for `advise.every_s` and `cycle.interval_s` and the measured lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class WhatIfCase:
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise InvalidValue("--with", text, f"must be words as in a shell: {error}") from error
+            raise InvalidValue("--with", text, f"must be quoted as in a shell: {error}") from error
         changes: dict[str, str] = {}
         rest: list[str] = []
         for word in words:
@@ -131,7 +132,10 @@ class WhatIfCase:
         return SIMULATED_MODES[self.mode].pace if self.mode else {}
 
     def policies_by_seed(self, count: int) -> tuple[PolicySpec, ...]:
-        """Return one policy per seed, but only one if the dispatcher is not randomized or its seed is set."""
+        """Return one policy per seed.
+
+        Return only one policy if the dispatcher is not randomized or the case sets its seed.
+        """
         listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
         if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
             return (self.spec,)
@@ -141,7 +145,7 @@ class WhatIfCase:
         )
 
     def added_nodes_hint(self, window: WhatIfWindow) -> str:
-        """Return a hint if the added nodes do not help many jobs, or ""."""
+        """Return a hint if most judged jobs cannot use the added nodes, or ""."""
         file = window.system
         if "add-nodes" not in self.changes or not file.node_types:
             return ""
@@ -176,7 +180,10 @@ class WhatIfCase:
 
 
 def _raise_clearer_unknown_name(error: UnknownName) -> None:
-    """Raise `InvalidValue` for an unknown name that occurs in slurm.conf or resembles a mode or change."""
+    """Raise `InvalidValue` with a hint for an unknown name.
+
+    The name may be a parameter of slurm.conf, or resemble a mode or a change.
+    """
     name = error.name.lower()
     if name.startswith("priority"):
         rule = (
@@ -218,7 +225,10 @@ def _check_changes(changes: Mapping[str, str], spec: PolicySpec) -> None:
 
 
 def _add_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
-    """Add nodes of one type. `like` is the type or one of its nodes. The default is the system's only type."""
+    """Add nodes of one type.
+
+    `like` is the type or the name of one of its nodes. The default is the system's only type.
+    """
     file = window.system
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
@@ -233,7 +243,7 @@ def _add_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
 def _find_node_type(file: SystemFile, like: str) -> str:
     kinds = list(file.node_types)
     found = [kind for kind in kinds if like in (kind, "") or _belongs_to_node_type(file, kind, like)]
-    rule = f"must be a kind of node of {file.name}, or the name of a node: {', '.join(kinds)}"
+    rule = f"must be a node type of {file.name}, or the name of a node: {', '.join(kinds)}"
     require(len(found) == 1, "like", like or "(not given)", rule)
     return found[0]
 
@@ -246,7 +256,10 @@ def _belongs_to_node_type(file: SystemFile, kind: str, node: str) -> bool:
 
 
 def _remove_partition(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
-    """Remove a partition. Move its nodes and jobs to another partition, by default the largest."""
+    """Remove a partition. Move its nodes and jobs to another partition.
+
+    The default of `into` is the partition with the most nodes.
+    """
     file = window.system
     others = {name: types for name, types in file.partitions.items() if name != partition}
     known = ", ".join(file.partitions) or "it has none"
@@ -273,7 +286,10 @@ def _scale_walltimes(window: WhatIfWindow, part: float) -> list[TraceJob]:
 def build_whatif_cases(
     texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None
 ) -> list[WhatIfCase]:
-    """Return the cases on a command line: one per `--with`, one for all `--set`, and one per other change."""
+    """Return the cases on a command line.
+
+    There is one per `--with`, one for all `--set`, and one per other change.
+    """
     spelled = list(texts)
     if settings:
         spelled.append(" ".join(shlex.quote(word) for word in settings))
@@ -288,10 +304,10 @@ def build_whatif_cases(
 
 
 def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
-    """Add Slurm's parameters from a file if the dispatcher accepts them and the case sets no file itself.
+    """Add Slurm's parameters from a file.
 
-    The case's own parameters override the file's. Raise the same exceptions as `read_setting_file` and
-    `scheduler_parameters_of_config`.
+    Return the case unchanged if its dispatcher accepts no such file, or if the case sets one. The case's own parameters
+    override those in the file. Raise the same exceptions as `read_setting_file` and `scheduler_parameters_of_config`.
     """
     settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))

@@ -66,10 +66,10 @@ def read_whatif_window(
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """Read the window from a file or folder. Return it with its inputs' digests. Raise the readers' exceptions.
+    """Read the window from a file or folder. Return it with the digests of its inputs.
 
-    `earlier` is a folder collected earlier at the same site. Changes since then are noted. `totals` are the totals of
-    licenses, which override those in the folder.
+    `earlier` is a folder that was collected earlier at the same site. Changes since then become notes. `totals` are
+    totals of licenses, which override those in the folder. Raise the readers' exceptions.
     """
     folder = SlurmCollectionFolder.find(source)
     with gc_paused():
@@ -106,7 +106,7 @@ def _read_collection_folder(
 def _list_differences(
     folder: SlurmCollectionFolder, earlier: SlurmCollectionFolder | None, window: WhatIfWindow
 ) -> Iterator[str]:
-    """Yield notes on possible changes at the site between the window and the collection."""
+    """Yield notes on changes at the site that may affect the window's replay."""
     if earlier is None:
         booted_s = folder.slurmctld_start_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
@@ -159,7 +159,10 @@ def write_guessed_system(window: WhatIfWindow, out: Path) -> Path:
 
 
 def write_whatif_report(found: Mapping[str, Any], out: Path) -> None:
-    """Write the report as HTML and Markdown, the findings as JSON, and CSV tables. Raise `InputError`."""
+    """Write the report as HTML and Markdown, the findings as JSON, and tables as CSV.
+
+    Raise `InputError`.
+    """
     write_atomically(out / FINDINGS_FILE, (json.dumps(found, indent=1) + "\n").encode())
     title, blocks = whatif_report.whatif_report_title(found), list(whatif_report.whatif_report_blocks(found))
     write_atomically(out / MARKDOWN_REPORT, render_markdown(title, blocks).encode())

@@ -1,9 +1,9 @@
-"""Replay a window. Its jobs may be running at its beginning, be cancelled while waiting, or follow other jobs.
+"""Replay a window, including jobs that run at its beginning or are cancelled.
 
-A half-closed replay models users who react: a job submitted within `MAX_THINK_TIME_S` of the end of the user's previous
-job arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The method is
-from Zakay and Feitelson, "Preserving user behavior characteristics in trace-based simulation of parallel job
-scheduling", MASCOTS 2014.
+A half-closed replay models users who wait for their jobs. Suppose a job was submitted within `MAX_THINK_TIME_S` of the
+end of the user's previous job. In the replay, it arrives with the same delay after the previous job's replayed end. The
+first job of a session arrives at its real time. The method is from Zakay and Feitelson, "Preserving user behavior
+characteristics in trace-based simulation of parallel job scheduling", MASCOTS 2014.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from cpsched_sim.whatif.unused_capacity_causes import PlacedSchedule, compute_st
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
 MAX_THINK_TIME_S = 1200
-"""Longest pause within a session in seconds: 20 minutes, at which the distribution of think times in eleven traces has
-a break (Zilber, Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005).
+"""Longest pause within a session in seconds: 20 minutes. The distribution of think times in eleven traces has a
+break there (Zilber, Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005).
 """
 
 EVENT_TIMING = DecisionTiming()
@@ -47,11 +47,11 @@ _EVENT_END, _EVENT_OUTAGE, _EVENT_ARRIVAL = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowReplayResult:
-    """The replayed times of a window, int64[J] in the order of its jobs. Half-closed replays shift `arrival_s`.
+    """The replayed times of a window, int64[J] in the order of its jobs.
 
-    Jobs hold their nodes from the round that starts them. `start_s` is later by the start's lag. `late_fixed` is the
-    number of fixed-start jobs for which there was no capacity at that time. `stranded` is the capacity that
-    was unused while jobs waited (see `cpsched_sim.whatif.unused_capacity_causes`).
+    A half-closed replay changes `arrival_s`. Jobs hold their nodes from the round that starts them; `start_s` is later
+    by the lag. `late_fixed` is the number of jobs that started later than their fixed start. `stranded` is the capacity
+    that was unused while jobs waited (see `cpsched_sim.whatif.unused_capacity_causes`).
     """
 
     arrival_s: IntArray
@@ -67,7 +67,10 @@ class WindowReplayResult:
 
 
 def session_followers(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
-    """Return, by job index, the jobs that follow the job in its session, each with its delay in seconds."""
+    """Return the jobs that depend on each job's end, by index.
+
+    Each dependent job is (index, delay in seconds after the end).
+    """
     ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, item in enumerate(window.jobs):
         real_s = int(window.real_start_s[at])
@@ -98,7 +101,10 @@ def replay_window(
     progress: Progress | None = None,
     pace: DecisionTiming = EVENT_TIMING,
 ) -> WindowReplayResult:
-    """Replay a window with the given decision timing and, if it has one, its site policy. Raise `PolicyError`."""
+    """Replay a window with the given decision timing. Raise `PolicyError`.
+
+    The window's site policy applies, if it has one.
+    """
     run = _WindowReplay(window, policy, session_followers(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
@@ -124,10 +130,11 @@ def _compute_stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntAr
 
 
 class _WindowReplay(TraceReplay):
-    """A replay with jobs that are running at the beginning, and a calendar of fixed events.
+    """A replay with initially running jobs and a calendar of fixed events.
 
-    Jobs with a fixed start are placed before each decision, in order of arrival, if they fit. Until then, they remain
-    first. A job holds its nodes for `lag_s` longer than its run time, because it begins later by this lag.
+    Before each decision, jobs with a fixed start are placed in order of arrival, if they fit. The others are tried
+    again before the next decision. A job holds its nodes for `lag_s` longer than its run time, because its run begins
+    later by this lag.
     """
 
     def __init__(
@@ -192,7 +199,7 @@ class _WindowReplay(TraceReplay):
         return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
 
     def _start_and_advance(self, starts: Starts | None, pause: int) -> int:
-        """Start jobs, then advance to the next round. Process calendar events before it."""
+        """Start jobs, then advance to the next round, and apply earlier calendar events."""
         state = self.state
         if starts is not None and len(starts):
             state.state.fault = state.try_start_jobs(starts)
@@ -214,7 +221,10 @@ class _WindowReplay(TraceReplay):
             self._apply_calendar_events(limit_s)
 
     def _advance_to_decision(self, pause: int) -> int:
-        """Advance to the next round at a multiple of the interval, which covers all events since the last round."""
+        """Advance to the next round, which is at a multiple of the interval.
+
+        The round covers all events since the last round.
+        """
         state = self.state
         while (happens_s := self._next_event_s()) < NEVER:
             look_s = -(-happens_s // self.interval_s) * self.interval_s
@@ -233,7 +243,7 @@ class _WindowReplay(TraceReplay):
         return NOTHING_LEFT
 
     def _next_event_s(self) -> int:
-        """Return the second of the next event, which may be now, or NEVER if there is none."""
+        """Return the time of the next event, which may be now, or NEVER."""
         state = self.state
         if state.state.due:
             return state.now_s
@@ -246,7 +256,7 @@ class _WindowReplay(TraceReplay):
         )
 
     def _apply_calendar_events(self, now_s: int) -> None:
-        """Apply this second's calendar events. If they have an effect, a round becomes due."""
+        """Apply the calendar events that are due. Any event causes a round."""
         state, table = self.state, self.state.table
         if state.state.again_s <= now_s:
             state.state.due = 1
@@ -271,7 +281,7 @@ class _WindowReplay(TraceReplay):
             state.state.due = 1
 
     def _start_fixed_jobs(self) -> None:
-        """Start the fixed-start jobs that fit now."""
+        """Start the jobs whose fixed start has come and that fit now."""
         state, left = self.state, list[int]()
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
@@ -289,7 +299,7 @@ class _WindowReplay(TraceReplay):
         self.to_begin = left
 
     def _schedule_followers(self, at: int) -> None:
-        """Add the arrivals of the jobs that follow an ended job to the calendar."""
+        """Add the arrivals of the jobs that depend on an ended job to the calendar."""
         for later, think_s in self.after.get(at, ()):
             due_s = max(int(self.state.state.end_at[at]) + think_s, self.state.now_s + 1)
             heapq.heappush(self.calendar, (due_s, _EVENT_ARRIVAL, later))
@@ -307,16 +317,16 @@ class _WindowReplay(TraceReplay):
 
     @override
     def decide(self) -> Starts:
-        """Run one round, and delay its starts by their lags."""
+        """Run one round, and delay each of its starts by a lag."""
         starts = super().decide()
         for at in starts.slots.tolist():
             self._set_holding_time(at, self.lags.next_delay_s())
         return starts
 
     def _set_holding_time(self, at: int, lag_s: int) -> None:
-        """Set the time for which a job that starts now holds its nodes.
+        """Set how long a job that starts now holds its nodes.
 
-        A job that its user cancels ends at that time.
+        A job that was really cancelled while waiting ends at its cancellation, or earlier at its time limit.
         """
         run_s = self.state.state.run_s
         if self.leaves_s[at] != NEVER:
@@ -327,7 +337,10 @@ class _WindowReplay(TraceReplay):
 
     @override
     def preempt(self, preemption: Preemption) -> None:
-        """Carry out a preemption. A requeued job later runs as long as it really did, from its last checkpoint."""
+        """Carry out a preemption.
+
+        A requeued job runs as long as it really did, less the time kept by checkpoints.
+        """
         self._set_holding_time(preemption.slot, 0)
         super().preempt(preemption)
         for run in preemption.victims:

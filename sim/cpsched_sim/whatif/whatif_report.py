@@ -1,4 +1,4 @@
-"""Present the findings as a report for HTML and Markdown, and as CSV tables."""
+"""Present the findings as a report in HTML and Markdown, and as CSV tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def whatif_report_title(found: Found) -> str:
 
 
 def terminal_summary(found: Found) -> str:
-    """Return a Markdown summary for the terminal: sentences, verdict, and one line per case."""
+    """Return a Markdown summary for the terminal."""
     return render_markdown(whatif_report_title(found), _summary_blocks(found))
 
 
@@ -58,7 +58,7 @@ def whatif_report_blocks(found: Found) -> Iterator[ReportBlock]:
 
 
 def _summary_blocks(found: Found) -> Iterator[ReportBlock]:
-    """Yield the sentences, each case's mean wait relative to the twin's, and the twin's own error."""
+    """Yield the summary sentences, the cases' mean waits, and the twin's fidelity."""
     yield from (ReportParagraph(sentence, "said") for sentence in found["sentences"])
     rows = [(case["name"], mean_wait_row(case)) for case in found["cases"]]
     if rows:
@@ -124,7 +124,10 @@ def _timeline_blocks(found: Found) -> Iterator[ReportBlock]:
 
 
 def _share_blocks(found: Found) -> Iterator[ReportBlock]:
-    """Yield a table of each account's share, target usage and real usage. The last row is the distance."""
+    """Yield a table of each account's share, target usage and actual usage.
+
+    The last row is the usage beyond the targets.
+    """
     twin = found["shares"]["twin"]
     if twin is None:
         return
@@ -142,7 +145,10 @@ def _share_blocks(found: Found) -> Iterator[ReportBlock]:
 
 
 def _stranded_blocks(found: Found) -> Iterator[ReportBlock]:
-    """Yield a table of the machine's unused share while jobs waited, by cause. Omit causes with a share of 0."""
+    """Yield a table of the capacity that was unused while jobs waited, by cause.
+
+    Omit causes without unused capacity.
+    """
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
         [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
@@ -218,7 +224,10 @@ def _difference_plot(
     rows: Sequence[tuple[str, Found]], label: str, numbers: ReportTable | None, name: str, band_s: float = 0.0,
     is_open: bool = False,
 ) -> ReportFigure:  # fmt: skip
-    """Return a dot plot of differences with intervals, in a suitable unit, which the label states."""
+    """Return a dot plot of differences with intervals.
+
+    The unit depends on the largest difference. The label states the unit.
+    """
     most = max(band_s, *(abs(each) for _, row in rows for each in row["interval"]))
     unit_s, unit = (1, "s") if most < 300 else (60, "min") if most < 3 * 3600 else (3600, "h")
     dots = [
@@ -272,7 +281,7 @@ def gains_csv_rows(found: Found) -> Iterator[Sequence[object]]:
 
 
 def fidelity_csv_rows(found: Found) -> Iterator[Sequence[object]]:
-    """Yield the rows of fidelity.csv: a comparison of the twin with the real starts, by class."""
+    """Yield the rows of fidelity.csv: the twin and the real starts, by class."""
     yield "kind", "name", "jobs", "real_mean_wait_s", "twin_mean_wait_s", "difference_s", "low", "high", "within_5_min"
     for row in found["fidelity"]["classes"]:
         low, high = row["difference_interval_s"] or ("", "")
@@ -281,7 +290,7 @@ def fidelity_csv_rows(found: Found) -> Iterator[Sequence[object]]:
 
 
 def losers_csv_rows(found: Found) -> Iterator[Sequence[object]]:
-    """Yield the rows of losers.csv: the users whose waits would have increased the most."""
+    """Yield the rows of losers.csv: the users whose waits increase the most."""
     yield "case", "user", "jobs", "twin_mean_wait_s", "case_mean_wait_s", "more_wait_s"
     for case in found["cases"]:
         for row in case["losers"]:

@@ -1,4 +1,4 @@
-"""Compute the findings for the twin and each case in a window, as plain values for JSON."""
+"""Compute the findings for the twin and each case, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -52,12 +52,15 @@ class WhatIfRequest:
 def replay_and_compute_findings(
     replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
-    """Run the replays and return the findings. Raise `InputError` if a replay fails. Finished replays are stored."""
+    """Run the replays and return the findings. Store each finished replay.
+
+    Raise `InputError` if a replay fails.
+    """
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
     applied = [
         case.apply_to_window(window) for case in plan.cases
-    ]  # report an impossible case now, not after hours of work
+    ]  # raises for an impossible case before hours of replays
     twin_tasks = build_replay_tasks([plan.twin], 1, plan.sessions)
     twins = _run_replay_tasks(replays, twin_tasks, resume, progress)
     really, twin = actual_schedule(window), _schedules_by_mode(twin_tasks, twins)
@@ -144,7 +147,7 @@ def _preemption_findings(replayed: WindowReplayResult) -> dict[str, Any]:
 
 
 def _stranded_findings(facts: SharedWindowFacts, replayed: WindowReplayResult) -> list[dict[str, Any]]:
-    """Return by cause the share of processors and GPUs that were unused while jobs waited."""
+    """Return by cause the share of processors and GPUs unused while jobs waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
         {"what": name, "cause": cause, "part": float(replayed.stranded[what, at]) / machine}
@@ -175,7 +178,10 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
 
 
 def _plot_data(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, list[float]]:
-    """Return the data for the plots: quantiles of waits, and queue length and utilization over time."""
+    """Return the data for the plots.
+
+    They are quantiles of waits, and the queue length and utilization over time.
+    """
     hourly = hourly_usage(facts, made)
     wait_s = waits_s(made, facts.counted)
     return {

@@ -1,14 +1,14 @@
-"""Cut the weeks to replay from a history: the judged jobs, the jobs before and after them, and the omitted jobs.
+"""Cut the weeks to replay from a history, and assign a role to each job.
 
 - Judged jobs became eligible within the window and actually ran.
 - Jobs that are running when the window begins hold their nodes until their real ends. Jobs that are waiting then remain
 in the queue.
-- Jobs cancelled while waiting leave the queue when they really did. If a replay starts such a job earlier, it runs
-until then.
+- Jobs that were cancelled while waiting leave the queue at their real cancellation. If a replay starts such a job
+earlier, it runs until then.
 - Jobs in a reservation start at their real times, because the replay has no reservations.
 - An unavailable node is modelled as a job that uses a whole node of its type. It is placed before all other jobs as
 soon as a node is free, because replayed jobs run on different nodes than the real jobs.
-- Later jobs arrive until the last judged job has really started, so that no judged job has an empty queue behind it.
+- Later jobs arrive until the real start of the last judged job, so that the queue behind it is not empty.
 """
 
 from __future__ import annotations
@@ -45,23 +45,22 @@ from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
 """The role of a job: judged; waiting or running at the beginning of the window; arriving after the window; cancelled
-while waiting; in a reservation; or a stand-in for an unavailable node.
+while waiting; in a reservation; or a model of an unavailable node.
 """
 ROLES = ("judged", "waited when the window began", "ran when the window began", "came after the window",
          "gave up waiting", "ran in a reservation", "outages of nodes")  # fmt: skip
 SHORT_WINDOW_DAYS = 4
-"""A window of fewer days may start at any time of day. A longer window starts at midnight."""
+"""Maximum length of a default window that starts at any time of day. A longer window starts at midnight."""
 WARM_UP_SHARE = 0.01
-"""Share of a file's jobs that precede the default window. Many of the jobs that ran at that time are not in the file.
-"""
+"""Share of a file's jobs that precede the default window, because jobs that ran at that time may be missing."""
 MAX_LISTED_NAMES = 5
 _OUTAGE_NUMBERS_BELOW = 10**18
-"""Outages are numbered below the negative of this number, which exceeds every job number."""
+"""Outages have job numbers below the negative of this number, which exceeds every job number."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPeriodOptions:
-    """A period as text: dates with optional times, and a number of days before the end."""
+    """A period as text: dates with optional times, or a number of days before the end."""
 
     from_: str = ""
     to: str = ""
@@ -79,7 +78,7 @@ class WindowPeriodOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutage:
-    """A period in seconds since 1970 during which a node of a certain type was unavailable."""
+    """A period in which a node of type `kind` was unavailable, in seconds since 1970."""
 
     kind: str
     begin_s: int
@@ -88,10 +87,10 @@ class NodeOutage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfWindow:
-    """The jobs in order of arrival, with their roles and fixed times in columns, int64[J].
+    """The jobs in order of arrival, with roles and fixed times in columns, int64[J].
 
-    `leaves_s` is the time at which a waiting job was cancelled, and `fixed_s` a job's fixed start. Both are otherwise
-    NEVER. `real_start_s` is NEVER if a job never started. `role` is an index in `ROLES`.
+    `leaves_s` is the time at which a waiting job was cancelled, and `fixed_s` is a job's fixed start. Otherwise, both
+    are NEVER. `real_start_s` is NEVER if a job never started. `role` is an index in `ROLES`.
     """
 
     name: str
@@ -135,7 +134,10 @@ def _load_zone(name: str) -> tzinfo:
 
 
 def choose_or_guess_system(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
-    """Return the given system, else the file's own, else a guess. Also return the source of the guess, or ""."""
+    """Return the given system, else the file's own, else a guess.
+
+    Also return what the guess is based on, or "" if the system is not a guess.
+    """
     if system is not None:
         return load_system(system), ""
     if named := history.header.get("system"):
@@ -162,9 +164,10 @@ def cut_whatif_window(
     outages: Sequence[NodeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
-    """Cut a window from a history, for replay on `system`. `totals` contains the known license totals.
+    """Cut a window from a history, for replay on `system`.
 
-    Raise `InputError` if the window has no job, and `InvalidValue` for an invalid period.
+    `totals` contains the known license totals. Raise `InputError` if the window has no job, and `InvalidValue` for an
+    invalid period.
     """
     totals = totals or {}
     from_s, to_s, notes = _find_period(history, span, zone)
@@ -250,7 +253,10 @@ def _licences_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -
 def _job_window_times(
     each: TraceRecord | UnfinishedJobRecord, from_s: int, to_s: int, needed_s: int, last_s: int
 ) -> tuple[int, ...] | None:
-    """Return a job's arrival, walltime, run time, role, departure and fixed start, or None outside the window."""
+    """Return a job's arrival, walltime, run time, role, departure and fixed start.
+
+    Return None if the job does not affect the window.
+    """
     limit_s = each.walltime_s
     if isinstance(each, UnfinishedJobRecord):
         left_s = last_s if each.left_s is None else each.left_s
@@ -259,11 +265,11 @@ def _job_window_times(
         if each.start_s is None:
             return each.submit_s, limit_s, limit_s, GAVE_UP, max(left_s, each.submit_s + 1), NEVER
         start_s, run_s = each.start_s, max(1, left_s - each.start_s)
-        if start_s >= from_s:  # the job waited, but cannot be judged without a run time
+        if start_s >= from_s:  # not judged, because its run time is unknown
             role = JUDGED if from_s <= each.submit_s < to_s else LATER if each.submit_s >= to_s else QUEUED
             return each.submit_s, limit_s, run_s, LATER if role == JUDGED else role, NEVER, NEVER
         return from_s, max(1, limit_s - (from_s - start_s)), max(1, left_s - from_s), RUNNING, NEVER, from_s
-    assert each.start_s is not None, "a history has only such jobs"
+    assert each.start_s is not None, "each job that ran has a start"
     submit_s, start_s, end_s = each.submit_s, each.start_s, each.start_s + each.run_s
     if end_s <= from_s or submit_s > needed_s:
         return None
@@ -285,7 +291,7 @@ def _first_and_last_arrival(history: AccountingHistory) -> tuple[int, int]:
 
 
 def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: str) -> tuple[int, int, list[str]]:
-    """Return the window's first second, the second after its last second, and the assumptions made."""
+    """Return the window's begin and end (exclusive), and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
     to_s = _parse_option_time(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
     if span.from_:
@@ -298,7 +304,7 @@ def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: st
             there = datetime.fromtimestamp(from_s + history.time_zero_unix_s, _load_zone(zone))
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
             from_s = int(midnight.timestamp()) - history.time_zero_unix_s
-    if not span.to:  # a window after the end of the file is empty
+    if not span.to:  # keeps a window after the end of the file valid; it has no jobs
         to_s = max(to_s, from_s + 1)
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
     notes = []
@@ -326,9 +332,9 @@ def _format_time(history: AccountingHistory, at_s: int, zone: str) -> str:
 def move_window_to_system(
     window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
 ) -> WhatIfWindow:
-    """Return the same weeks on another system, with the requests `asks`. `queues` maps queue names.
+    """Return the window on another system, with the requests `asks`.
 
-    Raise `InvalidValue` if a job cannot run on the system.
+    `queues` maps queue names. Raise `InvalidValue` if a job cannot run on the system.
     """
     target, jobs = System(file, window.header), []
     for item, ask in zip(window.jobs, asks, strict=True):

@@ -1,4 +1,4 @@
-"""Compute a schedule's metrics over the judged jobs, and their values in resampled weeks."""
+"""Compute a schedule's metrics over the judged jobs, and in each bootstrap draw."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WINDOW_METRICS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSchedule:
-    """One schedule of a window: the times of all jobs, int64[J], or NEVER for a job that never started."""
+    """One schedule of a window: times int64[J], NEVER if a job never started."""
 
     arrival_s: IntArray
     start_s: IntArray
@@ -53,7 +53,10 @@ class WindowSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedWindowFacts:
-    """Facts that all schedules of a window share. All columns except `counted` are int64[J] over all jobs."""
+    """Facts that all schedules of a window share.
+
+    Columns and masks have one element per job. `wide` marks the wide jobs.
+    """
 
     window: WhatIfWindow
     blocks: BlockBootstrap
@@ -81,7 +84,7 @@ class SharedWindowFacts:
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
     def with_system_of(self, window: WhatIfWindow) -> SharedWindowFacts:
-        """Return these facts with another window's machine. Wide jobs remain wide."""
+        """Return these facts with another window's machine. `wide` does not change."""
         machine, machine_gpus = _machine_sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
 
@@ -105,7 +108,10 @@ def _machine_sizes(window: WhatIfWindow) -> tuple[int, int]:
 
 
 def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
-    """Return the real schedule. Jobs already running when the window begins start at that time."""
+    """Return the real schedule.
+
+    Jobs that are already running when the window begins start at that time.
+    """
     arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
     run_s = np.array([item.run_s for item in window.jobs], np.int64)
     start_s = np.where(window.fixed_s != NEVER, window.fixed_s, window.real_start_s)
@@ -120,7 +126,7 @@ def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
 
 
 def compute_window_metrics(facts: SharedWindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
-    """Return the metrics in the order of `WINDOW_METRICS`, each as observed and in each draw of blocks."""
+    """Return the values of `WINDOW_METRICS`, each as observed and in each draw."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block_of_counted_jobs
     wait_s = waits_s(made, counted)
     run_s = (made.end_s - made.start_s)[counted]
@@ -201,7 +207,7 @@ def hourly_usage(facts: SharedWindowFacts, made: WindowSchedule) -> HourlyUtiliz
 
 
 Line = tuple[IntArray, IntArray]
-"""Ascending times, and the value from each time until the next. The value before the first time is 0."""
+"""Ascending times, and the value from each time until the next. Before the first time, the value is 0."""
 
 
 def _step_function(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:

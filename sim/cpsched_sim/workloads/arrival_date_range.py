@@ -1,4 +1,4 @@
-"""Select parts of a trace by date: `2012-02-01`, `2012-02-01T12:00`, or `+30d` and `+12h`."""
+"""Select jobs by date: `2012-02-01`, `2012-02-01T12:00`, `+30d` or `+12h`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _DATE_FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (day
 
 @dataclass(frozen=True, slots=True)
 class ArrivalDateRange:
-    """The jobs that arrive at or after `from_` and before `to`. An empty text means no bound.
+    """The jobs that arrive at or after `from_` and before `to`.
+
+    An empty text means no bound.
 
     In `from_`, `+30d` counts from the first job. In `to`, it counts from the beginning of the range. `zone` is the time
     zone of the dates, by default UTC.
@@ -30,7 +32,10 @@ class ArrivalDateRange:
     zone: str = ""
 
     def select_jobs(self, jobs: Sequence[TraceJob], epoch_s: int) -> list[TraceJob]:
-        """Return the jobs in the range. `jobs` must be in order of arrival. Raise `InvalidValue`."""
+        """Return the jobs in the range. `jobs` is in order of arrival.
+
+        Raise `InvalidValue`.
+        """
         if not jobs or self == ALL_DATES:
             return list(jobs)
         first_s = jobs[0].job.submit_s
@@ -71,7 +76,7 @@ def trace_epoch_s(header: Mapping[str, str]) -> int:
 
 
 def arrival_dates_text(jobs: Sequence[TraceJob], epoch_s: int) -> str:
-    """Return the arrival dates, such as `2012-02-03 to 2012-10-12`, or the number of days.
+    """Return the arrival dates: `2012-02-03 to 2012-10-12`, or the number of days.
 
     Return "" if there are no jobs.
     """

@@ -1,4 +1,4 @@
-"""Read jobs from a pandas frame, which may be the result of `Workload.to_frame` or the user's own table."""
+"""Read jobs from a pandas frame: from `Workload.to_frame` or the user's own table."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ class DataFrameTraceReader(ParquetTraceReader):
 
 
 def _convert_pandas_time(value: Any) -> Any:
-    """Convert a `Timestamp` (in UTC by default) or `Timedelta` to whole seconds. Return other values unchanged."""
+    """Convert a `Timestamp` or `Timedelta` to whole seconds.
+
+    A timestamp is in UTC by default. Other values are returned unchanged.
+    """
     if hasattr(value, "total_seconds"):
         return int(value.total_seconds())
     return int(value.timestamp()) if hasattr(value, "timestamp") else value

@@ -1,13 +1,15 @@
-"""Generate a reproducible workload that resembles that of Eurora (CINECA, 2014-2015), whose trace is not public.
+"""Generate a reproducible workload that resembles Eurora's.
 
-Construction. Jobs arrive in *regimes*: for some time, a user runs one application with one request in one queue, with
-similar durations (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts, and each burst follows
-when the previous one has ended. Then the user starts another regime: a known application with another duration (a test,
-then the real run), or an application that no predictor has seen. Runs of a regime have exactly, nearly or roughly the
-same length. Some reach the walltime; their recorded run time is slightly longer because of the clean-up (cp19 section
-5). Names are a prefix, with a running number if the user counts runs.
+Eurora (CINECA, 2014-2015) is a cluster whose trace is not public.
 
-Result. Class shares and the share of jobs that reach their walltime are quotas, met except for rounding. All other
+Construction. Jobs arrive in *regimes*: for some time, a user runs one application with one request in one queue. The
+durations are similar (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts, and each burst
+follows when the previous one has ended. Then the user starts another regime. It is a known application with another
+duration (a test, then the real run), or an application that no predictor has seen. Runs of a regime have exactly,
+nearly or roughly the same length. Some reach the walltime. Their recorded run time is slightly longer because of the
+clean-up (cp19 section 5). Names are a prefix, followed by a running number for users who number their runs.
+
+Result. Class shares and the share of jobs that reach their walltime are quotas that are met up to rounding. All other
 values are drawn by stratified sampling, and distributed so that the few large regimes do not distort the sums.
 `PUBLISHED_FIGURES` contains the figures from mod17 and cp19. The workload meets all of them: over 25 generated months,
 the largest deviations were the CPU time of the eleven long jobs (1.31 to 1.67 % of all; published 1.6) and the mean
@@ -86,7 +88,7 @@ _NAME_PREFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class _DurationClass:
-    """A class of durations: its share of all jobs, and the distributions of its regimes.
+    """A class of durations: its share of all jobs, and its regimes' distributions.
 
     `durations_s` are equidistant quantiles of the regimes' durations, within `bounds_s`; `shapes` are (units, cores per
     unit, weight); `mean_jobs` is the mean number of jobs in a regime.
@@ -118,10 +120,10 @@ _QUEUE_LIMITS_S = {"debug": 1800, "parallel": 14_400, "np_parallel": 21_600, "lo
 _LAST_QUEUE = "longpar"
 _KNOWN_QUEUE_SHARES = {"debug": 0.08, "parallel": 0.53, "np_parallel": 0.17, "longpar": 0.22}
 _NEW_QUEUE_SHARES = {"debug": 0.54, "parallel": 0.38, "np_parallel": 0.05, "longpar": 0.03}
-"""Shares of the queues for new applications."""
+"""Walltime limits in seconds by queue. Most users keep the default, which is the queue's limit."""
 _NEW_APPLICATION_SHARE = 0.78
 _RUN_TIME_SPREADS = ((0.0, 0.24), (0.12, 0.24), (0.5, 0.52))
-"""Pairs (spread, share). In this share of regimes, a run lasts the regime's duration times 1 +- the spread."""
+"""Pairs (spread, share). In this share of the regimes, runs last the regime's duration times 1 ± the spread."""
 _KILLED_SHARE = 0.036
 """Share of jobs that reach their walltime."""
 _BURST_SIZES = (1, 1, 2, 3, 5, 10, 30)
@@ -155,13 +157,16 @@ class _UserApplication:
     runs: int = 0
 
     def next_name(self) -> str:
-        """Return the next run's name, with a running number if the user counts runs."""
+        """Return the next run's name, with a running number if the runs are numbered."""
         self.runs += 1
         return f"{self.prefix}{self.runs}" if self.numbered else self.prefix
 
 
 def generate_eurora_records(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
-    """Generate the jobs for a number of days in order of arrival, deterministically. `load` scales their number."""
+    """Generate the jobs of a number of days, in order of arrival.
+
+    `load` scales the number of jobs. The result is deterministic. Raise `InvalidValue`.
+    """
     require(days > 0, "days", days, "must be positive")
     require(
         days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be at least a second and at most {MAX_DAYS:,}"
@@ -192,7 +197,10 @@ def generate_eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[Trac
 
 
 def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_UserRegime]:
-    """Return the regimes of all classes, shuffled. The short class absorbs rounding differences."""
+    """Return the regimes of all classes, shuffled.
+
+    The class of short jobs absorbs rounding differences.
+    """
     quotas = [round(kind.share * jobs) for kind in _DURATION_CLASSES[1:]]
     quotas.insert(0, jobs - sum(quotas))
     regimes = [
@@ -226,7 +234,10 @@ def _regimes_of_class(rng: np.random.Generator, kind: _DurationClass, jobs: int)
 
 
 def _jobs_per_regime(jobs: int, mean: float) -> FloatArray:
-    """Return the number of jobs in each regime, ascending. The numbers have a skewed distribution and sum to `jobs`."""
+    """Return the number of jobs in each regime, in ascending order.
+
+    The numbers have a skewed distribution and sum to `jobs`.
+    """
     count = max(1, round(jobs / mean))
     shape = _spaced_quantiles((10, 20, 30, 45, 60, 90, 150, 400), count)
     lengths: FloatArray = np.maximum(1, np.floor(shape / shape.sum() * jobs))
@@ -238,24 +249,29 @@ def _jobs_per_regime(jobs: int, mean: float) -> FloatArray:
 
 
 def _spaced_quantiles(table: Sequence[int], count: int) -> FloatArray:
-    """Return `count` equidistant quantiles, in ascending order, of the distribution with the quantiles in `table`."""
+    """Return `count` equidistant quantiles of a distribution, in ascending order.
+
+    `table` contains equidistant quantiles of the distribution.
+    """
     at = (np.arange(count) + 0.5) / count * (len(table) - 1)
     return np.asarray(np.interp(at, np.arange(len(table)), table), dtype=np.float64)
 
 
 def _draw_value(rng: np.random.Generator, table: Sequence[int]) -> float:
-    """Draw a value from the distribution with the equidistant quantiles in `table`."""
+    """Draw a value from the distribution with the equidistant quantiles `table`."""
     return float(np.interp(rng.random() * (len(table) - 1), np.arange(len(table)), table))
 
 
 def _proportional_indices(weights: Sequence[float], count: int) -> FloatArray:
-    """Return `count` ascending indices of `weights`, each in proportion to its weight."""
+    """Return `count` indices of `weights` in proportion to the weights, ascending."""
     upto = np.cumsum(weights)
     return np.asarray(np.searchsorted(upto, (np.arange(count) + 0.5) / count * upto[-1]), dtype=np.float64)
 
 
 def _spread_by_weight(rng: np.random.Generator, values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return `values` in a random order such that positions of every weight receive a fair share of each value.
+    """Return `values` in a random order that is balanced over the weights.
+
+    Positions of every weight receive a fair share of small and large values.
 
     Positions are grouped into blocks of similar weight. The values go to the blocks in turn, and are then shuffled
     within each block.
@@ -275,7 +291,7 @@ def _draw_index(rng: np.random.Generator, weights: npt.ArrayLike) -> int:
 
 
 def _regime_starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]:
-    """Return the regimes' start times in ascending order, with fewer starts at night and on weekends.
+    """Return the regimes' start times, ascending. Few start at night and on weekends.
 
     Day 0 is a Monday.
     """
@@ -288,7 +304,7 @@ def _regime_starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> li
 
 
 class _UserApplications:
-    """The users' applications; few users run most of the jobs."""
+    """The users' applications. A few users run most of the jobs."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -319,7 +335,7 @@ class _UserApplications:
 
 
 class _WeightedNameChoice:
-    """A weighted choice of names in which each name has its share of the jobs at any time."""
+    """A choice of names in which each name always has its share of the jobs."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self._shares = shares
@@ -343,7 +359,7 @@ class _QueueAndWalltimeChoice:
         }
 
     def choose(self, regime: _UserRegime, is_new: bool) -> tuple[str, int]:
-        """Return the queue and walltime. The walltime is slightly too short if the regime's jobs must reach it."""
+        """Return the queue, and a walltime that is too short if jobs must reach it."""
         longest_s = regime.duration_s * (1 + regime.spread)
         fits = [name for name, limit_s in _QUEUE_LIMITS_S.items() if limit_s >= longest_s] or [_LAST_QUEUE]
         queue = self._queue_choices[is_new].choose_name(regime.jobs, fits)
@@ -358,7 +374,9 @@ def _make_request(regime: _UserRegime, application: _UserApplication) -> UnitsRe
 
 
 def _draw_submits_s(rng: np.random.Generator, regime: _UserRegime, start_s: int, horizon_s: int) -> list[int]:
-    """Return ascending arrivals in bursts of a few seconds. Each burst follows the end of the last by a think time.
+    """Return ascending arrivals in bursts of a few seconds.
+
+    Each burst follows the end of the previous one by a think time.
 
     Arrivals after the horizon wrap around to the beginning, as if the regime had started earlier, so that the workload
     is stationary for any horizon.
@@ -373,7 +391,10 @@ def _draw_submits_s(rng: np.random.Generator, regime: _UserRegime, start_s: int,
 
 
 def _draw_run_times_s(rng: np.random.Generator, regime: _UserRegime, walltime_s: int) -> list[int]:
-    """Return run times within the class's bounds. They exceed the walltime only if the regime must reach it."""
+    """Return run times within the class's bounds.
+
+    They exceed the walltime only if the regime's jobs must reach it.
+    """
     draws = rng.random(regime.jobs)
     if regime.killed:
         return [walltime_s + 1 + int(draw * 40) for draw in draws]

@@ -1,4 +1,6 @@
-"""Generate rigid parallel jobs with the model of Lublin and Feitelson and its published parameters.
+"""Generate rigid parallel jobs with the model of Lublin and Feitelson.
+
+The parameters are the published ones.
 
 U. Lublin, D. G. Feitelson: The workload on parallel supercomputers: modeling the characteristics of rigid jobs, JPDC
 63(11), 2003. Their parameters for all jobs, batch and interactive, were fitted to SDSC Paragon, CTC SP2 and
@@ -42,8 +44,8 @@ DAY_S = 86_400
 _HALF_HOUR_S = 1800
 _HALF_HOURS = 48
 _LOG_MIN_PROCESSORS, _BELOW_LOG_MAX, _FIRST_STAGE_SHARE = 0.8, 2.5, 0.86
-"""Two stages of log2 of the processors: with the probability `_FIRST_STAGE_SHARE`, from `_LOG_MIN_PROCESSORS` to log2
-of the machine size minus `_BELOW_LOG_MAX`; otherwise, from there to log2 of the machine size.
+"""Two stages of log2 of the processors. With the probability `_FIRST_STAGE_SHARE`, it is from `_LOG_MIN_PROCESSORS` to
+log2 of the machine size minus `_BELOW_LOG_MAX`. Otherwise, it is from there to log2 of the machine size.
 """
 _FIRST_DAY_HALF_HOUR = 11
 """The 1-based half hour in which the daily cycle begins."""
@@ -62,7 +64,7 @@ class _GammaDistribution:
         return values
 
     def cumulative_probability(self, x: float) -> float:
-        """Return the cumulative distribution function at `x`, computed from its power series."""
+        """Return the cumulative distribution function at `x`, from its power series."""
         z = x / self.scale
         term = total = 1.0 / self.shape
         for n in range(1, 1000):
@@ -89,7 +91,9 @@ DAILY_CYCLE = _GammaDistribution(8.1737, 3.9631)
 def generate_lublin_records(
     jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0
 ) -> list[TraceRecord]:
-    """Generate `jobs` jobs in order of arrival for `processors` processors. `load` scales the number of jobs per day.
+    """Generate `jobs` jobs in order of arrival for `processors` processors.
+
+    `load` scales the number of jobs per day.
 
     The result is deterministic. The first day begins at midnight. Raise `InvalidValue` for invalid parameters.
     """
@@ -113,7 +117,7 @@ def generate_lublin_records(
 def generate_lublin_jobs(
     jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0
 ) -> tuple[System, list[TraceJob]]:
-    """Generate the jobs with requests. Return the pool of processors as a system, and the jobs."""
+    """Return a pool of processors as a system, and the jobs with requests for it."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
     requests: dict[ProcessorCountRequest, Request] = {}
     found = []
@@ -126,7 +130,7 @@ def generate_lublin_jobs(
 
 
 def lublin_swf_header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:
-    """Return the header of a trace with these jobs, with the keys defined by the Standard Workload Format."""
+    """Return the header of a trace with these jobs, with SWF's keys."""
     return {
         "Version": "2.2",
         "Computer": "none: the model of Lublin and Feitelson (2003), with estimates as Tsafrir et al. (2005)",
@@ -140,7 +144,10 @@ def lublin_swf_header(jobs: int, seed: int, processors: int, load: float) -> dic
 
 
 def arrival_rate_by_half_hour() -> FloatArray:
-    """Return the arrivals in each half hour of the day from midnight, relative to the mean: float64[48]."""
+    """Return the arrivals in each half hour of the day from midnight, float64[48].
+
+    They are relative to the mean.
+    """
     shares: FloatArray = np.empty(_HALF_HOURS)
     for at in range(_FIRST_DAY_HALF_HOUR, _FIRST_DAY_HALF_HOUR + _HALF_HOURS):
         shares[(at - 1) % _HALF_HOURS] = DAILY_CYCLE.cumulative_probability(
@@ -151,7 +158,10 @@ def arrival_rate_by_half_hour() -> FloatArray:
 
 
 def _draw_submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
-    """Return arrival times in seconds: cumulative gaps in half hours of mean traffic, mapped to the daily cycle."""
+    """Return arrival times in seconds.
+
+    Gaps are in half hours of mean traffic. Their sums are mapped to the daily cycle.
+    """
     passed = np.cumsum(np.exp(GAP_DISTRIBUTION.draw_truncated(rng, jobs, LOG_MAX_GAP)) / (_HALF_HOUR_S * load))
     days, within = np.divmod(passed, _HALF_HOURS)
     upto = np.concatenate([[0.0], np.cumsum(arrival_rate_by_half_hour())])

@@ -33,7 +33,9 @@ def draft_system(
     format: str | None = None,
     dialect: TraceDialect = DEFAULT_DIALECT,
 ) -> tuple[system_draft.SystemDraft, list[str]]:
-    """Return a draft and notes on the input. `source` is a file, "-" for stdin, or None to run scontrol.
+    """Return a draft of a system file, and notes on the input.
+
+    `source` is a file, "-" for standard input, or None to run scontrol.
 
     Raise `InvalidTrace`, `InvalidValue` or `InputError`.
     """
@@ -65,7 +67,7 @@ def draft_system(
 
 
 def _is_node_output(path: Path) -> bool:
-    """Return whether one of the first lines looks like scontrol's or sinfo's description of nodes."""
+    """Return whether one of the first lines looks like nodes in scontrol or sinfo."""
     first = sniff_file(path).lines[:_MAX_EXAMINED_LINES]
     return any(map(looks_like_node_output, first))
 

@@ -1,6 +1,7 @@
-"""Assign walltimes that resemble users' estimates: a few round values, mostly far above the run time.
+"""Assign walltimes that resemble users' estimates.
 
-D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005, with the published parameters:
+Most estimates are one of a few round values, far above the run time. The model and its parameters are those of
+D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005:
 
 - *n* jobs use about 0.6536 n^0.5478 different values.
 - The value at time rank *x* (a share of the values, ascending) is (a - 1) x / (a - x) of the longest, where
@@ -25,7 +26,7 @@ from cpsched.metrics import FloatArray
 from cpsched.model import IntArray
 
 MAX_ESTIMATE_S = 172_800
-"""The default longest estimate in seconds: two days."""
+"""Default of the longest estimate, in seconds: two days."""
 POPULAR_VALUES = 20
 POPULAR_SHARE = 0.89
 _MIN_VALUES = POPULAR_VALUES + 10
@@ -34,7 +35,7 @@ _FINE_STEP_S = 60
 
 
 def draw_walltime_estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = MAX_ESTIMATE_S) -> IntArray:
-    """Draw an estimate for each job, at least its run time and at most `longest_s`, as an array [jobs].
+    """Draw an estimate for each job, from its run time to `longest_s`: int64[jobs].
 
     Raise `InvalidValue` if a run is longer than `longest_s`, or if `longest_s` is less than an hour.
     """
@@ -66,7 +67,7 @@ def popularity_by_rank(values: int) -> FloatArray:
 
 
 def _popularity_shares(rng: np.random.Generator, values: int) -> FloatArray:
-    """Return each value's share, by time rank.
+    """Return each value's share of the jobs, by time rank.
 
     The longest value is most popular, and the other popular values are spread.
     """
@@ -79,14 +80,14 @@ def _popularity_shares(rng: np.random.Generator, values: int) -> FloatArray:
 
 
 def _apportion_jobs(shares: FloatArray, jobs: int) -> IntArray:
-    """Return whole numbers of jobs that are proportional to these shares and sum to `jobs`."""
+    """Return whole numbers that are proportional to the shares and sum to `jobs`."""
     upto = np.floor(np.cumsum(shares) * jobs + 0.5).astype(np.int64)
     upto[-1] = jobs
     return np.diff(upto, prepend=0)
 
 
 def _assign_estimates(rng: np.random.Generator, pool_s: IntArray, runs_s: IntArray, longest_s: int) -> IntArray:
-    """Assign estimates from an ascending pool to the jobs, starting with the longest run."""
+    """Assign the estimates `pool_s`, ascending, to jobs. The longest runs come first."""
     left = pool_s.tolist()
     able: list[int] = []
     found = np.empty(len(runs_s), np.int64)

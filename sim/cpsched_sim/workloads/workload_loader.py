@@ -1,4 +1,7 @@
-"""Load a workload from a file in any known format: jobs in order of arrival, with requests for one system."""
+"""Load a workload from a file in any known format.
+
+Its jobs are in order of arrival and have requests for one system.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +57,9 @@ if TYPE_CHECKING:
 _SET_SYSTEM = "set a known system or a system file with --system"
 _CORRECT_SYSTEM = "correct the system, or omit such jobs with lenient"
 ACCOUNTING_READERS = (SacctReader, PbsAccountingReader)
-"""Formats for which the user sets options in a `TraceDialect`."""
+"""Readers for which the user sets options in a `TraceDialect`."""
 _SEARCHED_LINES = 20
-"""Number of lines at the beginning of a file in which to look for an SWF line if no format recognises the first line.
-"""
+"""Number of lines in which to look for an SWF line if no format recognises the first line."""
 MAX_INVALID_SHARE = 0.5
 """Maximum share of invalid lines that lenient reading accepts. A larger share suggests a wrong format."""
 TOLERATED_INVALID_LINES = 10
@@ -68,7 +70,7 @@ _MAX_NAMES = 5
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Workload:
-    """A trace ready for replay: jobs in order of arrival (ties in file order), and their cluster."""
+    """A trace ready for replay: jobs in order of arrival, and their cluster."""
 
     name: str
     system: str
@@ -76,7 +78,7 @@ class Workload:
     jobs: Sequence[TraceJob]
     header: Mapping[str, str]
     notes: tuple[str, ...]
-    """Notes on dropped jobs, cut jobs and skipped lines, one sentence per reason."""
+    """Notes on dropped jobs, cut jobs and skipped lines, one note per reason."""
     origin: Mapping[str, object] = field(default_factory=dict)
     """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
     site: SitePolicy | None = None
@@ -114,12 +116,15 @@ class Workload:
         return self._with_selected_jobs(jobs, asdict(wanted))
 
     def head(self, jobs: int) -> Workload:
-        """Return the first `jobs` jobs as a workload. Raise `InvalidValue` if `jobs` is less than one."""
+        """Return the first `jobs` jobs. Raise `InvalidValue` if `jobs` is less than one."""
         require(jobs > 0, "jobs", jobs, "must be positive")
         return self._with_selected_jobs(self.jobs[:jobs], jobs)
 
     def job_range(self, from_job: int = 0, jobs: int | None = None) -> Workload:
-        """Return at most `jobs` jobs from index `from_job` onward. Raise `InputError` if there are none."""
+        """Return at most `jobs` jobs, from index `from_job` on.
+
+        Raise `InputError` if there are none.
+        """
         if from_job >= len(self.jobs):
             raise InputError(f"{self.name}: from_job={from_job}: must be below the number of jobs, {len(self.jobs)}")
         part = self.jobs[from_job:] if jobs is None else self.jobs[from_job : from_job + jobs]
@@ -130,12 +135,14 @@ class Workload:
         )
 
     def _with_selected_jobs(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
-        """Return a workload with some of the jobs. `origin` records the selections in order."""
+        """Return a workload with some of the jobs. `origin` records each selection."""
         parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
         return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
 
     def to_frame(self) -> DataFrame:
-        """Return the jobs as a pandas frame with one row per job id. Raise `InputError` without pandas.
+        """Return the jobs as a pandas frame with one row per job, indexed by job id.
+
+        Raise `InputError` without pandas.
 
         The columns are those of `Simulation.to_frame()` that require no schedule. All times are in seconds since the
         trace's time 0.
@@ -144,7 +151,10 @@ class Workload:
 
 
 def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
-    """Return the workload with a site policy (an object or a file), which sets the jobs' accounts, QOSes and tiers."""
+    """Return the workload with a site policy, which is an object or a file.
+
+    The policy sets the jobs' accounts, QOSes and tiers.
+    """
     if not isinstance(policy, SitePolicy):
         policy = load_site_policy_file(Path(policy))
     site, jobs = policy.with_users_of(workload.jobs)
@@ -190,7 +200,9 @@ def _convert_format_errors(format: str, reader: TraceReader | None = None) -> It
 
 
 def _detect_format(path: Path) -> Registration:
-    """Return the format that recognises the first line: first the project's formats, then working plug-ins'.
+    """Return the format that recognises the first line.
+
+    The project's own formats are tried before plug-ins.
 
     If the first lines are damaged and a later line looks like SWF, the format is SWF, and the reader reports the line.
     """
@@ -213,7 +225,10 @@ def _reads_tables(format: Registration) -> bool:
 
 
 def _detect_table_format(path: Path, formats: Sequence[Registration]) -> Registration:
-    """Return the format that recognises the columns of a Parquet table. Raise `InputError` if none does."""
+    """Return the format that recognises a Parquet table's columns.
+
+    Raise `InputError` if none does.
+    """
     names = parquet_column_names(path)
     tables = list(filter(_reads_tables, formats))
     for known in tables:
@@ -227,7 +242,10 @@ def _detect_table_format(path: Path, formats: Sequence[Registration]) -> Registr
 
 
 def _recognises_line(format: Registration, first: str) -> bool:
-    """Return whether a format recognises a file's first line. Raise `PluginError` if the format fails."""
+    """Return whether a format recognises a file's first line.
+
+    Raise `PluginError` if the format fails.
+    """
     with _convert_format_errors(format.name):
         return bool(getattr(format.factory, "recognises", _recognise_nothing)(first))
 
@@ -247,14 +265,14 @@ def load(
     dialect: TraceDialect = DEFAULT_DIALECT,
     between: ArrivalDateRange = ALL_DATES,
 ) -> Workload:
-    """Read a trace for a system: a name, a file, or the trace's own system (default `pool`).
+    """Read a trace for a system: a name, a file, or the trace's own (default `pool`).
 
     `format` is a name or `package.module:Class`; the default is detected from the first line. `dialect` has options for
     accounting data: columns, time zone and arrival. `between` selects the jobs by date.
 
     Raise `InvalidTrace` with file and line for a job that breaks a rule or can never fit. With `lenient`, count such
-    jobs, and raise `InputError` if most lines are invalid. `progress` is called periodically with the number of jobs
-    read.
+    jobs instead, and raise `InputError` if most lines are invalid. `progress` is called periodically with the number of
+    jobs read.
     """
     path = Path(path)
     reader = open_trace(path, lenient, format, dialect)
@@ -295,7 +313,9 @@ def load_jobs(
     progress: Callable[[int], None] | None = None,
     between: ArrivalDateRange = ALL_DATES,
 ) -> Sequence[TraceJob]:
-    """Read the jobs of a trace in order of arrival without a system, for studies without placement.
+    """Read the jobs of a trace in order of arrival, without a system.
+
+    This is for studies without placement.
 
     The requests only distinguish jobs, for example in predictors. Raise `InvalidTrace` or `InputError`.
     """
@@ -310,7 +330,7 @@ def load_jobs(
 def _select_date_range(
     jobs: Sequence[TraceJob], between: ArrivalDateRange, max_jobs: int | None, reader: TraceReader
 ) -> Sequence[TraceJob]:
-    """Return at most `max_jobs` jobs in a date range. Raise `InputError` if there are none."""
+    """Return at most `max_jobs` jobs in a date range. Raise `InputError` without jobs."""
     if between == ALL_DATES:
         return jobs
     epoch_s = trace_epoch_s(reader.header)
@@ -360,7 +380,10 @@ def _read_jobs(
 def _try_read_swf_columns(
     reader: SwfReader, target: System, progress: Callable[[int], None] | None
 ) -> ColumnarTrace | None:
-    """Return the jobs of an error-free trace in columns, and update the reader's counts. Otherwise, return None."""
+    """Return the jobs of an error-free trace in columns.
+
+    Update the reader's counts. For any other trace, return None.
+    """
     fresh = SwfReader(reader.path, reader.lenient)
     found = read_swf_columns(fresh, progress)
     if found is None:
@@ -376,7 +399,10 @@ def _try_read_swf_columns(
 
 
 def require_few_invalid_lines(reader: TraceReader) -> None:
-    """Raise `InputError` if more lines are invalid than is plausible in a trace of the right format."""
+    """Raise `InputError` if too many lines are invalid.
+
+    The trace probably has another format.
+    """
     tally = reader.tally
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(TOLERATED_INVALID_LINES, MAX_INVALID_SHARE * lines):
@@ -393,7 +419,10 @@ def _unknown_partition_hint(partitions: Counter[str], system: str) -> str:
 
 
 def _load_target_system(system: str | SystemFile | None, reader: TraceReader) -> System:
-    """Return the given system, or the system named in the trace. That name is never opened as a path."""
+    """Return the given system, or the system that the trace names.
+
+    The name in a trace is never opened as a path.
+    """
     if system is None and (named := reader.header.get("system")):
         try:
             file = load_bundled_system(named)
@@ -434,5 +463,5 @@ def _sort_by_arrival(jobs: Sequence[TraceJob]) -> tuple[Sequence[TraceJob], list
         return jobs, []
     jobs = columns.take(np.argsort(columns.submit_s, kind="stable"))
     return jobs, [
-        f"sorted by submit time: {format_count(late, 'job was', 'jobs were')} submitted before the line above theirs"
+        f"sorted by submit time: {format_count(late, 'job was', 'jobs were')} submitted before the preceding job"
     ]

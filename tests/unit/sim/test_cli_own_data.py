@@ -37,7 +37,7 @@ def jobs(tmp_path):
 def system(jobs, tmp_path):
     path = tmp_path / "site.yaml"
     done = invoke("system", "from-slurm", jobs, "--columns", COLUMNS, "--out", path)
-    assert (done.exit_code, done.stdout) == (0, f"{path}: 1 node of 1 kind, 0 partitions\n")
+    assert (done.exit_code, done.stdout) == (0, f"{path}: 1 node of 1 node type, 0 partitions\n")
     return path
 
 

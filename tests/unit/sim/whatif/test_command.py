@@ -141,5 +141,5 @@ def test_hints_at_nodes_that_most_jobs_cannot_use(tmp_path):
     )
     assert WhatIfCase.parse("add-nodes=2 like=a").added_nodes_hint(apart) == ""
     assert WhatIfCase.parse("add-nodes=2 like=b").added_nodes_hint(window) == ""
-    with pytest.raises(InvalidValue, match=r"like=\(not given\): must be a kind of node of small.*: a, b"):
+    with pytest.raises(InvalidValue, match=r"like=\(not given\): must be a node type of small.*: a, b"):
         WhatIfCase.parse("add-nodes=2").added_nodes_hint(window)
