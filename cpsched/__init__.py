@@ -1,4 +1,4 @@
-"""The decision core: pure functions and values that use no clocks, files or sockets.
+"""The decision core: pure functions and values without clocks, files or sockets.
 
 Public API:
 

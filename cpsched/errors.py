@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class CpschedError(Exception):
-    """Base class of all exceptions that `cpsched`, `cpsched_sim` and the bridge raise deliberately."""
+    """Base class of all exceptions that cpsched's packages raise deliberately."""
 
 
 class InvalidValue(CpschedError, ValueError):
@@ -37,7 +37,7 @@ class InvalidValue(CpschedError, ValueError):
 
 
 class UnknownName(CpschedError, LookupError):
-    """A name is unknown; the message lists the known names and suggests the most similar name."""
+    """A name is unknown; the message lists the known names and the most similar one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -54,7 +54,7 @@ CHECKED_METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), 
 
 
 class PluginError(CpschedError):
-    """A plug-in raised an exception, or returned a value that its contract does not allow.
+    """A plug-in raised an exception, or returned a value that violates its contract.
 
     The message is `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`. The plug-in's exception is the
     `__cause__`. `place` is the line of the plug-in, or None if unknown.
@@ -72,16 +72,16 @@ class PluginError(CpschedError):
 
 
 class PolicyError(PluginError):
-    """A dispatcher or predictor raised an exception, or returned a value that its contract does not allow.
+    """A dispatcher or predictor failed, or its result violates its contract.
 
     `Policy` raises no other exception for these failures, so a caller can count a failed decision and continue.
     """
 
 
 class PluginLoadError(CpschedError):
-    """A plug-in or `package.module:Class` cannot be loaded. The message is `<kind> <words>: <reason> (mine.py:3)`.
+    """A plug-in or `package.module:Class` cannot be loaded.
 
-    `place` is the line of the plug-in that raised, or None.
+    The message is `<kind> <words>: <reason> (mine.py:3)`. `place` is the line of the plug-in that raised, or None.
     """
 
     def __init__(self, kind: str, name_or_path: str, reason: str, place: CodeLocation | None = None) -> None:
@@ -97,7 +97,10 @@ MAX_PLUGIN_MESSAGE_CHARS = 500
 
 
 def exception_message(error: BaseException) -> str:
-    """Return an exception's message, shortened and with control characters escaped, even if its `__str__` raises."""
+    """Return an exception's message, shortened, and with control characters escaped.
+
+    If `__str__` raises an exception, return a placeholder.
+    """
     try:
         return escape_controls(str(error)[:MAX_PLUGIN_MESSAGE_CHARS])
     except Exception:
@@ -119,14 +122,14 @@ def _escape_character(character: str) -> str:
 
 
 def join_abbreviated(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
-    """Return the first `most` items joined, and the number of other items: `n1, n2 and 3 more`."""
+    """Return the first `most` items, and the number of others: `n1, n2 and 3 more`."""
     more = len(things) - most
     shown = between.join(map(text, things[:most]))
     return f"{shown}{between.rstrip(', ')} and {more:,} more" if more > 0 else shown
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known name most similar to `name`, or "" if no name is similar."""
+    """Return a hint with the most similar known name, or "" if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), 1)

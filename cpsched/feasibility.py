@@ -1,4 +1,4 @@
-"""The fit rule: whether a decision fits its snapshot, node by node and resource by resource.
+"""The fit rule: whether a decision fits its snapshot, by node and resource.
 
 The bridge verifies each decision before applying it; the simulator verifies every round. `cpsched.kernels.fit_rules`
 defines the rule once. It is compiled in the simulator and plain Python here.
@@ -27,7 +27,7 @@ class Violation:
 
 
 def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
-    """Return every rule that `decision` violates; an empty list means that it may be applied.
+    """Return the rules that `decision` violates, or an empty list if it is valid.
 
     Raise no exception for any decision of a plug-in.
     """
@@ -54,7 +54,7 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
 
 
 def _power_cap_violations(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
-    """Return a violation for each start that exceeds the power left by running jobs and earlier starts."""
+    """Return a violation for each start that exceeds the power left under the cap."""
     cluster, jobs, found = snapshot.cluster, snapshot.table.jobs, []
     if cluster.power is None:
         return []
@@ -69,7 +69,7 @@ def _power_cap_violations(slots: IntArray, snapshot: Snapshot) -> list[Violation
 
 
 def power_draw_w(snapshot: Snapshot) -> int:
-    """Return the power draw of the running jobs, in watts, or 0 if there is no power cap."""
+    """Return the power draw of the running jobs in watts, or 0 without a power cap."""
     power, resources, jobs = snapshot.cluster.power, snapshot.cluster.resources, snapshot.table.jobs
     return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
 
@@ -78,7 +78,7 @@ def power_draw_w(snapshot: Snapshot) -> int:
 
 
 def start_columns(decision: Decision) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the columns (slots, offsets, nodes, units) of a well-formed decision's starts, as contiguous int64."""
+    """Return the starts' slots, offsets, nodes and units, as contiguous int64."""
     starts = decision.starts
     slots, offsets, nodes, units = (
         np.ascontiguousarray(column, np.int64) for column in (starts.slots, starts.offsets, starts.nodes, starts.units)
@@ -87,7 +87,7 @@ def start_columns(decision: Decision) -> tuple[IntArray, IntArray, IntArray, Int
 
 
 def find_format_faults(decision: object, snapshot: Snapshot) -> list[str]:
-    """Return why a decision is malformed: missing columns, wrong types, inconsistent lengths."""
+    """Return why a decision is malformed: a missing column, a wrong type or length."""
     if not isinstance(decision, Decision):
         return [f"is a {type(decision).__name__}, not a decision"]
     found, lengths = [], {}
@@ -137,7 +137,10 @@ _START_RULE_TEXTS = {
 
 
 def _describe_violations(broken: int, i: int, decision: Decision, snapshot: Snapshot, free: IntArray) -> Iterator[str]:
-    """Yield as text the rules that the `i`-th start violates, given the amounts `free` after earlier starts."""
+    """Yield the rules that the `i`-th start violates, as text.
+
+    `free` contains the amounts that are free after earlier starts.
+    """
     cluster, table = snapshot.cluster, snapshot.table
     slots, offsets, nodes, units = start_columns(decision)
     slot = int(slots[i])
@@ -181,18 +184,16 @@ def _job_phases_by_slot(snapshot: Snapshot) -> IntArray:
 
 
 def placement_amount_arrays(request: Request, placement: Placement, capacity: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the nodes of `placement` and what `amounts_by_node` gives there, as arrays [K] and [K, R].
+    """Return the nodes of `placement` and the amounts used there, [K] and [K, R].
 
-    This is faster for wide placements, `amounts_by_node` for those of a few nodes.
+    This function is faster than `amounts_by_node` on many nodes, but slower on a few.
     """
     nodes, units = np.array(placement, np.int64).reshape(-1, 2).T
     return nodes, capacity[nodes] if request.exclusive else units[:, None] * np.array(request.per_unit, np.int64)
 
 
 def stack_placement_amounts(jobs: Sequence[RunningJob], capacity: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return `placement_amount_arrays` of all jobs as arrays [K], [K] and [K, R]: position in `jobs`, node, and
-    amounts.
-    """
+    """Return positions in `jobs`, nodes, and amounts used: [K], [K] and [K, R]."""
     owner = np.repeat(np.arange(len(jobs)), [len(each.placement) for each in jobs])
     places = np.array([place for each in jobs for place in each.placement], np.int64).reshape(-1, 2)
     per_unit = np.array([each.job.request.per_unit for each in jobs], np.int64).reshape(len(jobs), -1)
@@ -202,7 +203,10 @@ def stack_placement_amounts(jobs: Sequence[RunningJob], capacity: IntArray) -> t
 
 
 def amounts_by_node(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
-    """Return the amounts [R] that `request` takes on each node of `placement`: the whole node if exclusive."""
+    """Return the amounts [R] that `request` uses on each node of `placement`.
+
+    An exclusive request uses the whole node.
+    """
     return {
         node: np.array(
             [
@@ -216,7 +220,10 @@ def amounts_by_node(request: Request, placement: Placement, capacity: np.ndarray
 
 
 def units_fitting_by_row(request: Request, capacity: np.ndarray) -> IntArray:
-    """Return how many units of `request` fit in each row of `capacity` (int64[N, R]), int64[N]. Ignore node sets."""
+    """Return how many units of `request` fit in each row of `capacity`, int64[N].
+
+    `capacity` is int64[N, R]. Node sets are ignored.
+    """
     most = 1 if request.distinct else request.units
     rows = np.ascontiguousarray(capacity, dtype=np.int64)
     return fit_rules.units_fitting_in_rows(np.array(request.per_unit, dtype=np.int64), most, rows)
@@ -225,10 +232,11 @@ def units_fitting_by_row(request: Request, capacity: np.ndarray) -> IntArray:
 def units_fitting_by_node(
     request: Request, cluster: Cluster, free: IntArray, nodes: IntArray | slice = slice(None)
 ) -> IntArray:
-    """Return how many units of `request` fit on each of `nodes` in its node set, given `free` (int64[N, R]).
+    """Return how many units of `request` fit on each of `nodes`, given `free`.
 
-    Exclusive requests are compared column by column, because a queue has hundreds of requests. In plain Python, a call
-    of `units_that_fit` per node takes 2.6 ms for 1,500 nodes instead of 0.02 ms.
+    `free` is int64[N, R]. The number is 0 outside the request's node set. Node sets and exclusive use are checked with
+    array operations, because a queue has hundreds of requests. In plain Python, a call of `units_that_fit` per node
+    takes 2.6 ms for 1,500 nodes instead of 0.02 ms.
     """
     return units_fitting_given_amounts(request, cluster, free[nodes], nodes)
 
@@ -236,7 +244,10 @@ def units_fitting_by_node(
 def units_fitting_given_amounts(
     request: Request, cluster: Cluster, amounts: IntArray, nodes: IntArray | slice
 ) -> IntArray:
-    """Return how many units of `request` fit on each of `nodes` if `amounts` (int64[K, R]) are free there."""
+    """Return how many units of `request` fit on each of `nodes`, given `amounts`.
+
+    `amounts` is int64[K, R], the free amounts on these nodes.
+    """
     found = units_fitting_by_row(request, amounts)
     found[~cluster.node_sets[request.node_set, nodes]] = 0
     if request.exclusive:
@@ -245,7 +256,10 @@ def units_fitting_given_amounts(
 
 
 def place_on_lowest_weight_nodes(room: IntArray, units: int, weights: IntArray | None = None) -> Placement:
-    """Return a placement of `units` units on the nodes of lowest weight, then index, where `room` units fit on each."""
+    """Return a placement of `units` units on the nodes of lowest weight, then index.
+
+    `room` contains the number of units that fit on each node.
+    """
     order = np.arange(len(room)) if weights is None else np.argsort(weights, kind="stable")
     counts = np.zeros(len(room), np.int64)
     counts[order] = np.diff(np.minimum(np.cumsum(room[order]), units), prepend=0)
@@ -254,7 +268,7 @@ def place_on_lowest_weight_nodes(room: IntArray, units: int, weights: IntArray |
 
 
 class FreeAmounts:
-    """The free amounts of a cluster's nodes (int64[N, R]) while jobs stop and start on trial."""
+    """The free amounts of a cluster's nodes, int64[N, R], for tentative changes."""
 
     def __init__(self, cluster: Cluster, free: IntArray) -> None:
         self.cluster, self.free = cluster, free.copy()
@@ -268,7 +282,7 @@ class FreeAmounts:
         return units_fitting_by_node(request, self.cluster, self.free, nodes)
 
     def find_placement(self, request: Request) -> Placement:
-        """Return the placement of a request on the nodes of lowest weight, or an empty placement if it does not fit."""
+        """Return a placement on the nodes of lowest weight, or () if none fits."""
         room = self.units_fitting(request)
         return (
             place_on_lowest_weight_nodes(room, request.units, self.cluster.weights)
@@ -282,13 +296,13 @@ class FreeAmounts:
         self.free[nodes] += amounts
 
     def release_all(self, jobs: Sequence[RunningJob]) -> None:
-        """Add the amounts of all these jobs, which stop."""
+        """Add the amounts of several jobs that stop."""
         if jobs:
             _, nodes, amounts = stack_placement_amounts(jobs, self.cluster.capacity)
             np.add.at(self.free, nodes, amounts)
 
     def take_all(self, jobs: Sequence[RunningJob]) -> None:
-        """Subtract the amounts of all these jobs, which start."""
+        """Subtract the amounts of several jobs that start."""
         if jobs:
             _, nodes, amounts = stack_placement_amounts(jobs, self.cluster.capacity)
             np.subtract.at(self.free, nodes, amounts)
@@ -300,7 +314,10 @@ class FreeAmounts:
 
 
 def units_fitting_on_empty_cluster(request: Request, cluster: Cluster) -> int:
-    """Return how many units of `request` fit on the empty cluster; count at most the requested number per node."""
+    """Return how many units of `request` fit on the empty cluster.
+
+    Each node counts for at most the requested number of units, or for one if the units need distinct nodes.
+    """
     total = 0
     for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
         most = 1 if request.distinct else request.units
@@ -312,9 +329,9 @@ def units_fitting_on_empty_cluster(request: Request, cluster: Cluster) -> int:
 
 
 def why_infeasible(request: Request, cluster: Cluster) -> str | None:
-    """Return why a job with this request can never run, even on the empty cluster.
+    """Return why a job with this request can never run, or None if it can.
 
-    Return None if it can.
+    Such a job does not fit even on the empty cluster.
     """
     if len(request.per_unit) != len(cluster.resources):
         return f"requests {len(request.per_unit)} resources, but the cluster has {len(cluster.resources)}"

@@ -1,4 +1,4 @@
-"""Format durations, times, amounts, counts and metrics. All user-facing text uses this module."""
+"""Format all durations, times, amounts, counts and metrics in user-facing text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration with its two largest units: `45 s`, `12 min 30 s`, `2 h 05 min`, `3 d 4 h`."""
+    """Format a duration with its two largest units: `45 s`, `12 min 30 s`, `3 d 4 h`."""
     whole = round(abs(seconds))
     sign = "-" if seconds < 0 < whole else ""
     if whole < _MINUTE_S:
@@ -33,12 +33,15 @@ def format_milliseconds(seconds: float) -> str:
 
 
 def format_unix_time(unix_s: float) -> str:
-    """Format a Unix time as date and time in UTC, without the zone: `2026-11-25 16:53:28`."""
+    """Format a Unix time in UTC, without the zone: `2026-11-25 16:53:28`."""
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def format_cluster_time(cluster_s: int) -> str:
-    """Format a time on the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` if simulated."""
+    """Format a cluster time: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00`.
+
+    The second form is for simulated clocks, which start near zero.
+    """
     if cluster_s >= UNIX_TIME_S:
         return f"{format_unix_time(cluster_s)} UTC"
     days, rest = divmod(abs(cluster_s), _DAY_S)
@@ -53,12 +56,15 @@ def format_relative_time(at_s: int, now_s: int) -> str:
 
 
 def format_planned_time(at_s: int, now_s: int) -> str:
-    """Format a planned time relative to now: `in 5 min`; `now` if it has passed, because plans can be outdated."""
+    """Format a planned time relative to now: `in 5 min`, or `now` if it has passed.
+
+    A planned time can be in the past, because plans can be outdated.
+    """
     return f"in {format_time_left(at_s, now_s)}" if at_s > now_s else "now"
 
 
 def format_time_left(at_s: int, now_s: int) -> str:
-    """Format the time until a planned time, for the end of a range: `5 min`; `now` if it has passed."""
+    """Format the time until a planned time: `5 min`, or `now` if it has passed."""
     return format_duration(at_s - now_s) if at_s > now_s else "now"
 
 
@@ -77,7 +83,7 @@ def format_start_change(expected_s: int | None, first_s: int | None) -> str:
 
 
 def format_amount(resource: str, value: int) -> str:
-    """Format an amount of a resource: memory in MiB or GiB, other resources as a number."""
+    """Format an amount of a resource: memory in MiB or GiB, others as a number."""
     mib = _mib_per_unit(resource)
     if mib is None:
         return f"{value:,}"
@@ -89,7 +95,7 @@ def format_amount(resource: str, value: int) -> str:
 
 
 def resource_label(name: str, number: int = 2) -> str:
-    """Return a resource's label for use with an amount: `memory` for `memory_mib`, `GPUs (a100)` for `gpu:a100`."""
+    """Return a resource's label, such as `memory`, or `GPUs (a100)` for `gpu:a100`."""
     if _mib_per_unit(name) is not None:
         return "memory"
     kind, _, model = name.removeprefix("gres/").partition(":")
@@ -113,7 +119,10 @@ def _mib_per_unit(resource: str) -> int | None:
 
 
 def format_count(number: int, one: str, more: str = "") -> str:
-    """Format a count with its noun: `1 node`, `1,608 nodes`. `more` is an irregular plural."""
+    """Format a count with its noun: `1 node`, `1,608 nodes`.
+
+    `more` is an irregular plural.
+    """
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
@@ -136,7 +145,7 @@ def format_number(value: float) -> str:
 
 
 def format_short_number(value: float | None) -> str:
-    """Format a value with three significant digits, for narrow columns: 132k, 16.8k, 0.686; `-` for None."""
+    """Format a value with three significant digits: 132k, 16.8k, 0.686; `-` for None."""
     if value is None:
         return "-"
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -146,7 +155,7 @@ def format_short_number(value: float | None) -> str:
 
 
 def format_with_unit(value: float | None, unit: str) -> str:
-    """Format a value with its unit: seconds as a duration, percentages with one decimal; `-` for None."""
+    """Format a value: seconds as a duration, `%` with one decimal, None as `-`."""
     if value is None:
         return "-"
     if unit == "s":
@@ -155,7 +164,7 @@ def format_with_unit(value: float | None, unit: str) -> str:
 
 
 def format_difference(value: float | None, unit: str) -> str:
-    """Format a difference with its sign, or without a sign if it rounds to zero; `-` for None."""
+    """Format a difference with its sign. Zero has no sign, and None is `-`."""
     if value is None:
         return "-"
     size = format_with_unit(abs(value), unit)

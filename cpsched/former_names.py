@@ -1,6 +1,7 @@
-"""Map former names of modules, classes and package exports, as found in settings, journals and command lines.
+"""Map former names of modules, classes and package exports to current names.
 
-Both tables will be removed two minor releases after 0.1.0.
+Settings, journals and command lines can contain former names. Both tables will be removed two minor releases after
+0.1.0.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def resolve_former_path(dotted_path: str) -> str:
 
 
 def resolve_former_name(package: str, name: str) -> str | None:
-    """Return the current name of an exported class with a former name, or None if `name` is not a former name."""
+    """Return an exported class's current name, or None if `name` is not a former one."""
     return next(
         (new for old, new in CLASSES.items() if old.split(".")[0] == package and old.endswith(f":{name}")), None
     )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the collector, which would otherwise repeatedly scan long-lived objects and find no garbage."""
+    """Pause the collector, which would repeatedly scan long-lived objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""Goals of a site: presets from short waits for many jobs to early starts of large jobs, with limits.
+"""Define the goals of a site, from short waits to early starts of large jobs.
 
-A preset selects the objective of `lookahead` with its name. The objectives `waits` and `balance` have targets relative
-to `easy`. *Weights* and *limits* define how two configurations are compared: by metrics, each as a percentage of a
-baseline on the same jobs.
+A preset selects the objective of `lookahead` that has the same name. The objectives `waits` and `balance` have targets
+relative to `easy`. *Weights* and *limits* define how two configurations are compared: by metrics, each as a percentage
+of a baseline on the same jobs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NO_LIMITS = "none"
 MAX_PERCENT = 10_000.0
 
 _RATIO_OFFSETS = {"mean_wait": 1.0, "longest": 60.0}
-"""Seconds added to both sides of a ratio. Otherwise, waits of 1 s and 2 s on an empty cluster would differ by 2x."""
+"""Seconds added to both numbers of a ratio. Otherwise, waits of 1 s and 2 s would differ by a factor of 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoalPreset:
-    """A named goal: the weights and the limits. The objective of `lookahead` has the same name."""
+    """A named goal with weights and limits; `lookahead` has an objective of this name."""
 
     name: str
     sentence: str
@@ -72,7 +72,9 @@ PRESETS: dict[str, GoalPreset] = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The goal of a site. The keys of both mappings are from `GOAL_METRICS`; limits are percentages of the baseline.
+    """The goal of a site: weights, and limits in percent of the baseline, by metric.
+
+    The metrics are keys of `GOAL_METRICS`.
 
     >>> goal = Goal.of("waits", {"awf": "103 %"})
     >>> goal.objective, dict(goal.limits)
@@ -94,8 +96,8 @@ class Goal:
         """Return the goal for the name of a preset, or for weights by metric.
 
         `limits` are percentages, as numbers or text such as `103 %`, or the word `none`. By default, the limits of the
-        preset apply; for weights, those of the nearest preset. Raise `UnknownName` for an unknown preset or metric, and
-        `InvalidValue` for a number out of range.
+        preset apply, or those of the nearest preset if `goal` contains weights. Raise `UnknownName` for an unknown
+        preset or metric, and `InvalidValue` for a number out of range.
         """
         if goal is None or isinstance(goal, str):
             stop = _find_preset(DEFAULT_GOAL if goal is None else goal)
@@ -107,9 +109,9 @@ class Goal:
 
     @classmethod
     def parse(cls, goal: str | None, limits: str | None = None) -> Goal:
-        """Parse a goal from the command line, such as `bsld=2,awf=1`, with limits such as `awf=103,longest=110`.
+        """Parse a goal from the command line, such as `bsld=2,awf=1`.
 
-        Raise the same errors as `of`.
+        Limits have the form `awf=103,longest=110`. Raise the same errors as `of`.
         """
         given: str | Mapping[str, float] | None = goal
         if goal is not None and "=" in goal:
@@ -131,17 +133,20 @@ class Goal:
         return ", ".join((named, *(f"{name} at most {percent:g} %" for name, percent in self.limits.items())))
 
     def score(self, ratios: Mapping[str, float]) -> float:
-        """Return the weighted geometric mean of ratios by metric; 0.9 is 10 % better than the baseline."""
+        """Return the weighted geometric mean of ratios by metric.
+
+        A result of 0.9 is 10 % better than the baseline.
+        """
         total = sum(self.weights.values())
         return math.exp(sum(weight * math.log(ratios[name]) for name, weight in self.weights.items()) / total)
 
     def exceeded_limits(self, ratios: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics that exceed their limits, with their percentages of the baseline."""
+        """Return the metrics that exceed their limits, in percent of the baseline."""
         return {name: 100 * ratios[name] for name, most in self.limits.items() if ratios[name] > most / 100 + 1e-9}
 
 
 def ratios_to_baseline(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
-    """Return each metric divided by the baseline's; arrays are divided element by element."""
+    """Return each metric divided by the baseline's, element by element for arrays."""
     return {
         name: (figures[name] + _RATIO_OFFSETS.get(name, 0.0)) / (baseline[name] + _RATIO_OFFSETS.get(name, 0.0))
         for name in GOAL_METRICS
@@ -203,7 +208,7 @@ def _parse_metric_pairs(field: str, text: str) -> list[tuple[str, str]]:
 
 
 def _nearest_preset(weights: Mapping[str, float]) -> GoalPreset:
-    """Return the preset whose weights have the most similar direction; in a tie, the middle preset."""
+    """Return the preset with the most similar weights; in a tie, the default."""
 
     def weight_similarity(stop: GoalPreset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))

@@ -11,7 +11,10 @@ _PACKAGE_ROOTS = ("", "sim", "bridge")
 
 
 def warn_if_installations_differ(file: str) -> None:
-    """Warn if `cpsched` and the package whose `__init__` is `file` come from different installations."""
+    """Warn if `cpsched` and another package come from different installations.
+
+    `file` is the path of the other package's `__init__`.
+    """
     core, other = _installation_folder(sys.modules["cpsched"].__file__ or ""), _installation_folder(file)
     if other not in (os.path.normpath(os.path.join(core, below)) for below in _PACKAGE_ROOTS):
         text = f"two copies of cpsched are mixed: cpsched is from {core}, another package from {other}"

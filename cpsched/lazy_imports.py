@@ -16,9 +16,10 @@ _VERSION = "__version__"
 def lazy_attributes(
     package: dict[str, Any], home_of: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's `__getattr__` and `__dir__`, given its globals and the module of each public name.
+    """Return `__getattr__` and `__dir__` for a package with lazy public names.
 
-    `__version__` is the version of the distribution. `__dir__` omits the package's own imports.
+    `package` contains the package's globals, and `home_of` the module of each public name. `__version__` is the version
+    of the distribution. `__dir__` omits the package's own imports.
     """
 
     def load_public_name(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Define the metrics of a schedule in one table for summaries, reports, plots, the demo and the exporter.
+"""Define the metrics of a schedule for summaries, reports, plots and the exporter.
 
 Symbols are those of debs24: W wait, D run time, F = W + D response time, r processors of a job. r is the number of
 units times a unit's amount of the first resource, or whole nodes for jobs with exclusive nodes. Times are in seconds,
@@ -26,7 +26,10 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
-    """Return max(1, (W + D) / max(D, 10 s)) per job (Feitelson et al. 1997), float64[J]."""
+    """Return max(1, (W + D) / max(D, 10 s)) per job, float64[J].
+
+    Source: Feitelson et al. 1997.
+    """
     W, D = np.asarray(wait_s, np.float64), np.asarray(run_s, np.float64)
     slowdown: FloatArray = np.maximum(1.0, (W + D) / np.maximum(D, BSLD_BOUND_S))
     return slowdown
@@ -49,7 +52,10 @@ class ScheduleData:
 
     @classmethod
     def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> ScheduleData:
-        """Return the columns for ended jobs. An exclusive job counts with only the processors that it requested."""
+        """Return the columns for ended jobs.
+
+        An exclusive job counts only with the processors that it requested.
+        """
         requests = [e.job.request for e in ended]
         return cls(
             submit_s=np.array([e.job.submit_s for e in ended], np.int64),
@@ -126,9 +132,10 @@ class ScheduleData:
         return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
-        """Return the number of waiting jobs over time: (ascending times in seconds, number from each time on).
+        """Return the number of waiting jobs over time.
 
-        A job that starts when it is submitted is never counted.
+        The columns are ascending times in seconds, and the number of jobs from each time on. A job that starts when it
+        is submitted is never counted.
         """
         return count_overlapping_intervals(self.submit_s, self.start_s)
 
@@ -140,9 +147,10 @@ class ScheduleData:
 def count_overlapping_intervals(
     begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None
 ) -> tuple[IntArray, IntArray]:
-    """Return how many intervals [begin, end) contain each instant: (ascending times in seconds, count from then on).
+    """Return how many intervals [begin, end) contain each instant.
 
-    With `weight`, return the sum of their weights.
+    The columns are ascending times in seconds, and the count from each time on. With `weight`, the sum of weights
+    replaces the count.
     """
     times = np.concatenate([begin_s, end_s])
     each = np.ones(len(begin_s), np.int64) if weight is None else weight
@@ -156,9 +164,9 @@ def count_overlapping_intervals(
 class Metric:
     """One row of the table: a metric's name, formula and direction.
 
-    `of` computes the metric from the jobs that ran, of which there is at least one. `per_job` returns the column if the
-    metric is a mean. `compared` metrics appear in comparisons, as percentages of the baseline. `drawn` metrics appear
-    in plots.
+    `of` computes the metric from at least one ended job. `per_job` returns the values of the jobs if the metric is
+    their mean. `compared` metrics appear in comparisons, as percentages of the baseline. `drawn` metrics appear in
+    plots.
     """
 
     name: str
@@ -176,7 +184,10 @@ class Metric:
     drawn: bool = False
 
     def compute(self, measures: ScheduleData) -> float:
-        """Return the result of `of`. Raise `PluginError` if it fails or does not return a finite number."""
+        """Return the metric's value.
+
+        Raise `PluginError` if `of` fails or does not return a finite number.
+        """
         try:
             value = self.of(measures)
             number = value.item() if isinstance(value, np.number) else value
@@ -230,11 +241,14 @@ METRICS: tuple[Metric, ...] = (
 
 
 def known_metrics() -> Registry[Metric]:
-    """Return the registry of metrics: `METRICS`, and the metrics of installed packages (group `cpsched.metrics`)."""
+    """Return the registry of `METRICS` and the metrics of installed packages."""
     rows = (Registration(m.name, m.formula, m.source, lambda m=m: m) for m in METRICS)
     return Registry("metric", "cpsched.metrics", Metric, (), tuple(rows))
 
 
 def find_metric(name_or_metric: str | Metric) -> Metric:
-    """Return a metric by name or `package.module:METRIC`. Raise `UnknownName`, `PluginLoadError` or `InvalidValue`."""
+    """Return a metric by name or `package.module:METRIC`.
+
+    Raise `UnknownName`, `PluginLoadError` or `InvalidValue`.
+    """
     return name_or_metric if isinstance(name_or_metric, Metric) else known_metrics().build(name_or_metric)

@@ -1,4 +1,4 @@
-"""Implement list scheduling, the interface between dispatchers and the compiled kernels.
+"""Implement list scheduling: the dispatchers' interface to the compiled kernels.
 
 `plan` processes a queue in a given order and returns which jobs start now and when the other jobs can start. The number
 of reservations selects the classic list schedulers:
@@ -160,7 +160,7 @@ class ListSchedulerSpec:
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def kernel_parameters(self, whole: bool) -> ListSchedulerParameters:
-        """Return the parameters for the kernels. `whole` requests the whole plan instead of only the starts."""
+        """Return the kernels' parameters for the whole plan, or for only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
@@ -191,8 +191,8 @@ def plan(
 
     Ties are broken by arrival. The first `reservations` jobs that cannot start reserve their earliest start; no other
     job may delay them. None means all such jobs; `STRICT` and `GREEDY` mean none. `backfill` is the order of the other
-    jobs after a single reservation, if it differs from `order`. `need` is that of `Dispatcher.decide`. Raise
-    `InvalidValue` for an invalid order or number of reservations.
+    jobs after a single reservation, if it differs from `order`. `need` has the same meaning as in `Dispatcher.decide`.
+    Raise `InvalidValue` for an invalid order or number of reservations.
 
     >>> from cpsched.model import Cluster, Request
     >>> cluster = Cluster.of([[4]], ["cores"])
@@ -211,7 +211,7 @@ def plan(
 
 
 def sort_queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
-    """Return the queue positions, int64[Q], sorted by a function of a job or by an array of numbers."""
+    """Return the queued jobs' positions, int64[Q], sorted by a function or numbers."""
     if callable(order):
         keys = [order(job) for job in snapshot.queued_jobs()]
         require(all(key == key for key in keys), "order", order, "must not return NaN")
@@ -229,7 +229,10 @@ def sort_queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> 
 def plan_by_spec(
     scheme: ListSchedulerSpec, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER
 ) -> Decision:
-    """Return the decision by `scheme`. `positions` is the queue order if `scheme` defines none."""
+    """Return the decision of the list scheduler `scheme`.
+
+    `positions` is the queue order if `scheme` defines none.
+    """
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
         processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
@@ -251,9 +254,10 @@ def plan_by_spec(
 
 
 def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
-    """Return each queued job's earliest start in seconds that delays no job before it in `positions`, int64[Q].
+    """Return each queued job's earliest start in seconds, int64[Q].
 
-    The starts equal those from `plan` with that order. No waits are computed, so this function suits repeated planning.
+    A start delays no job that comes before it in `positions`. The starts equal those from `plan` with that order. No
+    waits are computed, so this function suits repeated planning.
     """
     n = len(snapshot.queue)
     if not n:
@@ -265,10 +269,10 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
 
 
 class WillRunEstimator:
-    """An estimator of when one more job would start, behind a snapshot's queue that is placed once.
+    """An estimator of the start of one more job behind a snapshot's queue.
 
-    Jobs are placed in the order `positions` (int64[Q]), each at its earliest start that delays no job before it. The
-    last row of the snapshot's table must be free, because the additional job overwrites it.
+    The queue is placed only once, in the order `positions` (int64[Q]). Each job gets its earliest start that delays no
+    job before it. The last row of the snapshot's table must be free, because the additional job overwrites it.
     """
 
     def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
@@ -282,7 +286,7 @@ class WillRunEstimator:
         )
 
     def start_s(self, job: Job) -> int:
-        """Return the time in seconds at which `job` would start without delaying any queued job, or `NEVER`.
+        """Return the start of `job` in seconds that delays no queued job, or `NEVER`.
 
         Raise `InvalidValue` for a request that does not match the cluster.
         """

@@ -1,8 +1,8 @@
-"""Discover plug-ins through the entry points of installed packages. No other module reads entry points.
+"""Discover plug-ins through the entry points of installed packages.
 
-A package declares a dispatcher in its pyproject.toml:
+No other module reads entry points. A package declares a dispatcher in its pyproject.toml:
 
-    [project.entry-points."cpsched.dispatchers"]
+[project.entry-points."cpsched.dispatchers"]
     smallest-first = "my_package.smallest:SmallestFirst"
 
 Discovery imports no plug-in. An entry point is loaded when its name is first used.
@@ -25,7 +25,10 @@ from cpsched.plugin_error_location import plugin_source_location
 
 @dataclass(frozen=True, slots=True)
 class PluginEntryPoint:
-    """One entry point. `words` is its "package.module:attribute", and `origin` is its package and version."""
+    """One entry point.
+
+    `words` is its "package.module:attribute", and `origin` is its package and version.
+    """
 
     name: str
     words: str
@@ -33,7 +36,7 @@ class PluginEntryPoint:
 
 
 def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
-    """Return the entry points in a group, sorted by name, without duplicates on the path."""
+    """Return the entry points in a group, sorted by name and without duplicates."""
     found = {
         PluginEntryPoint(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
         for point in entry_points(group=group)
@@ -42,7 +45,10 @@ def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
 
 
 def load_attribute(kind: str, name_or_path: str) -> Any:
-    """Return the object at "package.module:attribute" or "package.module". Raise `PluginLoadError` on any failure."""
+    """Return the object at "package.module:attribute" or "package.module".
+
+    Raise `PluginLoadError` on any failure.
+    """
     module_name, _, path = resolve_former_path(name_or_path).partition(":")
     module = _import_plugin_module(kind, name_or_path, module_name.strip())
     thing: Any = module

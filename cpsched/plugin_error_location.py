@@ -1,4 +1,4 @@
-"""Locate a plug-in's error in its author's code, as file and line, from a traceback or a definition."""
+"""Locate a plug-in's error in its source, from a traceback or a definition."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ class CodeLocation(NamedTuple):
 
 
 def unwrap_plugin(of: object) -> object:
-    """Return the plug-in inside one of cpsched's wrappers (`stands_for`), or any other object unchanged."""
+    """Return the plug-in inside a wrapper of cpsched, or any other object unchanged."""
     return getattr(of, "stands_for", of) if _is_cpsched_module(type(of).__module__) else of
 
 
 def plugin_source_location(
     error: BaseException | None, of: object = None, methods: Iterable[str] = ()
 ) -> CodeLocation | None:
-    """Return the line in the plug-in `of` that raised `error` or, if `error` is None, returned an invalid value.
+    """Return the plug-in line that raised `error`, or that returned an invalid value.
+
+    `error` is None for an invalid value. `of` is the plug-in.
 
     - The result is the deepest traceback line in the folder of the first file outside cpsched.
     - If there is no such file, it is the definition of the first of `methods` that the author wrote.
@@ -49,7 +51,10 @@ def plugin_source_location(
 
 
 def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, CodeLocation]]:
-    """Yield (module, location) for each traceback line, outermost first, without Python's standard library."""
+    """Yield (module, location) of traceback lines, outermost first.
+
+    Python's standard library is skipped.
+    """
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
@@ -60,7 +65,7 @@ def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, CodeLoc
 
 
 def definition_location(function: object) -> CodeLocation | None:
-    """Return the location of a plug-in's Python function, or None for cpsched's own code and for built-ins."""
+    """Return a plug-in function's location, or None for built-ins and cpsched's code."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or _is_cpsched_module(getattr(function, "__module__", "") or ""):
         return None

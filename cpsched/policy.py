@@ -1,4 +1,4 @@
-"""Define a policy: a predictor and a dispatcher, which together turn a cluster state into a decision."""
+"""Define a policy: a predictor and a dispatcher that together make decisions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from cpsched.predictors.base import (
 )
 
 MAX_SPARE_ESTIMATES = 10_000
-"""Number of estimates to retain beyond twice the number of current jobs.
+"""Number of estimates to retain in addition to twice the number of current jobs.
 
-A temporarily ineligible job thus keeps its estimate. Beyond this number, estimates for absent jobs are dropped, because
-a job can disappear without an end record.
+A temporarily ineligible job thus keeps its estimate. Excess estimates for absent jobs are dropped, because a job can
+disappear without an end record.
 """
 
 _REQUIRED_ATTRIBUTES = {
@@ -36,8 +36,9 @@ _REQUIRED_ATTRIBUTES = {
 
 @dataclass(slots=True)
 class Policy:
-    """A predictor and a dispatcher. A job is predicted once, when first observed, and keeps the estimate until it ends.
+    """A predictor and a dispatcher.
 
+    Each job's run time is predicted once, when the job is first observed. The job keeps this estimate until it ends.
     `overrun` is the rule for the expected end of a running job that has outlived its estimate. For any exception from
     the predictor or dispatcher, methods and properties raise `PolicyError`.
 
@@ -67,7 +68,7 @@ class Policy:
             require(not lacks, part, type(given).__name__, rule)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Return the dispatcher's decision: starts, placements and, if `need` is "plan", planned starts and waits.
+        """Return the dispatcher's starts and, if `need` is "plan", the plan and the waits.
 
         Raise `PolicyError` if the dispatcher fails or returns anything but a well-formed `Decision`.
         """
@@ -101,19 +102,19 @@ class Policy:
             raise self._dispatcher_error("waits must map job ids to Wait")
 
     def replace_with(self, other: Policy) -> None:
-        """Adopt the predictor, dispatcher and overrun rule of `other`, and drop all estimates."""
+        """Adopt the parts and the overrun rule of `other`, and drop all estimates."""
         self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
         self._estimates = {}
 
     def add_estimates(self, scene: ClusterState) -> Snapshot:
-        """Return a snapshot of `scene` with an estimate for every job. `scene` is not changed."""
+        """Return a snapshot of `scene`, which is not changed, with estimates for all jobs."""
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)
         self._estimate_jobs(table)
         return Snapshot.from_owned_table(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
 
     def _estimate_jobs(self, table: JobTable) -> None:
-        """Write the estimates for all jobs to `table`. Predict only jobs without a stored estimate."""
+        """Write all estimates to `table`. Predict only jobs without a stored estimate."""
         jobs, known = table.jobs, self._estimates
         if len(known) > 2 * len(jobs) + MAX_SPARE_ESTIMATES:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
@@ -124,7 +125,10 @@ class Policy:
         table.estimate_s[:] = [known[job.id] for job in jobs]
 
     def write_estimates(self, table: JobTable, slots: IntArray) -> None:
-        """Write the estimates for `slots`. On failure, write the walltimes and raise `PolicyError`."""
+        """Write the estimates for `slots`.
+
+        On failure, write the walltimes and raise `PolicyError`.
+        """
         fill_estimates(self.predictor, table, slots)
 
     @property
@@ -143,10 +147,7 @@ class Policy:
         return learns_from_ended_jobs("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
-        """Return the dispatcher's `memory` as JSON: any state other than the snapshot that affects its next decision.
-
-        Return None if it has no such state. Raise `PolicyError` if the dispatcher fails.
-        """
+        """Return the dispatcher's state that affects its next decision, as JSON, or None."""
         try:
             memory = getattr(self.dispatcher, "memory", None)
             return None if memory is None else memory()
@@ -154,7 +155,7 @@ class Policy:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def took(self, seconds: float) -> None:
-        """Pass the duration of the last decision, in seconds, to the dispatcher. Raise `PolicyError` if it fails."""
+        """Pass the duration of the last decision, in seconds, to the dispatcher."""
         try:
             took = getattr(self.dispatcher, "took", None)
             if took is not None:
@@ -163,14 +164,17 @@ class Policy:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def recall(self, memory: Any) -> None:
-        """Restore the dispatcher's state from an earlier `memory`. Raise `PolicyError` if it fails."""
+        """Restore the dispatcher's state from an earlier `memory`."""
         try:
             self.dispatcher.recall(memory)
         except CAUGHT_EXCEPTIONS as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
-        """Pass an ended job to the predictor and the dispatcher. After both calls, raise the first `PolicyError`."""
+        """Pass an ended job to the predictor and the dispatcher.
+
+        Raise the first `PolicyError` after both calls.
+        """
         self._estimates.pop(ended.job.id, None)
         faults: list[PolicyError] = []
         for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
@@ -183,7 +187,7 @@ class Policy:
 
 
 def _has_attribute(given: object, name: str) -> bool:
-    """Return whether `given` has the attribute. An attribute whose getter raises counts as present."""
+    """Return whether `given` has the attribute, even if the attribute's getter raises."""
     try:
         return hasattr(given, name)
     except Exception:

@@ -1,4 +1,4 @@
-"""Define a policy as text: dispatcher, predictor, their settings, and the overrun rule.
+"""Define a policy as text: dispatcher, predictor, settings and overrun rule.
 
 The command line, `bridge.yaml`, the journal and `simulate()` share this type. Example:
 
@@ -46,7 +46,7 @@ class PolicySpec:
         options: Mapping[str, object] | None = None,
         known: PolicyRegistries = CORE,
     ) -> PolicySpec:
-        """Return the spec. Assign each setting to the dispatcher, the predictor or the policy, according to its name.
+        """Return the spec, with each setting assigned to a part of the policy by its name.
 
         If dispatcher and predictor both have the setting, both are set; `dispatcher.NAME` or `predictor.NAME` selects
         one of them. `options` (limit_s, effort, seed) are only for the dispatcher. Raise `UnknownName` for an unknown
@@ -96,7 +96,10 @@ class PolicySpec:
         return cls.of(dispatcher, predictor, settings, known=known)
 
     def __str__(self) -> str:
-        """Return text that `parse` accepts, with prefixes for shared settings and without `overrun` if it is None."""
+        """Return text that `parse` accepts.
+
+        Settings that both parts have get a prefix. `overrun` is omitted if it is None.
+        """
         settings = (shlex.quote(f"{name}={value}") for name, value in self.settings().items())
         return " ".join((f"{self.dispatcher} / {self.predictor}", *settings))
 
@@ -112,16 +115,20 @@ class PolicySpec:
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
     def build(self, read: FileReader | None = None, known: PolicyRegistries = CORE) -> Policy:
-        """Build a policy. `read` reads the files that settings refer to. `known` may contain more names than the core.
+        """Build a policy.
 
-        Raise `UnknownName`, `PluginLoadError` or `InvalidValue`.
+        `read` reads the files that settings refer to. `known` can contain more names than the core. Raise
+        `UnknownName`, `PluginLoadError` or `InvalidValue`.
         """
         dispatcher = known.dispatchers.build(self.dispatcher, self.dispatcher_settings, read)
         predictor = known.predictors.build(self.predictor, self.predictor_settings, read)
         return Policy(predictor, dispatcher, self.effective_overrun(dispatcher))
 
     def effective_overrun(self, dispatcher: Dispatcher) -> Overrun:
-        """Return the effective overrun rule: `overrun`, or the dispatcher's rule if None. Raise `InvalidValue`."""
+        """Return the effective overrun rule: `overrun`, or the dispatcher's rule if None.
+
+        Raise `InvalidValue` for an unknown rule.
+        """
         return dispatcher.overrun if self.overrun is None else parse_overrun(self.overrun)
 
 
@@ -131,5 +138,5 @@ def setting_names(listing: Registration) -> set[str]:
 
 
 def parse_overrun(text: str) -> Overrun:
-    """Return the overrun rule with this name. Raise `InvalidValue` if there is none."""
+    """Return the overrun rule with this name. Raise `InvalidValue` if it is unknown."""
     return cast(Overrun, Parameter(OVERRUN, Overrun, None).parse(text))

@@ -1,11 +1,11 @@
-"""Define registrations: name, summary, source, factory and parameters of everything that is selected by name.
+"""Define the registration of everything that is selected by name.
 
-A module lists its registrations only in its tuple `REGISTRATIONS`. This module, for example, adds a dispatcher:
+A module lists its registrations only in its tuple `REGISTRATIONS`. This example adds a dispatcher:
 
-    class Newest(Dispatcher):
+class Newest(Dispatcher):
         ...
 
-    REGISTRATIONS = (Registration("newest", "Last come, first served.", "folklore", Newest),)
+REGISTRATIONS = (Registration("newest", "Last come, first served.", "folklore", Newest),)
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ REQUIRED_PARAMETER = "(must be given)"
 
 
 class FileReader(Protocol):
-    """A function that reads a file named in a setting. Programs pass the reader, because the core opens no files."""
+    """A function that reads a file for the core, which opens no files itself."""
 
     def __call__(self, setting: str, path: str, text: bool = False) -> object:
-        """Return the content of the JSON file at `path`, or of the text file if `text` is true."""
+        """Return the content of the JSON file at `path`, or of a text file if `text`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileParameter:
-    """A mark for a parameter that is set by the path of a JSON file, or of a text file if `text` is true.
+    """A mark for a parameter that is set by the path of a JSON or text file.
 
-    With `waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None`, the setting is
-    `ewt_file=PATH` and the factory receives the file's content.
+    The file is text if `text` is true. With `waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")]
+    = None`, the setting is `ewt_file=PATH` and the factory receives the file's content.
     """
 
     setting: str
@@ -57,7 +57,7 @@ class Parameter:
     is_text: bool = False
 
     def parse(self, text: str) -> object:
-        """Return `text` as a value of this parameter. Raise `InvalidValue` if it is invalid."""
+        """Return `text` as a value of this parameter. Raise `InvalidValue` if invalid."""
         kinds = _union_members(self.type)
         if type(None) in kinds and text.lower() in ("none", ""):
             return None
@@ -79,9 +79,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A named entry in a registry. `fixed` contains the `factory` arguments that define this variant.
+    """A named entry in a registry.
 
-    `factory` is a class or a function that returns an instance. `origin` is the plug-in's package, or "" for built-ins.
+    `factory` is a class or a function that returns an instance. `fixed` contains the arguments of `factory` that define
+    this variant. `origin` is the plug-in's package, or "" for built-ins.
     """
 
     name: str
@@ -115,9 +116,10 @@ class Registration:
         return tuple(found)
 
     def build(self, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> Any:
-        """Build an instance. `settings` are strings, as on the command line. `read` reads the files named in them.
+        """Build an instance.
 
-        Raise `UnknownName` for an unknown setting, and `InvalidValue` for an invalid value.
+        `settings` are strings, as on the command line. `read` reads the files named in them. Raise `UnknownName` for an
+        unknown setting, and `InvalidValue` for an invalid value.
         """
         known = {parameter.name: parameter for parameter in self.parameters()}
         values: dict[str, object] = dict(self.fixed)

@@ -1,4 +1,4 @@
-"""Look up dispatchers and predictors, built-in or from installed plug-ins, by name.
+"""Look up registered objects, such as dispatchers and predictors, by name.
 
 The command line, `bridge.yaml` and `simulate()` accept the same three forms:
 
@@ -79,7 +79,10 @@ class Registry(Generic[T]):
         return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.plugins())})
 
     def iterate_registrations(self) -> Iterator[Registration | BrokenPlugin]:
-        """Load plug-ins and yield all registrations, with a `BrokenPlugin` for each plug-in that fails to load."""
+        """Load plug-ins and yield all registrations.
+
+        Yield a `BrokenPlugin` for each plug-in that fails to load.
+        """
         own = list(self.builtins())
         yield from own
         for plugin in self.plugins():
@@ -95,7 +98,10 @@ class Registry(Generic[T]):
                 )
 
     def find(self, name_or_path: str) -> Registration:
-        """Return the registration by name or path. Raise `UnknownName` with the known names, or `PluginLoadError`."""
+        """Return the registration by name or path.
+
+        Raise `UnknownName` with the known names, or `PluginLoadError`.
+        """
         for listing in self.more:
             if listing.name == name_or_path:
                 return listing
@@ -131,7 +137,10 @@ class Registry(Generic[T]):
         return Registration(name, docstring_summary(thing), origin or import_path(thing), thing, origin=origin)
 
     def build(self, name_or_path: str, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> T:
-        """Build an instance by name or path (see `Registration.build`). Raise `PluginLoadError` if that fails."""
+        """Build an instance by name or path (see `Registration.build`).
+
+        Raise `PluginLoadError` if the factory fails.
+        """
         listing = self.find(name_or_path)
         try:
             made = listing.build(settings, read)
@@ -184,7 +193,7 @@ def import_path(thing: Any) -> str:
 
 
 class PolicyRegistries(NamedTuple):
-    """The registries for a policy's two names."""
+    """The registries of dispatchers and predictors."""
 
     dispatchers: Registry[Dispatcher]
     predictors: Registry[Predictor]
@@ -206,10 +215,16 @@ CORE = PolicyRegistries(DISPATCHERS, PREDICTORS)
 
 
 def build_dispatcher(name_or_path: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
-    """Build a dispatcher from its name or `package.module:Class`. Raise the same errors as `Registry.build`."""
+    """Build a dispatcher from its name or `package.module:Class`.
+
+    Raise the same errors as `Registry.build`.
+    """
     return DISPATCHERS.build(name_or_path, settings)
 
 
 def build_predictor(name_or_path: str, settings: Mapping[str, str] | None = None) -> Predictor:
-    """Build a predictor from its name or `package.module:Class`. Raise the same errors as `Registry.build`."""
+    """Build a predictor from its name or `package.module:Class`.
+
+    Raise the same errors as `Registry.build`.
+    """
     return PREDICTORS.build(name_or_path, settings)

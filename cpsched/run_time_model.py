@@ -1,4 +1,4 @@
-"""Model a job's run time as a share of its walltime, from its user's similar ended jobs."""
+"""Model run times as shares of walltimes, from the user's similar ended jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Weighed = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class RunToWalltimeSample:
-    """The share of its walltime that an ended job used, and the properties that define similarity."""
+    """The share of its walltime that an ended job used, with properties to compare."""
 
     share: float
     walltime_s: int
@@ -48,7 +48,7 @@ class RunToWalltimeSample:
 
 @dataclass(slots=True)
 class RunTimeModel:
-    """Run time / walltime of ended jobs: each user's last `remember` jobs, and the site's last 400 jobs.
+    """Run time / walltime of each user's last `remember` jobs and the site's last 400.
 
     Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's jobs serve as a prior.
     For unknown users, they are the only input.
@@ -92,14 +92,17 @@ class RunTimeModel:
         self._found.clear()
 
     def weigh_user_history(self, job: Job) -> Weighed:
-        """Return (share, weight) for the user's ended jobs, newest first, with weights in a prediction for `job`."""
+        """Return (share, weight) of the user's ended jobs, newest first, to predict `job`."""
         return [
             (ran.share, 0.5 ** (age / _WEIGHT_HALF_LIFE_JOBS) * ran.similarity(job))
             for age, ran in enumerate(self._users.get(job.user, ()))
         ]
 
     def distribution(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        """Return run times of `job` as ascending shares of its walltime, and their probabilities, float64[A] each."""
+        """Return shares of the walltime of `job`, ascending, and their probabilities.
+
+        Both are float64[A].
+        """
         key = (job.user, job.walltime_s, job.request.units, job.name)
         if key not in self._found:
             weighed = np.array([*self._atoms, *self.weigh_user_history(job)])
@@ -108,10 +111,11 @@ class RunTimeModel:
         return self._found[key]
 
     def run_times_at_quantiles_s(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
-        """Return run times of `job` in seconds, int64, at the quantiles `at` (0 to 1), if it has run for `elapsed_s`.
+        """Return run times of `job` in seconds, int64, at the quantiles `at` (0 to 1).
 
-        All results exceed `elapsed_s`. A job that has run longer than all similar jobs is expected to run to its
-        walltime. A job that has exceeded its walltime is expected to run for one more second.
+        The job has already run for `elapsed_s`, which all results exceed. A job that has run longer than all similar
+        jobs is expected to run to its walltime. A job that has exceeded its walltime is expected to run for one more
+        second.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
@@ -133,7 +137,7 @@ MAX_USERS = 5000
 
 @dataclass(slots=True)
 class MeanRunToWalltimeRatios:
-    """Mean run time / walltime by user, as a variant of `RunTimeModel` with less state.
+    """Mean run time / walltime by user: `RunTimeModel` with less state.
 
     The user's recent jobs have larger weights. The site's mean serves as a prior, as in `RunTimeModel`, but walltime,
     units and name are not compared. Before any job has ended, the share is 1.
@@ -163,13 +167,16 @@ class MeanRunToWalltimeRatios:
                 del self.users[next(iter(self.users))]
 
     def mean_run_to_walltime_ratio(self, user: str) -> float:
-        """Return the expected run time / walltime for a job of `user`, above 0 and at most 1."""
+        """Return the expected run time / walltime of a job of `user`: above 0, at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0
         return (total + PRIOR_WEIGHT * mean) / (count + PRIOR_WEIGHT)
 
     def memory(self) -> dict[str, object]:
-        """Return the state as JSON with one string per user, because the journal stores only changed strings."""
+        """Return the state as JSON.
+
+        Each user is one string, because the journal stores only changed strings.
+        """
         users = [f"{count!r} {total!r} {user}" for user, (count, total) in self.users.items()]
         return {"site": list(self.site), "users": users}
 

@@ -32,7 +32,9 @@ def explain_waits(
     planned: PendingCode = PendingCode.RESERVED,
     unplanned: PendingCode = PendingCode.RESERVED,
 ) -> dict[int, Wait]:
-    """Return a `Wait` for every queued job that does not start, by job id. `plan_s`, int64[Q], is in queue order.
+    """Return a `Wait` for every queued job that does not start, by job id.
+
+    `plan_s`, int64[Q], is in queue order.
 
     - A job that does not fit on the empty cluster waits forever, behind no job.
     - A job with a known start waits behind the jobs that are expected to end then. If there are none, it waits behind
@@ -41,7 +43,7 @@ def explain_waits(
       first job that cannot start.
 
     The reason states what the free nodes lack after `starts`. If they lack nothing, the code is the argument `planned`
-    if the job has a planned start, `unplanned` if only other jobs have a planned start, and `PRIORITY` otherwise.
+    if the job has a planned start, `unplanned` if only other jobs have one, and `PRIORITY` otherwise.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
     free = free_after_starts(snapshot, starts)
@@ -75,7 +77,7 @@ def explain_waits(
 
 
 def _request_keys(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield each job's request as a tuple of numbers. Equal tuples mean equal requests."""
+    """Yield a tuple of numbers per job. Equal requests have equal tuples."""
     at = np.array(slots, np.int64)
     columns = table.units[at], table.sharing[at], table.node_set[at], *table.per_unit[at].T
     return zip(*(column.tolist() for column in columns), strict=True)
@@ -93,7 +95,7 @@ def free_after_starts(snapshot: Snapshot, starts: Starts) -> IntArray:
 
 
 def _job_ids_by_end(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
-    """Return the ids of running and planned jobs by the second at which they are expected to end."""
+    """Return ids of running and planned jobs, by expected end in seconds."""
     table, found = snapshot.table, defaultdict[int, list[int]](list)
     planned = plan_s + np.where(plan_s == NEVER, 0, table.estimate_s[snapshot.queue])
     slots, seconds = np.append(snapshot.running, snapshot.queue), np.append(table.end_s[snapshot.running], planned)
@@ -105,7 +107,10 @@ def _job_ids_by_end(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, li
 
 
 def _lacking_resources(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
-    """Return what the free nodes, or the empty cluster, lack for `request`, or None if it fits."""
+    """Return what the free nodes or the empty cluster lack for `request`.
+
+    Return None if `request` fits.
+    """
     rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:
         return PendingReason(PendingCode.NEVER, (rule,))

@@ -1,4 +1,4 @@
-"""The bridge: a loop that reads a cluster, decides with `cpsched`, and starts and holds jobs.
+"""The bridge: a loop that reads a cluster, decides, and starts and holds jobs.
 
 - Foundation: `ports` (interface to a cluster), `cycle_report` (report of one cycle), `settings`, `errors`.
 - Subpackages: `cycle` (the loop), `store` (ledger and journal), `telemetry` (metrics, logs, systemd), `web` (status

@@ -41,7 +41,7 @@ class BackoffGroupKey(NamedTuple):
 
 
 def make_equivalence_class_key(job: Job) -> BackoffGroupKey:
-    """Return the key of the job's equivalence class: its user, account, partition, QOS and request."""
+    """Return the key of a job's class: its user, account, partition, QOS and request."""
     return BackoffGroupKey("alike", (job.user, job.account, job.queue, job.qos, make_request_fingerprint(job)))
 
 

@@ -1,4 +1,4 @@
-"""Define the report of one cycle, which the journal, the metrics, the log and the page use."""
+"""Define the report of one cycle for the journal, metrics, log and page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAX_EVENTS_PER_KIND = 20
 
 
 def limit_events_per_kind(bridge_events: Sequence[CycleEvent]) -> list[CycleEvent]:
-    """Return the first `MAX_EVENTS_PER_KIND` events of each kind, and one event per kind that summarizes the rest."""
+    """Return the first events of each kind, and one event per kind for all others."""
     summary: list[CycleEvent] = []
     beyond = Counter[str]()
     counts = Counter[str]()
@@ -62,7 +62,7 @@ def limit_events_per_kind(bridge_events: Sequence[CycleEvent]) -> list[CycleEven
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoostReport:
-    """The state that advise mode found when it last read the cluster's order, and its changes."""
+    """The cluster's order as last read in advise mode, and the changes made."""
 
     jobs: int
     """Number of entries in the cluster's queue that advise mode orders."""
@@ -78,7 +78,7 @@ class PriorityBoostReport:
 
 @dataclass(slots=True, eq=False)
 class CycleReport:
-    """The report of one cycle, which is filled during the cycle and read-only afterwards."""
+    """The report of one cycle, filled during the cycle and read-only afterwards."""
 
     number: int
     mode: Mode
@@ -132,17 +132,17 @@ class CycleReport:
     kept: int = 0
     """Number of jobs that the bridge may be holding."""
     stuck: int = 0
-    """Number of jobs on which repeated commands have had no effect for longer than the limit."""
+    """Number of jobs on which repeated commands have had no effect for over `STUCK_S` seconds."""
     gap_s: float = 0.0
     """Delay in seconds with which the cycle began, or 0 if the delay is small."""
     pause_s: float = 0.0
-    """Time in seconds from this cycle's start to the next, as planned before its result was known."""
+    """Time in seconds from this cycle's start to the next, as planned before the cycle's result was known."""
     slowed: bool = False
     """Whether cycles are slower than configured because the cluster is busy."""
     checks: Sequence[ReadinessCheck] | None = None
     """Results of the checks of control mode's requirements in this cycle, or None if no checks ran."""
     paused: str = ""
-    """Why the bridge is not in control although it is configured to be, or "" if this is not the case."""
+    """Why the bridge is paused although control or advise mode is configured, or "" if it is not paused."""
     other_leader: Lease | None = None
     """The lease of another bridge that controls this cluster."""
 

@@ -1,4 +1,4 @@
-"""Compute the effective settings, with values and sources, once when a bridge or a command starts.
+"""Compute the effective settings, with values and sources, once at the start.
 
 Decisions use the settings; the journal, the page, `cpsched doctor` and `cpsched config` show them.
 """
@@ -40,7 +40,7 @@ class EffectiveSetting:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """The policies as built and recorded in the journal, and every setting of the bridge."""
+    """The policies as built and recorded, and every setting of the bridge."""
 
     policy: PolicySpec
     fallback: PolicySpec | None = None
@@ -48,12 +48,12 @@ class EffectiveConfig:
 
     @property
     def decision_settings(self) -> tuple[EffectiveSetting, ...]:
-        """The settings that affect decisions, without the adapter's options, which may be secret."""
+        """The settings that affect decisions, without `options`, which may be secret."""
         return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
 
     @property
     def easy_ratio_targets(self) -> dict[str, float]:
-        """The largest permitted ratios to EASY, by name, or {} if the objective has no targets."""
+        """The largest permitted ratios to EASY, by name, or {} without targets."""
         name = self.policy.dispatcher_settings.get("objective", "")
         return OBJECTIVES[name].ratio_targets if self.policy.dispatcher == "lookahead" and name in OBJECTIVES else {}
 
@@ -81,7 +81,7 @@ def to_yaml(value: Json) -> str:
 
 
 def derive_dispatcher_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
-    """Return the dispatcher settings that the adapter implies, unless `spec` sets them.
+    """Return the dispatcher settings implied by the adapter, unless `spec` sets them.
 
     If the adapter ranks jobs, a dispatcher with a choice of order uses the site's order. A dispatcher with an objective
     gives the site's priorities the same weight as its objective. A dispatcher with an unset time limit gets the
@@ -135,9 +135,9 @@ def build_effective_config(
     policy: Policy,
     fallback: Policy | None,
 ) -> EffectiveConfig:
-    """Return the effective settings with an adapter's `options`; the policies were built from the settings.
+    """Return the effective settings with the adapter's `options`.
 
-    `configured` is the policy as configured.
+    The policies were built from the settings. `configured` is the policy as configured.
     """
     first = _ConfiguredPolicy(
         configured, apply_adapter_defaults(configured, can), policy, settings.policy.derive_goal_settings()
@@ -189,7 +189,7 @@ def _list_parameters(
 
 
 def _to_plain_json(value: object) -> Json:
-    """Return a parameter's value as JSON. Values other than text, flags and finite numbers become text."""
+    """Return a parameter's value as JSON; values other than scalars become text."""
     is_scalar = (
         value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
     )

@@ -48,7 +48,7 @@ class BackendUnavailable(BackendError):
 
 
 class BackendStarting(BackendUnavailable):
-    """The process that calls the cluster is still starting. A retry continues to wait for it."""
+    """The process that calls the cluster is still starting; a retry waits for it."""
 
 
 class BackendStartFailed(BackendUnavailable):
@@ -56,15 +56,15 @@ class BackendStartFailed(BackendUnavailable):
 
 
 class AnswerNotUnderstood(BackendUnavailable):
-    """The cluster's answer is incomplete or has an unexpected format. The call had no effect."""
+    """The cluster's answer is incomplete or malformed. The call had no effect."""
 
 
 class BackendTimeout(BackendError):
-    """No answer within the deadline. The next observation shows whether the call had an effect."""
+    """No answer within the deadline. The next observation shows the call's effect."""
 
 
 class BackendDied(BackendTimeout):
-    """The process that calls the cluster ended during a call, which may have had an effect. Retry immediately."""
+    """The child process ended during a call, which may have had an effect. Retry."""
 
 
 class CommandRefused(BackendError):
@@ -72,7 +72,7 @@ class CommandRefused(BackendError):
 
 
 class PolicyFailure(BridgeError):
-    """A dispatcher or predictor failed; `kind` is the failure's snake-case name in the journal and the metrics."""
+    """A dispatcher or predictor failed; `kind` is the failure's snake-case name."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -88,13 +88,13 @@ class DispatcherError(BridgeError):
 
 
 class SettingsError(BridgeError):
-    """The configuration is invalid; the message states the file, field, value and rule."""
+    """The configuration is invalid; the message states file, field, value and rule."""
 
     exit_code = 2
 
 
 class InvalidSetting(SettingsError):
-    """One setting violates a rule. `where` is its path, and `Settings.add_location_to_error` adds file and line."""
+    """A setting at path `where` violates a rule; `add_location_to_error` adds file and line."""
 
     def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
         super().__init__(f"{'.'.join(where)}: {value}: {rule}")
@@ -112,7 +112,7 @@ class NotReady(BridgeError):
 
 
 class ClusterUnreachable(NotReady):
-    """A check that control mode requires could not run, because the cluster does not answer."""
+    """A required check could not run, because the cluster does not answer."""
 
 
 class AddressInUse(BridgeError):
@@ -120,7 +120,7 @@ class AddressInUse(BridgeError):
 
 
 class ReleasedWithoutLedger(BridgeError):
-    """Jobs were released without a ledger. The cluster's records may not show all held jobs."""
+    """Jobs were released without a ledger; the cluster may not show all held jobs."""
 
 
 class CorruptFile(BridgeError):

@@ -1,4 +1,4 @@
-"""The bridge's interface to a cluster: observe it, start, hold and release jobs, and check its configuration.
+"""The bridge's interface to a cluster: observe, start, hold, release and check.
 
 The Slurm, PBS and simulated-cluster adapters implement these ports, and the loop uses nothing else. All values are
 plain data that can be pickled and, except for arrays, compared by value. Times are in seconds on the cluster's clock.
@@ -49,7 +49,7 @@ OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The features that an adapter supports with its current options; by default, none.
+    """The features that an adapter supports with its options; by default, none.
 
     Raises `InvalidValue` if a value has the wrong type or is out of range.
     """
@@ -101,7 +101,7 @@ class Holder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterReason:
-    """A reason given by the cluster for a wait that concerns the job or its group, not the nodes.
+    """The cluster's reason for a wait that concerns a job or its group, not nodes.
 
     A start that fails for this reason does not count as a failure of the bridge.
     """
@@ -118,10 +118,11 @@ class ClusterReason:
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A fully modelled pending job. The bridge schedules managed jobs and adopts jobs that are not held.
+    """A fully modelled pending job.
 
-    `job.ineligible` states why the job may not start even if released (dependency, begin time, limits). `pinned` means
-    that the job still has a node list set by the bridge (see `Backend.observe`).
+    The bridge schedules managed jobs and adopts jobs that are not held. `job.ineligible` states why the job may not
+    start even if released (dependency, begin time, limits). `pinned` means that the job still has a node list set by
+    the bridge (see `Backend.observe`).
     """
 
     job: Job
@@ -144,7 +145,7 @@ class PendingJob:
 
     @property
     def holder_reason(self) -> PendingReason:
-        """Why a job with `Hold.USER` is held: the cluster's condition if there is one, else the holder."""
+        """Why a job with `Hold.USER` is held: the cluster's condition, or the holder."""
         until = self.job.ineligible if self.holder is Holder.CLUSTER else None
         return until or PendingReason(PendingCode.HELD_BY, (self.holder.value,))
 
@@ -176,7 +177,7 @@ class UnmanagedJob:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A period, current or future, in which some nodes accept no jobs. For display only."""
+    """A current or future period in which some nodes accept no jobs, for display."""
 
     kind: Literal["reserved", "drained", "down"]
     name: str
@@ -220,7 +221,7 @@ class UnusableObject:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease stored on the cluster by the bridge in control. Users can neither write nor remove it."""
+    """A lease stored on the cluster by the bridge in control. Users cannot change it."""
 
     bridge: str
     """Name of the bridge, unique to its state directory."""
@@ -238,12 +239,12 @@ class Lease:
 
 
 VictimMode = Literal["requeue", "cancel"]
-"""What happens to a job that is stopped for another job's start."""
+"""Action on a job that is stopped for another job's start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A running job to stop for another job's start. A later run of the same job is not this victim."""
+    """A running job to stop for another job, in the run that began at `start_s`."""
 
     job_id: int
     start_s: int
@@ -252,7 +253,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionUnderWay:
-    """A preemption that the bridge carries out: its job, the job's nodes as in `StartCommand`, and all victims."""
+    """A preemption under way: job, nodes as in `StartCommand`, and all victims."""
 
     job_id: int
     nodes: tuple[tuple[str, int], ...]
@@ -261,7 +262,7 @@ class PreemptionUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionOptions:
-    """What the bridge wants to know about preemption.
+    """Options for the preemption offers in observations.
 
     - `under_way`: the preemptions that the bridge carries out, by job id. Their capacity is withheld from other jobs.
     - `spared`: running jobs that the bridge does not stop.
@@ -273,10 +274,10 @@ class PreemptionOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionOffer:
-    """A start that the bridge may make possible by stopping running jobs, or one that is under way.
+    """A start that stopping running jobs can make possible, or one that is under way.
 
-    - `victims`: the jobs to stop; of a start under way, those that still run.
-    - `free`: int64[N, R], amounts that neither running jobs nor earlier starts need. May be negative.
+    - `victims`: the jobs to stop. For a start under way, these are the victims that still run.
+    - `free`: int64[N, R], amounts that neither running jobs nor earlier starts need. They may be negative.
     """
 
     pending: PendingJob
@@ -332,13 +333,13 @@ class Observation:
     preemptions: tuple[PreemptionOffer, ...] = ()
 
     def map_labels_by_job_id(self) -> dict[int, str]:
-        """Return the labels shown to users, by job id, for jobs whose label differs from the id."""
+        """Return the labels shown to users, by job id, where they differ from the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
 
 @dataclass(frozen=True, slots=True)
 class StartCommand:
-    """An order to start `job` now on `nodes`: pairs of node name and units, each node once.
+    """An order to start `job` now on `nodes`: (node name, units), each node once.
 
     Nodes are given by name because their indices may have changed.
     """
@@ -346,12 +347,12 @@ class StartCommand:
     job: Job
     nodes: tuple[tuple[str, int], ...]
     restore: str = ""
-    """What the backend needs to undo the start's changes to the job; set by `Backend.resolve_layout`."""
+    """Data that the backend needs to undo the start's changes to the job; set by `Backend.resolve_layout`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredStart:
-    """A valid job that the cluster would not start as decided if the command were sent now."""
+    """A valid start that the cluster would not execute as decided if sent now."""
 
     job_id: int
     why: str
@@ -359,7 +360,7 @@ class DeferredStart:
 
 @dataclass(frozen=True, slots=True)
 class QueueRank:
-    """The rank that the cluster's own scheduler gives to one entry of its pending list."""
+    """The rank of one entry in the pending list of the cluster's own scheduler."""
 
     id: int
     """Id that commands use for the entry. The pending tasks of a job array share one entry."""
@@ -383,7 +384,7 @@ class QueueRank:
 
 @dataclass(frozen=True, slots=True)
 class BoostCommand:
-    """An order to set the boost of entry `id`, valid only if the current boost is 0 or one of `expected_points`.
+    """An order to set entry `id`'s boost if it is now 0 or in `expected_points`.
 
     A hidden boost can only be set to 0.
     """
@@ -411,7 +412,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessCheck:
-    """The result of checking one requirement of control mode, with a fix if it is not met."""
+    """The result of checking a requirement of control mode, with a fix if it fails."""
 
     name: str
     ok: bool
@@ -445,17 +446,17 @@ class Backend(Protocol):
 
     @property
     def child_starts(self) -> int:
-        """Number of child processes started so far to access the cluster, or 0 if none are needed."""
+        """Number of child processes started so far to access the cluster, or 0."""
         ...
 
     @property
     def history_missing(self) -> bool:
-        """Whether the last result of `read_history` was incomplete because its source did not answer."""
+        """Whether `read_history` was last incomplete because its source did not answer."""
         ...
 
     @property
     def transport_info(self) -> str:
-        """The transport in use and why it was chosen, or empty if not yet known or if there is only one transport."""
+        """The transport in use and why, or empty if unknown or if there is only one."""
         ...
 
     @property
@@ -467,7 +468,7 @@ class Backend(Protocol):
         ...
 
     def not_ready_reason(self) -> str | None:
-        """Return the step that must finish before the backend accepts calls, or None if it is ready. Never block."""
+        """Return the start-up step that the backend is running, or None. Never block."""
         ...
 
     def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
@@ -478,26 +479,26 @@ class Backend(Protocol):
         ...
 
     def read_history(self) -> Sequence[EndedJob]:
-        """Return the jobs that ended before the first observation, oldest first, as far as the cluster has records.
+        """Return jobs that ended before the first observation, oldest first, if recorded.
 
-        Only jobs that ran are included. Called before the first `observe`. The result trains the predictor and shows
-        which jobs in the ledger ended while no bridge was running. Observations report later ends. If the source does
-        not answer, the backend returns the jobs that it can read and sets `history_missing`, and the bridge calls again
-        later.
+        Only jobs that ran are included. The bridge calls this method before the first `observe`. The result trains the
+        predictor and shows which jobs in the ledger ended while no bridge was running. Observations report later ends.
+        If the source does not answer, the backend returns the jobs that it can read and sets `history_missing`, and the
+        bridge calls again later.
         """
         ...
 
     def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
-        """Return the starts, in order, with the layout that the cluster would choose. Send no command.
+        """Return the starts, in order, with the cluster's own layout. Send no command.
 
-        Called before the starts are recorded and sent. Some clusters accept only a node list and distribute the units
-        themselves. The returned order then contains the units as the cluster would place them, on the same nodes or a
-        subset. All orders in a round fit at the same time.
+        The bridge calls this method before it records and sends the starts. Some clusters accept only a node list and
+        distribute the units themselves. The returned order then contains the units as the cluster would place them, on
+        the same nodes or a subset. All orders in a round fit at the same time.
         """
         ...
 
     def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
-        """Pin each job to its nodes, release it, and return the outcomes; see `starts_in_one_change`.
+        """Pin each job to its nodes, release it, and return the outcomes.
 
         Check immediately beforehand that each job is still pending and held, and return `refused` if not: pinning a
         running job would resize it. `done` means that the job was released, not that it runs. The loop confirms the
@@ -508,28 +509,30 @@ class Backend(Protocol):
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Hold pending jobs, clear the bridge's pins, and return the outcomes.
 
-        Used to adopt a job, to undo a start, and after a requeue. A job that is already running is not changed, and its
-        outcome is `refused`. A user's hold never becomes the bridge's hold. If the cluster shows which actor holds a
-        job, an unpinned job that an administrator has held since the last observation is also `refused`.
+        The bridge uses this command to adopt a job, to undo a start, and after a requeue. A job that is already running
+        is not changed, and its outcome is `refused`. A user's hold never becomes the bridge's hold. If the cluster
+        shows which actor holds a job, an unpinned job that an administrator has held since the last observation is also
+        `refused`.
         """
         ...
 
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Clear pins, release the jobs to the cluster's own scheduler, and return the outcomes.
+        """Clear the jobs' pins, release the jobs to the cluster, and return the outcomes.
 
-        Works even if `observe` was never called.
+        The command works even if `observe` was never called.
         """
         ...
 
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Clear the pins of pending jobs that other actors hold, keep the holds, and return the outcomes.
+        """Clear the pins of jobs that other actors hold, and return the outcomes.
 
-        A job that is not held is `refused`, because it might start while its pin is only partly cleared.
+        The holds stay. A job that is not held is `refused`, because it might start while its pin is only partly
+        cleared.
         """
         ...
 
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        """Replace the lease `expected` on the cluster with `lease`, and return whether that succeeded.
+        """Replace the lease `expected` with `lease`, and return whether that succeeded.
 
         If `expected` is None, write `lease` only if there is no lease. Change nothing if the cluster has any other
         lease. Raise `CommandRefused` if the cluster cannot store a lease or does not permit the bridge to write one.
@@ -544,7 +547,7 @@ class Backend(Protocol):
         ...
 
     def run_checks(self) -> Sequence[ReadinessCheck]:
-        """Check the requirements of control mode: privileges, configuration, versions, clocks, plugin."""
+        """Check control mode's requirements, such as privileges, versions and clocks."""
         ...
 
     def close(self) -> None:
@@ -564,7 +567,7 @@ class SupportsBoost(Protocol):
     """Default time in seconds between two passes of that scheduler over its whole queue."""
 
     def read_ranks(self) -> Sequence[QueueRank]:
-        """Return the cluster's rank of each pending entry, in any order. Called after `observe`."""
+        """Return the rank of each pending entry, in any order. Called after `observe`."""
         ...
 
     def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
@@ -577,7 +580,7 @@ class SupportsBoost(Protocol):
 
 @runtime_checkable
 class SupportsPreemption(Protocol):
-    """A backend that can stop running jobs for the start of a job that may preempt them."""
+    """A backend that can stop running jobs for a job that may preempt them."""
 
     preemption_options: PreemptionOptions | None = None
     """Options for the next observations; None means that the bridge does not choose victims."""
@@ -593,7 +596,7 @@ class SupportsPreemption(Protocol):
 
 @runtime_checkable
 class SupportsAccountingChecks(Protocol):
-    """A backend that can check past jobs against the adapter's rules, using accounting records."""
+    """A backend that can check past jobs in accounting records against its rules."""
 
     def accounting_checks(self, days: float) -> Sequence[ReadinessCheck]:
         """Check what share of recent jobs would have been unmanaged, by reason.
@@ -605,12 +608,15 @@ class SupportsAccountingChecks(Protocol):
 
 @runtime_checkable
 class QueueGate(Protocol):
-    """A backend that can close whole queues to the cluster's own scheduler, which also holds future jobs."""
+    """A backend that can close queues to the cluster's own scheduler.
+
+    Closing a queue also holds future jobs.
+    """
 
     def reopen_queues(self) -> Sequence[str]:
         """Open all queues to the cluster's own scheduler. Return one line per problem.
 
-        Called repeatedly while the bridge is not in control. Raises the same errors as `Backend`.
+        The bridge calls this method repeatedly while it is not in control. Raise the same errors as `Backend`.
         """
         ...
 
@@ -623,7 +629,7 @@ class LoopClock(Protocol):
         ...
 
     def unix_s(self) -> float:
-        """Return the wall-clock time as Unix time in seconds, for display and for Prometheus."""
+        """Return the wall-clock time as Unix time in seconds, for display and Prometheus."""
         ...
 
     @property
@@ -632,5 +638,5 @@ class LoopClock(Protocol):
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`, or less if the clock is woken. Return False if the loop must end."""
+        """Wait at most `seconds`, or less if woken. Return False if the loop must end."""
         ...

@@ -1,4 +1,4 @@
-"""Identify the reader of the page from a reverse proxy's header (`page.user_header`).
+"""Identify the page's reader from a reverse proxy's header (`page.user_header`).
 
 Any client can send any header, so it is accepted only from trusted peers, identified by their addresses.
 `X-Forwarded-For` and similar headers are ignored. A request is rejected if the header is missing, repeated, empty or
@@ -25,11 +25,11 @@ Network = IPv4Network | IPv6Network
 
 
 class ProxyUserRejected(Exception):
-    """An error for a request that does not identify its reader. The message states why."""
+    """An error for a request that does not identify its reader, with the reason."""
 
 
 def validate_user_header(name: str) -> str:
-    """Return a header name, which may be empty. Raise `ValueError` for a header that cannot identify a user."""
+    """Return a header name, or "". Raise `ValueError` if it cannot identify a user."""
     if name and _HEADER.fullmatch(name) is None:
         raise ValueError("must consist of letters, digits and hyphens, such as X-Remote-User")
     if name.lower() in _RESERVED_HEADERS:
@@ -38,7 +38,10 @@ def validate_user_header(name: str) -> str:
 
 
 def parse_trusted_network(text: str) -> Network:
-    """Return the address or network in `text`. Raise `ValueError` if it is invalid or includes all addresses."""
+    """Return the address or network in `text`.
+
+    Raise `ValueError` if it is invalid or includes all addresses.
+    """
     try:
         found = ip_network(text)
     except ValueError as error:
@@ -70,9 +73,10 @@ class ProxyUserIdentifier:
         return bool(self.header)
 
     def identify_reader(self, peer: str | None, header_values: Sequence[str]) -> str | None:
-        """Return the reader's name, or None for a reader who sees all jobs. Raise `ProxyUserRejected`.
+        """Return the reader's name, or None for a reader who sees all jobs.
 
-        `peer` is the connection's address, and `header_values` are the values of all headers named `header`.
+        Raise `ProxyUserRejected` for an unidentified reader. `peer` is the connection's address, and `header_values`
+        are the values of all headers named `header`.
         """
         if not self.are_readers_restricted:
             return None

@@ -1,4 +1,4 @@
-"""Define and load the bridge's settings file, which is YAML; errors state file and field."""
+"""Define and load the bridge's settings file (YAML); errors state file and field."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_NUMBER = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RetiredSetting:
-    """A setting of older versions, which is ignored with a warning. An unknown setting is an error."""
+    """A setting of older versions, ignored with a warning. An unknown one is an error."""
 
     removed_in: str
     instead: str
@@ -72,7 +72,7 @@ RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
 
 @dataclass(frozen=True, slots=True)
 class RenamedSetting:
-    """A setting with a new name or new values. The old name and values still work but cause a warning."""
+    """A setting with a new name or values. The old ones work, but cause a warning."""
 
     new: str
     renamed_in: str = "0.1.0"
@@ -100,7 +100,7 @@ class SettingsSection(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_boolean_or_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return `value`. Reject a number in a boolean field and a boolean in a number field."""
+        """Return `value`. Reject a number for a boolean, and a boolean for a number."""
         kind = cls.model_fields[str(info.field_name)].annotation
         if kind is bool and not isinstance(value, bool):
             raise PydanticCustomError("bool_type", "must be true or false")
@@ -205,11 +205,11 @@ class PolicySettings(SettingsSection):
         return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
     def to_fallback_spec(self) -> PolicySpec:
-        """Return the specification of the fallback policy, which has no predictor and no learned state."""
+        """Return the specification of the fallback, without predictor or learned state."""
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def to_spec(self) -> PolicySpec:
-        """Return the specification from which the policy is built and which the journal records."""
+        """Return the specification of the policy, which the journal records."""
         return PolicySpec(
             self.dispatcher,
             self.predictor,
@@ -273,7 +273,7 @@ class FailedStartSettings(SettingsSection):
 
 
 class CircuitBreakerSettings(SettingsSection):
-    """The conditions under which the bridge pauses and releases all jobs until `cpsched resume`."""
+    """The conditions for a pause, which releases all jobs until `cpsched resume`."""
 
     failing_users: int = Field(
         default=3,
@@ -288,9 +288,9 @@ class LeaseSettings(SettingsSection):
     duration_s: float = Field(
         default=120.0,
         gt=0,
-        description="Seconds after its last renewal at which another bridge's lease expires; the bridge renews "
+        description="Seconds after its last renewal at which another bridge's lease expires; a bridge renews its lease "
         "six times "
-        "as often. Must exceed `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and be equal on all bridges "
+        "in this period. Must exceed `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and be equal on all bridges "
         "of a "
         "cluster.",
     )
@@ -309,7 +309,7 @@ class AdviseModeSettings(SettingsSection):
 
 
 class PreemptionSettings(SettingsSection):
-    """The bridge's choice of the jobs that are stopped for others; only with Slurm, in control mode."""
+    """The bridge's choice of jobs to stop for others, with Slurm in control mode."""
 
     choose: bool = Field(
         default=False,
@@ -319,7 +319,7 @@ class PreemptionSettings(SettingsSection):
     max_per_user_per_hour: int = Field(
         default=20,
         gt=0,
-        description="Maximum number of preemptions per hour for one user's jobs; Slurm preempts for further ones.",
+        description="Maximum number of preemptions per hour for one user's jobs; Slurm preempts for further jobs.",
     )
     max_per_job: int = Field(
         default=3,
@@ -356,7 +356,7 @@ class StatusPageSettings(SettingsSection):
         default="",
         description="Header in which a reverse proxy names the authenticated user, such as X-Remote-User. Users "
         "then see "
-        "only their own jobs, and other requests see none. Empty: every reader sees all jobs.",
+        "only their own jobs, and other requests are rejected. Empty: every reader sees all jobs.",
     )
     trusted_proxies: tuple[str, ...] = Field(
         default=(), description="Addresses or networks of the proxies from which `user_header` is accepted."
@@ -441,7 +441,7 @@ class Settings(SettingsSection):
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the values are equal, regardless of the files that they come from."""
+        """Return whether the values are equal, even if they come from different files."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
 
     @property
@@ -450,18 +450,18 @@ class Settings(SettingsSection):
         return self._warnings
 
     def parse_adapter_options(self, model: type[S], where: str) -> S:
-        """Return `options` as the adapter's model. Raise `SettingsError` with file, line, field, value and rule."""
+        """Return `options` as the adapter's model. Raise `SettingsError` with location."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parse_model(tree, model, ("options",), self.options)
 
     def add_location_to_error(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
-        """Return the error with file and line added; `where` names the source of settings that come from no file."""
+        """Return the error with file and line, or with `where` if settings have no file."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return SettingsError(str(tree.make_error(error.where, error.value, error.rule)))
 
     @property
     def serves_page(self) -> bool:
-        """Whether the status page is served. An address other than loopback requires `page.user_header`."""
+        """Whether the page is served, which requires loopback or `page.user_header`."""
         loopback = self.metrics.host in ("localhost", "::1") or self.metrics.host.startswith("127.")
         return self.page.enabled and (loopback or bool(self.page.user_header))
 
@@ -472,7 +472,7 @@ class Settings(SettingsSection):
 
 
 def load_settings(path: Path) -> Settings:
-    """Read a settings file and return the settings. Raise `SettingsError` as `file:line: field: value: rule`.
+    """Read a settings file. Raise `SettingsError` as `file:line: field: value: rule`.
 
     An empty file is an error, because the defaults refer to a real Slurm cluster.
     """
@@ -494,7 +494,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def _find_parent_mapping(tree: YamlTree, name: str) -> dict[str, Any] | None:
-    """Return the mapping in the file that contains a setting, or None if the file does not contain the setting."""
+    """Return the mapping in the file that contains a setting, or None if none does."""
     *sections, last = name.split(".")
     holder = tree.content
     for section in sections:
@@ -544,7 +544,10 @@ def _apply_renames(tree: YamlTree) -> Iterator[str]:
 
 
 def validate_section_content(model: type[S], content: dict[str, Any], where: str) -> S:
-    """Validate `content` that does not come from a settings file. Return the model or raise `SettingsError`."""
+    """Return `content`, which comes from no settings file, as a model.
+
+    Raise `SettingsError` if it is invalid.
+    """
     return _parse_model(YamlTree(Path(where), content), model)
 
 

@@ -1,4 +1,4 @@
-"""Run child processes that are connected by a socket and end with the bridge, which can also kill them.
+"""Run child processes that are connected by a socket and end with the bridge.
 
 `SocketChildProcess` is the bridge's end; a child calls `prepare_child_process` first.
 """
@@ -24,7 +24,7 @@ _LIBC = ctypes.CDLL(None)  # loaded before a fork, which would leave the locks o
 
 
 class SocketChildProcess:
-    """A running process `python -m MODULE FD PARENT_PID WORDS...` and the bridge's end of the socket.
+    """A process `python -m MODULE FD PARENT_PID WORDS...` and the bridge's socket.
 
     Raises `OSError` if the process cannot be started.
     """
@@ -51,7 +51,7 @@ class SocketChildProcess:
         return self._process.pid
 
     def is_alive(self, wait_s: float = 0.0) -> bool:
-        """Wait up to `wait_s` seconds for the process to end. Return whether it is still running."""
+        """Wait up to `wait_s` seconds for the process to end. Return whether it is alive."""
         try:
             self._process.wait(wait_s)
         except subprocess.TimeoutExpired:

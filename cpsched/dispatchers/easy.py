@@ -1,4 +1,4 @@
-"""Define the dispatchers `easy` and `easy-sjbf`: EASY backfilling (Lifka 1995; Tsafrir et al. 2007)."""
+"""Define the EASY dispatchers (Lifka 1995; Tsafrir et al. 2007; mod17)."""
 
 from __future__ import annotations
 

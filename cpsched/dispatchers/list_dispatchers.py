@@ -1,4 +1,4 @@
-"""Define the dispatchers `list-*`, `fcfs`, `greedy`, `sjf` and `ljf`: list scheduling (debs24 Algorithm 1)."""
+"""Define the list dispatchers (debs24 Algorithm 1; mod17 section 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from cpsched.registration import Registration
 
 
 class ListDispatcher(ListSchedulerDispatcher):
-    """List scheduling in `order` (see `cpsched.planning.ORDERS`). `option` is the rule for a job that cannot start now:
+    """List scheduling in `order` (see `cpsched.planning.ORDERS`).
+
+    `option` is the rule for a job that cannot start now:
 
     - `strict`: no later job starts.
     - `greedy`: later jobs start if they fit.

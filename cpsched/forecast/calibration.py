@@ -43,11 +43,11 @@ _LEVEL_STEP = 0.1
 _MAX_PER_BURST = 20
 """Maximum number of outcomes to learn from per user, hour and horizon, which limits the effect of a burst."""
 _MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
-"""How far a level may move beyond 0 or 1, and how steeply the logarithm of the ratio grows there."""
+"""Maximum excess of a level above 1 or below 0, and growth of the ratio's logarithm per unit of excess."""
 _MAX_LOG_RATIO = 20.0
 """Maximum logarithm of a ratio."""
 _MAX_HORIZON_S = 10**9
-"""Maximum time from now to a sampled start, s."""
+"""Maximum time from now to a sampled start, in seconds."""
 _BATCH_SIZE = 128
 """Number of forecasts computed together, so that the distances stay in the processor's cache."""
 _INITIAL_LOG_RATIOS = math.log(4.0) * np.array((-1.53, -1.28, -1.0, -0.53, 0.0, 0.53, 1.0, 1.28, 1.53))
@@ -94,7 +94,7 @@ class StartForecast:
         return list(self.quantiles_s[1:-1])
 
     def interval(self, percent: int) -> tuple[int, int]:
-        """Return both ends of the interval with this nominal coverage, a key of `INTERVALS`."""
+        """Return both ends of the interval with coverage `percent`, a key of `INTERVALS`."""
         low, high = INTERVALS[percent]
         return self.quantiles_s[low], self.quantiles_s[high]
 
@@ -238,7 +238,7 @@ class StartCalibrator:
 
 
 def _waits_from_log_ratios(middle: FloatArray, logs: FloatArray) -> FloatArray:
-    """Return waits in seconds for the logarithms of the sampled wait and of its ratios."""
+    """Return waits in seconds from the logarithms of sampled waits and of ratios."""
     found: FloatArray = np.maximum(0.0, np.exp(np.minimum(middle + logs, _MAX_LOG_RATIO + 5)) - _ADDED_WAIT_S)
     return found
 

@@ -90,7 +90,7 @@ def _find_windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request)
 
 
 def _max_startable_units(most: int, queue: WillRunEstimator, job: Job) -> int:
-    """Return the most units, up to `most`, with which a job like `job` could start now."""
+    """Return the most units, up to `most`, with which `job` could start now."""
 
     def would_start_now(units: int) -> bool:
         return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s

@@ -21,7 +21,7 @@ _MAX_STORED_JOBS = 200_000
 
 @dataclass(slots=True)
 class IssuedStartForecasts:
-    """The forecasts of jobs that have not started. The caller chooses the number that identifies a job."""
+    """Forecasts of jobs that have not started, by a number that the caller defines."""
 
     most: int = _MAX_STORED_JOBS
     by_job: dict[int, list[StartForecast]] = field(default_factory=dict)

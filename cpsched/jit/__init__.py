@@ -1,4 +1,4 @@
-"""Compilation of kernels. No other package imports Numba or depends on its internals.
+"""Compile kernels. No other package imports Numba or depends on its internals.
 
 - `decorators`: the decorators of kernels and subroutines.
 - `shared_structs`: state with named fields, shared by Python and kernels.

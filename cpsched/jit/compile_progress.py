@@ -1,4 +1,4 @@
-"""Report the progress of compilation: the current kernel, the number of its compiled functions, and the time spent."""
+"""Report the progress of compilation: the current kernel and the time spent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def current_progress_callback() -> Watcher:
 
 
 class CompilationCancelled(BaseException):
-    """Raised if the caller's check stops the compiler. It is not an `Exception`, because Numba wraps those."""
+    """Raised if the compiler must stop. Numba would wrap a subclass of `Exception`."""
 
 
 _check: Callable[[], bool] = bool
@@ -48,9 +48,9 @@ _check: Callable[[], bool] = bool
 
 @contextmanager
 def cancel_compilation_if(check: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, raise `CompilationCancelled` at the compiler's next step after `check` returns true.
+    """Within the block, raise `CompilationCancelled` after `check` returns true.
 
-    The compiler calls `check` in its own thread.
+    The compiler calls `check` at each step, in its own thread.
     """
     global _check
     former, _check = _check, check
@@ -72,7 +72,7 @@ def _report_progress(name: str, done: int, total: int) -> None:
 
 
 class KernelCompileProgress:
-    """The progress of one kernel: the number of its compiled functions. A cached kernel reports no progress."""
+    """The progress of one kernel's compilation. A cached kernel reports no progress."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
@@ -83,7 +83,7 @@ class KernelCompileProgress:
         _report_progress(self._name, 0, self._total)
 
     def mark_function_compiled(self, function: Callable[..., Any]) -> None:
-        """Record that one function is compiled, for the first time or for additional types."""
+        """Record that a function is compiled, for the first time or for additional types."""
         if self._compiles and function in self._waiting:
             self._waiting.remove(function)
             _report_progress(self._name, self._total - len(self._waiting), self._total)
@@ -121,18 +121,21 @@ def set_compile_clock(clock: Clock) -> None:
 
 
 def compile_seconds() -> tuple[int, float]:
-    """Return the wall-clock and CPU time spent so far on importing the compiler, and loading and compiling kernels."""
+    """Return the wall-clock nanoseconds and CPU seconds spent on loading kernels.
+
+    The times include importing the compiler and compiling kernels.
+    """
     return _spent
 
 
 def is_compiling() -> bool:
-    """Return whether a kernel is being loaded, which includes importing the compiler and compiling."""
+    """Return whether the compiler is being imported, or a kernel loaded or compiled."""
     return _opening
 
 
 @contextmanager
 def measure_compilation() -> Iterator[None]:
-    """Measure the time to load a kernel. The time includes kernels that are loaded within the block."""
+    """Measure the time to load a kernel, including kernels loaded within the block."""
     global _spent, _opening
     if _clock is None or _opening:
         yield

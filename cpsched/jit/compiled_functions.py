@@ -1,4 +1,4 @@
-"""Kernels and subroutines: what is compiled and when, and where the code is stored.
+"""Kernels and subroutines: what is compiled and when, and where it is stored.
 
 A *kernel* is a compiled function that Python code calls. Importing its module compiles nothing and does not import
 Numba. The first call loads the compiled kernel from the cache, or compiles and stores it. A *subroutine* is compiled as
@@ -25,7 +25,7 @@ from cpsched.jit.kernel_cache import KernelCache, called_functions, compiled_cod
 
 
 def numba_argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the Numba types of a function's arguments, from its type hints. Numba infers the return type."""
+    """Return the Numba types of a function's arguments, from its type hints."""
     from cpsched.jit.numba_struct_types import numba_type_of_hint
 
     hints = get_type_hints(function, include_extras=True)
@@ -68,7 +68,7 @@ class CompiledSubroutine:
 
 
 class CompiledKernel(functools.partial):  # type: ignore[type-arg]
-    """A compiled function that Python code calls with positional arguments of the declared types.
+    """A compiled function that Python calls with arguments of the declared types.
 
     It is a `partial`, the cheapest callable whose target can be replaced. Before the first call, the target is a
     function that loads the kernel. Afterwards, it is the compiled function itself, so a call has no overhead.
@@ -114,7 +114,7 @@ KERNELS: list[CompiledKernel] = []
 
 
 def compile_for_types(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return `function` compiled for arguments of the Numba types `types`, from the cache if possible.
+    """Return `function` compiled for Numba types, from the cache if possible.
 
     The result accepts positional arguments and does not check their types.
     """
@@ -133,7 +133,7 @@ def compile_for_types(function: Callable[..., Any], types: tuple[Any, ...]) -> C
 
 
 def _compiler_options() -> dict[str, Any]:
-    """Return the options that select cpsched's compilation steps for a tested version of Numba, or no options."""
+    """Return the options for cpsched's compilation steps: none for an untested Numba."""
     import numba
 
     if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
@@ -144,7 +144,7 @@ def _compiler_options() -> dict[str, Any]:
 
 
 class _CompilationReportingCache:
-    """A replacement for a subroutine's cache. It stores nothing, but reports that the subroutine was compiled."""
+    """A substitute for a subroutine's cache that only reports the compilation."""
 
     cache_path = None
 

@@ -24,18 +24,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Make `function` a kernel, which Python code calls with positional arguments of the declared types."""
+    """Make `function` a kernel, which Python calls with positional arguments."""
     KERNELS.append(CompiledKernel(function))
     return cast(F, KERNELS[-1])
 
 
 def subroutine(function: F) -> F:
-    """Make `function` a subroutine, which compiled functions call. From Python, it runs as plain Python."""
+    """Make `function` a subroutine of kernels. From Python, it runs as plain Python."""
     return cast(F, CompiledSubroutine(function, makes_arrays=True))
 
 
 def scalar_subroutine(function: F) -> F:
-    """Make `function` a subroutine that accepts numbers and arrays, creates no arrays, and counts no references."""
+    """Make `function` a subroutine that creates no arrays and counts no references."""
     return cast(F, CompiledSubroutine(function, makes_arrays=False))
 
 
@@ -62,10 +62,11 @@ replaced.
 
 
 class ColumnGrower:
-    """A function `grow(handle, "field other", used, room)` that grows columns of a shared struct to `room` entries.
+    """A function that grows columns: `grow(handle, "field other", used, room)`.
 
     It applies a function that grows one column, passed as the field `column` of a shared struct, to each named field.
-    The first `used` entries are unchanged. Kernels compile faster than with an assignment to each field.
+    The columns then have `room` entries, of which the first `used` are unchanged. Kernels compile faster than with an
+    assignment to each field.
     """
 
     def __init__(self, function: Callable[[Any, int, int], None]) -> None:

@@ -1,4 +1,6 @@
-"""The cache of compiled kernels: one file per kernel, named after a digest of everything that its code depends on.
+"""The cache of compiled kernels: one file for each version of a kernel.
+
+A file is named after a digest of everything that the kernel's code depends on.
 
 Cache files are looked up in these directories, in this order:
 
@@ -102,12 +104,12 @@ class KernelCache:
     """The cache files of one kernel, with the interface that Numba expects."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
-        """`made_from` is a digest of everything that the code depends on. `on_miss` is called before compilation."""
+        """Create a cache for code with the digest `made_from`. A miss calls `on_miss`."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
         self.cache_path = str(kernel_cache_directories()[0])  # Numba shows this in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Return the compiled code, or None if it must be compiled. A damaged file counts as missing."""
+        """Return the compiled code, or None if the file is missing or damaged."""
         from numba.core.compiler import CompileResult
 
         target.refresh()
@@ -147,7 +149,7 @@ class KernelCache:
         )
 
     def _cache_file_name(self, signature: Any, codegen: Any) -> str:
-        """Return the file name, which depends on the sources, types, compiler, settings and processor."""
+        """Return the file name, which depends on sources, types, compiler and processor."""
         import llvmlite
         import numba
         import numpy as np
@@ -159,7 +161,7 @@ class KernelCache:
 
 
 def _type_to_text(kind: Any) -> str:
-    """Return a type, a constant, or a tuple of them as text. For a record, list the fields in compiled order."""
+    """Return a type, constant or tuple as text, with record fields in compiled order."""
     if isinstance(kind, tuple):
         return f"({', '.join(map(_type_to_text, kind))})"
     if hasattr(kind, "field_dict"):
@@ -177,7 +179,7 @@ def _read_checked_file(file: Path) -> bytes:
 
 
 def _write_atomically(file: Path, content: bytes) -> None:
-    """Write a file atomically: concurrent readers read either the old or the new content.
+    """Write a file atomically: readers see either the old or the new content.
 
     A file in the package's directory has the same read permissions as the package, regardless of the umask.
     """
@@ -200,7 +202,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
 
 
 def _remove_old_files(folder: Path, name: str) -> None:
-    """Remove a kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files from killed processes.
+    """Remove a kernel's oldest files, and unfinished files from killed processes.
 
     Another process may be doing this concurrently.
     """
@@ -219,7 +221,7 @@ Function = Callable[..., Any]
 
 
 def called_functions(function: Function) -> list[Function]:
-    """Return `function` and all compiled functions that it calls, directly or indirectly, sorted by name."""
+    """Return `function` and all compiled functions that it calls, sorted by name."""
     found: dict[int, Function] = {}
     waiting = [function]
     while waiting:
@@ -255,13 +257,13 @@ def compiled_code_digest(functions: Iterable[Function]) -> str:
 
 
 def _read_module_source(module: str) -> bytes:
-    """Return the source of an imported module, or empty for a module without a file, such as a built-in module."""
+    """Return the source of an imported module, or empty for one without a file."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
 
 
 def _used_globals(function: Function) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of the globals and module attributes that a function's code uses."""
+    """Yield (name, value) for each global and module attribute that a function uses."""
     names = sorted(_names_in_code(function.__code__))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
@@ -274,6 +276,6 @@ def _used_globals(function: Function) -> Iterator[tuple[str, Any]]:
 
 
 def _names_in_code(code: CodeType) -> set[str]:
-    """Return the names of globals and attributes in `code` and in the functions defined in it."""
+    """Return the names of globals and attributes in `code` and its nested functions."""
     inside = (_names_in_code(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inside)

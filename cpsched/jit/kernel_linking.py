@@ -1,4 +1,4 @@
-"""Compile kernels in half of Numba's time: machine code is generated for subroutines only as parts of kernels.
+"""Compile kernels in half of Numba's time, with machine code for kernels only.
 
 Numba optimises every function and generates its machine code, and then does both again with the kernel that contains
 the function. Python calls only the kernel, so the first pass is wasted. Here, the functions below a kernel remain as
@@ -11,7 +11,7 @@ Numba also repeats two computations, whose results are cached here:
 sets and dates. It formats an error message for each overload that does not match, and repeats this search for each
 pair of integers.
 
-This depends on Numba's internal names. Therefore, this module is imported only with the versions in
+This module depends on Numba's internal names. Therefore, it is imported only with the versions in
 `cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions, Numba compiles the kernels as usual, which
 takes longer.
 """
@@ -58,7 +58,7 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
-        """Return the function with all functions that it calls, for code that Numba compiles as usual."""
+        """Return the function with all functions that it calls, for other Numba code."""
         whole = self.own_code_for_linking().clone()
         for each in _needed_libraries(self):
             whole.link_in(_linkable_module(each), preserve=True)
@@ -66,7 +66,7 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
 
 
 class KernelCodeLibrary(codegen.JITCodeLibrary):
-    """The code of a kernel and all functions that it calls, optimised and compiled together."""
+    """The code of a kernel and its functions, optimised and compiled together."""
 
     def finalize(self) -> None:
         """Link in each called function once, then continue as Numba does."""
@@ -100,7 +100,7 @@ def _linkable_module(library: Any) -> Any:
 
 
 class KernelCompiler(compiler.Compiler):
-    """Numba's compilation steps for one kernel. They are used only if the kernel is not in the cache."""
+    """Numba's compilation steps for one kernel that is not in the cache."""
 
     def compile_extra(self, function: Any) -> Any:
         """Return the compiled kernel, including the functions that it calls."""
@@ -122,7 +122,7 @@ def _default_options(kind: type[TargetConfig]) -> dict[str, Any]:
 
 
 def make_cached_get_call_type(search: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for `BaseFunction.get_call_type` that caches the results of `search`.
+    """Return a replacement for `BaseFunction.get_call_type` with cached results.
 
     Results also depend on the options. Numba looks up the code of the call in `_impl_keys`, by the signature's
     arguments. Calls that match no signature, and calls with keyword arguments, are not cached.
@@ -132,7 +132,7 @@ def make_cached_get_call_type(search: Callable[..., Any]) -> Callable[..., Any]:
     numbered: dict[int, tuple[Any, int]] = {}
 
     def index_of_options(options: Any) -> int:
-        """Return the same number for equal options. Options are compared only once per function."""
+        """Return the same number for equal options. Compare options once per function."""
         if id(options) not in numbered:
             numbered[id(options)] = options, numbers.setdefault(options, len(numbers))
         return numbered[id(options)][1]
@@ -156,7 +156,7 @@ remembered = make_cached_get_call_type(BaseFunction.get_call_type)
 
 @contextmanager
 def _compiling_for_kernel(maker: Any) -> Iterator[None]:
-    """Within the block, compile all functions as parts of the current kernel, and cache lookups."""
+    """Within the block, compile functions as parts of the kernel, and cache lookups."""
     places = [
         (maker, "_library_class", SubroutineCodeLibrary),
         (TargetConfig, "values", compiler_option_values),

@@ -1,8 +1,8 @@
-"""The kernels' view of a `cpsched.jit.shared_structs.SharedStruct`: a pointer to a struct with the same fields.
+"""The kernels' view of a `SharedStruct`: a pointer to a struct with its fields.
 
 The struct belongs to the Python object, which outlives every call of a kernel. Therefore, kernels read its fields
 without reference counting, which would take longer than a small kernel itself. This imposes a rule on kernels: a local
-variable that holds an array of a shared struct becomes invalid when that field is set to a longer array, for example by
+variable that holds an array of a shared struct becomes invalid when the field is set to a longer array, as by
 `grow`. Read the field again afterwards.
 """
 
@@ -125,8 +125,9 @@ def _replace_array(context: Any, builder: Any, fields: Any, name: str, field: An
 
 @in_kernels(prefer_literal=True)
 def owned_array(typing_context: Any, handle: Any, name: Any) -> Any:
-    """Return an array of a shared struct with a counted reference, for a caller that stores it: `owned(handle,
-    "field")`.
+    """Return an array of a shared struct with a counted reference.
+
+    A caller that stores the array needs this reference: `owned(handle, "field")`.
     """
     field = handle.field_dict[name.literal_value]
 
@@ -172,7 +173,7 @@ _ELEMENT_TYPES = {"bool": "bool_", "int64": "int64", "float64": "float64"}
 
 @cache
 def numba_type_of_hint(hint: Any) -> Any:
-    """Return the Numba type for a type hint. Raise `TypeError` for a hint without a Numba type."""
+    """Return the Numba type for a type hint. Raise `TypeError` if there is none."""
     if hint is int:
         return types.int64
     if hint is bool:

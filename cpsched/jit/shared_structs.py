@@ -1,4 +1,4 @@
-"""Shared structs: mutable state with named fields, shared by Python and the compiled kernels.
+"""Shared structs: mutable state with named fields, for Python and kernels.
 
 A subclass of `SharedStruct` declares each field once, with its type. Python accesses attributes. Kernels receive a
 pointer and access the same fields by the same names. Nothing is compiled and Numba is not imported until a kernel needs
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class KernelArrayType:
-    """The type of an array that kernels use: element type, number of axes, and whether kernels write to it."""
+    """The type of a kernel's array: element type, axes, and whether kernels write it."""
 
     dtype: str
     axes: int
@@ -62,11 +62,10 @@ def array_type_from_hint(hint: Any) -> KernelArrayType | None:
 
 @dataclass_transform(eq_default=False)
 class SharedStruct:
-    """State with named fields: numbers, arrays of a `KernelArrayType`, and other shared structs. Kernels do not access
-    other fields.
+    """State with named fields: numbers, arrays and other shared structs.
 
-    In a class declared with `grows=True`, kernels may replace arrays with longer ones. Python cannot read these arrays
-    directly. It calls a kernel that returns copies.
+    Kernels do not access fields of other types. In a class declared with `grows=True`, kernels may replace arrays with
+    longer ones. Python cannot read these arrays directly. It calls a kernel that returns copies.
     """
 
     _hints: ClassVar[dict[str, Any]]
@@ -111,7 +110,10 @@ class SharedStruct:
                 setattr(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields by name, to copy or pickle. Raise `TypeError` if kernels may have replaced arrays."""
+        """Return the fields by name, to copy or pickle.
+
+        Raise `TypeError` if kernels may have replaced arrays.
+        """
         if "_given" in self.__dict__:
             return dict(self._given)
         if self._grows:
@@ -122,7 +124,7 @@ class SharedStruct:
         SharedStruct.__init__(self, **state)
 
     def view_with(self, named: dict[str, Any]) -> Self:
-        """Return a view with different values for some fields in Python. For kernels, it is the same shared struct."""
+        """Return a view whose `named` fields differ in Python, but not in kernels."""
         found = object.__new__(type(self))
         found.__dict__ |= self.__dict__ | named | {"_origin": self}
         found.__dict__.pop("_given", None)
@@ -152,7 +154,7 @@ class SharedStruct:
         return memory
 
     def _require_array_types(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return `given`. Raise `TypeError` for an array that kernels would read incorrectly."""
+        """Return `given`. Raise `TypeError` for an array of the wrong type."""
         for name, hint in kernel_fields(type(self)).items():
             if name in given and (kind := array_type_from_hint(hint)):
                 kind.require_match(f"{type(self).__name__}.{name}", given[name])
@@ -160,7 +162,7 @@ class SharedStruct:
 
 
 def kernel_fields(cls: type[SharedStruct]) -> dict[str, Any]:
-    """Return the type hints of the fields that kernels access in a `SharedStruct` class, numbers first."""
+    """Return the type hints of the fields that kernels access, numbers first."""
     if "_hints" not in cls.__dict__:
         hints = get_type_hints(cls, include_extras=True)
         seen = {name: hints[name] for name in cls._all_fields}
@@ -175,7 +177,7 @@ def kernel_fields(cls: type[SharedStruct]) -> dict[str, Any]:
 
 
 def _integer_property(at: int) -> property:
-    """Return a property for the integer at position `at`, specialized for speed because a round reads many of them."""
+    """Return a property for the integer at position `at`, specialized for speed."""
 
     def get(self: SharedStruct) -> int:
         return self._integers[at]
@@ -206,7 +208,7 @@ Two words per axis follow: its length and its stride.
 
 
 class StructFieldOffsets:
-    """The byte offsets of the fields in a `SharedStruct` class's struct, and how Python writes the fields."""
+    """The byte offsets and formats of a `SharedStruct` class's fields in its struct."""
 
     def __init__(self, cls: type[SharedStruct]) -> None:
         self.places: dict[str, tuple[int, str]] = {}
@@ -225,7 +227,10 @@ field_offsets_of = cache(StructFieldOffsets)
 
 @cache
 def _numba_runtime() -> tuple[Any, Any]:
-    """Return a function that writes an array with a counted reference to an address, and the class `MemInfo`."""
+    """Return a function that writes an array to an address, and the class `MemInfo`.
+
+    The function counts a reference to the array.
+    """
     from numba.core.runtime import nrt
 
     runtime: Any = nrt
@@ -234,7 +239,7 @@ def _numba_runtime() -> tuple[Any, Any]:
 
 
 class StructMemory:
-    """The memory of one shared struct, initially all zeros. It owns its arrays, including those that kernels create."""
+    """The memory of one shared struct, initially zero. It owns its arrays."""
 
     def __init__(self, cls: type[SharedStruct]) -> None:
         self._fields = field_offsets_of(cast(Any, cls))
@@ -260,6 +265,6 @@ class StructMemory:
             self._release(self._words[at // 8])
 
     def _release(self, counter: int) -> None:
-        """Release a reference to an array, and free the array after the last one. Deleting a `MemInfo` does both."""
+        """Release a reference to an array. `MemInfo` frees the array after the last one."""
         if counter:
             self._mem_info(counter)

@@ -1,4 +1,4 @@
-"""The single definition of the fit rule: amounts taken, units that fit, and violated rules.
+"""The only definition of the fit rule: amounts taken, units that fit, violations.
 
 Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
 and a kernel's `NodeResourceState` both have `capacity` and `node_sets`.
@@ -26,13 +26,13 @@ Up to this number, `units_that_fit` multiplies, which is faster than a division.
 
 @scalar_subroutine
 def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
-    """Return the amount of a node's resource that `units` units take. Exclusive jobs take the whole amount."""
+    """Return the amount that `units` units take: the whole `capacity` if exclusive."""
     return capacity if whole else units * amount
 
 
 @scalar_subroutine
 def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
-    """Return the number of units, at most `most`, fit into `free` of a resource.
+    """Return the number of units, at most `most`, that fit into `free` of a resource.
 
     For an exclusive job, return 0 if any of the resource is in use.
     """
@@ -58,7 +58,7 @@ def is_eligible(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool
 
 @subroutine
 def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
-    """Return whether a node is idle according to the free amounts `free` (int64[N, R])."""
+    """Return whether a node is idle, given the free amounts `free` (int64[N, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[node, r] != machine.capacity[node, r]:
             return False
@@ -67,7 +67,7 @@ def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
 
 @subroutine
 def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
-    """Return the number of units of a job fit into row `row` of `amounts` (int64[:, R]).
+    """Return how many units of a job fit into row `row` of `amounts` (int64[:, R]).
 
     Ignore sharing rules and node sets.
     """
@@ -79,7 +79,7 @@ def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int
 
 @subroutine
 def units_fitting_on_node(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
-    """Return the number of a job's units that fit on a node, given `free` (int64[N, R]).
+    """Return how many units of a job fit on a node, given `free` (int64[N, R]).
 
     Respect the node set and sharing rules, but ignore the job's number of units. For `distinct` jobs, return at most 1.
     """
@@ -146,7 +146,7 @@ QUEUED, STARTED = 1, 2
 def placement_entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
-    """Return the rules that an entry violates, as bits. `previous` is the node of the previous entry."""
+    """Return the rules that an entry after node `previous` violates, as bits."""
     if not 0 <= node < len(free):
         return NO_NODE
     found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0
@@ -224,7 +224,7 @@ Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
 
 @kernel
 def units_fitting_in_rows(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
-    """Return the number of units, at most `units`, fit into each row of `rows`."""
+    """Return the number of units, at most `units`, that fit into each row of `rows`."""
     found = np.empty(len(rows), np.int64)
     for node in range(len(rows)):
         most = units

@@ -1,4 +1,4 @@
-"""Compute a job's units, earliest start and class ranks from the profiles of the node classes."""
+"""Compute a job's units, earliest start and class ranks from class profiles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile_step_at(groups: NodeClasses, g: int, at_s: int) -> int:
 
 @subroutine
 def count_units_fitting_during(site: SchedulingState, slot: int, start_s: int, end_s: int) -> int:
-    """Return the number of a job's units that fit on all nodes throughout [start_s, end_s).
+    """Return the number of a job's units that fit throughout [start_s, end_s).
 
     Set `trial.found[g]` to the number of units that fit on one node in class `g`. A round spends most of its time here,
     so the function is one loop over plain arrays.
@@ -47,7 +47,7 @@ def count_units_fitting_during(site: SchedulingState, slot: int, start_s: int, e
         if node_set > 0 and not node_sets[node_set, node]:
             continue
 
-        # The minimum over the steps from that at `start_s` to the last step before `end_s`.
+        # The minimum over the steps from the one at `start_s` to the last one before `end_s`.
         least, step, last = units, first[g] + profile_step_at(groups, g, start_s), first[g] + length[g]
         while step < last and at[step] < end_s and least > 0:
             for r in range(resources):
@@ -78,7 +78,7 @@ def append_fit_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> i
 
 @subroutine
 def record_fit_changes(site: SchedulingState, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
-    """Record how the number of a job's units that fit on all nodes changes with the job's start.
+    """Record how the number of a job's units that fit changes with the job's start.
 
     Consider starts in [low_s, high_s]. Write the changes to `trial.change_s` and `trial.change_by`, unsorted. Return
     the units for a start at `low_s`, the number of changes, and whether any profile has steps after `high_s`.
@@ -175,7 +175,7 @@ def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def units_fitting_at_step(site: SchedulingState, slot: int, g: int, step: int, most: int) -> int:
-    """Return the number of units of a job, at most `most`, fit on a node of class `g` at a step."""
+    """Return how many units of a job, at most `most`, fit on a class's node at a step."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
     node, whole = machine.kind_node[groups.kind[g]], jobs.sharing[slot] & EXCLUSIVE
     found, free, at = most, groups.free, groups.first[g] + step
@@ -205,7 +205,7 @@ def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int)
 
 @subroutine
 def set_ranks_fullest_first(site: SchedulingState) -> None:
-    """Set `trial.rank[g]` higher for nodes with smaller free amounts: best fit (mod17).
+    """Set `trial.rank[g]` for best fit (mod17): fuller nodes have higher ranks.
 
     The measure is the sum, over resources, of the free amount in millionths of a node's largest capacity.
     """

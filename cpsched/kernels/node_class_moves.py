@@ -1,7 +1,7 @@
 """Store a plan's classes as ranges of one layout (see `kernels.node_layout`).
 
 A job takes the nodes with the lowest indices in each class. A class is the range [begin, begin + size), and its first
-places become a new class. The run time of a placement depends on the number of classes, not on that of nodes. Each
+places become a new class. The run time of a placement depends on the number of classes, not the number of nodes. Each
 range that a job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now
 are converted to nodes.
 """
@@ -18,7 +18,7 @@ from cpsched.model import EXCLUSIVE
 
 @subroutine
 def record_node_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
-    """Record that a job takes `units` units on each of the first `count` nodes of a class."""
+    """Record that a job takes `units` units on each of a class's first `count` nodes."""
     m = trial.moves
     if m == len(trial.moved):
         grow_columns(trial, "moved moved_count moved_units moved_begin", m, m + 8)
@@ -28,7 +28,7 @@ def record_node_move(trial: PlanWorkspace, g: int, count: int, units: int) -> No
 
 @subroutine
 def apply_node_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: int) -> None:
-    """Create the class for a move's nodes, on which the job occupies units in [start_s, end_s)."""
+    """Create a move's class, in which the job occupies units in [start_s, end_s)."""
     apply_scaled_node_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
@@ -36,7 +36,7 @@ def apply_node_move(site: SchedulingState, m: int, slot: int, start_s: int, end_
 def apply_scaled_node_move(
     site: SchedulingState, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int
 ) -> None:
-    """Apply a move whose job takes `times` times its amounts, or whole nodes if `whole`."""
+    """Apply a move whose job takes `times` times its amounts, or whole nodes."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
     new = add_edited_class(
@@ -51,7 +51,7 @@ def apply_scaled_node_move(
 
 @subroutine
 def undo_node_moves(trial: PlanWorkspace, first: int) -> None:
-    """Undo the moves from `first` in reverse order, so that classes get their nodes back.
+    """Undo the moves from `first`, in reverse order.
 
     The caller drops the classes that these moves created.
     """
@@ -67,7 +67,7 @@ def undo_node_moves(trial: PlanWorkspace, first: int) -> None:
 
 @subroutine
 def amount_taken_by_node_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
-    """Return the amount of resource `r` that a job takes, given its moves from `first`."""
+    """Return the amount of resource `r` that a job takes in its moves from `first`."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
         node = kind_node[trial.groups.kind[trial.moved[m]]]
@@ -91,7 +91,7 @@ def placement_hash(trial: PlanWorkspace, first: int) -> int:
 
 @subroutine
 def write_starts(site: SchedulingState) -> None:
-    """Write the nodes and units of each start to the plan result, in order of node index."""
+    """Write the nodes and units of each start to the plan result, by node index."""
     draft, trial = site.draft, site.trial
     heads, layout, counts = trial.heads, trial.layout, trial.moved_count
     to = 0

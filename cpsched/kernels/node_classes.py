@@ -75,7 +75,7 @@ def step_hash_weight(at_s: int, r: int) -> int:
 
 @subroutine
 def node_signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """Return a 64-bit hash for each node. It is equal for nodes of the same kind with the same profile."""
+    """Return a 64-bit hash per node, equal for nodes of equal kind and profile."""
     nodes, resources = machine.free.shape
     free, kind_of = machine.free, machine.kind_of
     found = np.empty(nodes, np.int64)

@@ -1,4 +1,4 @@
-"""Arrange a plan's nodes in a row, class by class, and merge ranges in this layout.
+"""Arrange a plan's nodes in a row, class by class, and merge ranges of them.
 
 The nodes in a class occupy a range of places, in index order. The run time of a layout depends on the number of runs
 (nodes in one class with successive indices), not on the number of nodes. For each block of nodes, the beginnings of its
@@ -109,10 +109,10 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
 def first_place_from_node(
     node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int
 ) -> tuple[int, int]:
-    """Return the first place, at most `last`, whose node is at least `below`, and the run that contains this place.
+    """Return the first place whose node is at least `below`, and the place's run.
 
-    The search begins in `run`, whose first node has a lower index than `below`. All places up to `last` belong to one
-    class.
+    The place is at most `last`. The search begins in `run`, whose first node has a lower index than `below`. All places
+    up to `last` belong to one class.
     """
     low, high, stride = run, run + 1, 1
     while high < runs and at[high] < last and node[high] < below:
@@ -165,7 +165,7 @@ def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
 
 @scalar_subroutine
 def pop_to_end(heap: Column, key: FixedColumn, count: int) -> int:
-    """Move the first entry to the end, after the heap of the other entries. Return `count` - 1."""
+    """Move the first entry behind the heap of the other entries. Return `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sift_down(heap, key, count - 1, 0)
     return count - 1
@@ -197,7 +197,7 @@ def begin_range_merge(trial: PlanWorkspace, count: int) -> None:
 
 @subroutine
 def advance_first_range(trial: PlanWorkspace, count: int, most: int) -> int:
-    """Advance the range with the lowest next node. Return the number of unfinished ranges.
+    """Advance the first range of the heap. Return the number of unfinished ranges.
 
     Advance it by at most `most` places, until the next node in another range is lower.
     """

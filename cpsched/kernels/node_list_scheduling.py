@@ -1,4 +1,4 @@
-"""List schedulers on nodes: the rules of `pool_list_scheduling` applied to node classes.
+"""List schedulers on nodes: the rules of `pool_list_scheduling` on node classes.
 
 EASY makes one reservation. The first job that cannot start reserves its earliest start, which `earliest_reservation`
 finds with `availability.earliest_start` (EASY's shadow time). Later jobs start if they do not delay this start.
@@ -112,7 +112,7 @@ def known_start_lower_bound(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Cache a reservation. If placements are final, it replaces a reservation with equal demand."""
+    """Cache a reservation. If placements are final, replace one with equal demand."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
@@ -207,7 +207,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
 
 @subroutine
 def last_startable_on_nodes(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
-    """Return the last index in [i, last] whose job might still start now, or i - 1 if there is none.
+    """Return the last index from `i` to `last` whose job might start now, or i - 1.
 
     Check the sums and the cached failures and, if `look`, also the nodes.
     """
@@ -224,7 +224,7 @@ def last_startable_on_nodes(site: SchedulingState, sequence: FixedColumn, i: int
 
 @subroutine
 def resize_class_columns(trial: PlanWorkspace) -> None:
-    """Resize `found` and `rank` to the number of classes. Drop empty classes if there are many."""
+    """Resize `found` and `rank` to the class count. Drop empty classes if too many."""
     if trial.lasting and trial.groups.count > trial.crowd:
         drop_empty_classes(trial.groups)
         trial.crowd = 2 * trial.groups.count + MAX_EMPTY_CLASSES
@@ -234,7 +234,7 @@ def resize_class_columns(trial: PlanWorkspace) -> None:
 
 @kernel
 def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
-    """Plan the queue on nodes and write the plan to `site.draft`. Return how many jobs start now.
+    """Write the queue's plan on nodes to `site.draft`. Return how many jobs start now.
 
     Jobs are processed in the method's order, or for `GIVEN` in the order of `given` (queue positions).
 
@@ -296,7 +296,7 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
 
 @kernel
 def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
-    """Return the earliest start of a job outside the queue, given the planned jobs, or NEVER.
+    """Return the earliest start of a job outside the queue, or NEVER.
 
     The job is in the table, and `plan_on_nodes` has made the plan. The job is neither placed nor cached, so its
     slot can be reused.

@@ -16,7 +16,7 @@ from cpsched.kernels.scheduling_state import SchedulingState
 
 @subroutine
 def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
-    """Record moves that place `need` units of a job, by weight, then by rank if `ranked`, then by node index.
+    """Record moves that place `need` units by weight, rank (if `ranked`) and index.
 
     The lowest weight and the highest rank come first. A node in class `g` holds `trial.found[g]` units. All nodes
     together hold at least `need` units. Slurm also tries the nodes weight by weight (`_build_node_weight_list` in
@@ -43,7 +43,7 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
 
 @subroutine
 def select_classes_by_lowest_key(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
-    """Select all nodes with the same key, lowest key first, until the next key has more units than are still needed.
+    """Select nodes, lowest key first, until the next key has more units than needed.
 
     `heads` contains `n` classes with keys. Return the number of classes with the next key, and the number of units that
     they must contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.

@@ -78,9 +78,10 @@ def reinsert_random_jobs(search: OrderSearchState, low: int, high: int) -> int:
 
 @subroutine
 def propose_move(search: OrderSearchState) -> int:
-    """Set the trial order to the best order after one random move that does not affect the fixed jobs.
+    """Set the trial order to the best order, changed by one random move.
 
-    Return the first changed place. Set `shared.upto` to the place after the last changed place.
+    The move does not affect the fixed jobs. Return the first changed place. Set `shared.upto` to the place after the
+    last changed place.
     """
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):

@@ -1,4 +1,4 @@
-"""Search over orders of the queue for `lookahead`: candidate orders, local search and plan."""
+"""Search over queue orders for `lookahead`: candidates, local search and plan."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ NONE_START, ALL_START, SEARCHED = range(3)
 
 @subroutine
 def set_trial_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
-    """Set the trial order to `found`, with overdue jobs first. Omit jobs that can never run.
+    """Set the trial order to the overdue jobs, then `found`.
 
-    Expected jobs are not checked.
+    Omit jobs that can never run. Expected jobs are not checked.
     """
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
@@ -135,7 +135,7 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
 
 @subroutine
 def cost_of_jobs_after_head(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
-    """Return the cost of the jobs after the head if they ran one at a time on all nodes."""
+    """Return the cost of the jobs after the head, run one at a time on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -182,7 +182,7 @@ def is_candidate_enabled(search: OrderSearchState, which: int) -> bool:
 
 @subroutine
 def is_budget_used(search: OrderSearchState, counted: bool) -> bool:
-    """Return whether this round has placed as many jobs as `OrderSearchSettings.work` allows."""
+    """Return whether this round has used its budget of placed jobs, `settings.work`."""
     return bool(
         search.counts.placed >= (POOL_JOBS_PER_NODE_JOB * search.settings.work if counted else search.settings.work)
     )
@@ -200,7 +200,7 @@ def accept_whole_order(search: OrderSearchState) -> None:
 def plan_bounding_candidates(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> tuple[float, float]:
-    """Plan the previous order and the arrival order, and make the cheaper of the two the best order.
+    """Make the previous or the arrival order, whichever is cheaper, the best order.
 
     The bound is the shorter of their longest waits. Return the cost of the cheaper order, and the cost of its head.
     Each order is decoded once, because only costs depend on the bound.
@@ -259,7 +259,7 @@ def select_best_candidate(
 def hill_climb(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, best: float, counted: bool
 ) -> float:
-    """Apply random moves, and accept those that do not increase the cost. Return the head's cost."""
+    """Accept random moves that do not increase the cost. Return the head's cost."""
     if search.head - search.fixed < 2:
         return best
     for _ in range(search.settings.limit):
@@ -277,8 +277,9 @@ def hill_climb(
 def add_expected_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, arrivals: FixedMatrix, most: int
 ) -> None:
-    """Add expected jobs of at most `most` processors after the queue, with the cost per second of a job that has not
-    waited.
+    """Add expected jobs of at most `most` processors after the queue.
+
+    Their cost per second is that of a job that has not waited.
     """
     queued, at = search.queued, site.queued
     for i in range(len(arrivals)):
@@ -326,7 +327,7 @@ def begin_search_round(
 
 @subroutine
 def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return `ALL_START` or `NONE_START` if every order has this outcome, else `SEARCHED`.
+    """Return the outcome if all orders have the same one, else `SEARCHED`.
 
     If all queued jobs fit, they start regardless of expected jobs.
     """
@@ -342,7 +343,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
 
 @subroutine
 def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
-    """Do the same as `presolve_on_pool`, but on nodes. For `ALL_START`, also place the jobs."""
+    """Do the same as `presolve_on_pool` on nodes. For `ALL_START`, place the jobs."""
     none = True
     for i in range(site.queued):
         resize_class_columns(site.trial)
@@ -456,7 +457,7 @@ Asked = tuple[Reals, FixedReals, bool, bool, FixedMatrix]
 
 @kernel
 def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, asked: Asked) -> int:
-    """Plan the queue, and write the plan to `site.draft`. Store the best order for the next round.
+    """Write the queue's plan to `site.draft`, and store the order for the next round.
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
     """
@@ -485,7 +486,7 @@ def export_order(search: OrderSearchState) -> IntArray:
 
 @kernel
 def restore_order(search: OrderSearchState, slots: FixedColumn) -> int:
-    """Set the order, as slots, from which the next round starts. Return the number of slots."""
+    """Set the order from which the next round starts. Return the number of slots."""
     search.last.slots = slots.copy()
     search.last.ordered = len(slots)
     return search.last.ordered

@@ -1,4 +1,4 @@
-"""The state of a search over orders of the queue: best order, trial order and plans."""
+"""The state of a search over queue orders: best order, trial order and plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOL_JOBS_PER_NODE_JOB = 20
 
 
 class WaitCostParameters(SharedStruct):
-    """The cost of waiting: the fields of `WaitCostObjective` (see `kernels.plan_costs`)."""
+    """The cost of waiting: the fields of `WaitCostObjective` (see `plan_costs`)."""
 
     power: int
     """0: the cost is linear in the start. Otherwise, the cost is r (F^power - W^power)."""
@@ -77,7 +77,7 @@ class OrderSearchCounters(SharedStruct):
 
 
 class SharedOrderBounds(SharedStruct):
-    """The parts that the best order shares with the trial order and with the placed jobs."""
+    """The parts of the best order that the trial order and the placed jobs share."""
 
     upto: int
     """Place from which the trial order equals the best order."""
@@ -88,7 +88,7 @@ class SharedOrderBounds(SharedStruct):
 
 
 class QueuedJobColumns(SharedStruct, grows=True):
-    """The waiting jobs by queue position, followed by the expected jobs, which are planned but never start."""
+    """The waiting jobs by queue position, then the expected jobs, which never start."""
 
     weight: Reals
     """Cost of one second of waiting."""
@@ -133,7 +133,7 @@ class PreviousBestOrder(SharedStruct, grows=True):
 
 
 class PlacementUndoMarks(SharedStruct, grows=True):
-    """On nodes: the counters before each placement of a job, with which it can be undone."""
+    """On nodes: the counters before each placement of a job, used to undo it."""
 
     moves: Column
     """Number of entries of `trial.moved` in use."""
@@ -241,7 +241,7 @@ def resized_reals(column: Reals, room: int) -> Reals:
 
 @subroutine
 def allocate_queue_columns(search: OrderSearchState, count: int, slots: int, resources: int) -> None:
-    """Allocate columns for `count` queued and expected jobs in a table of `slots` slots."""
+    """Allocate columns for `count` queued and expected jobs and for `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = resized_reals(queued.weight, room)
     grow_columns(queued, "reserve duration release amount", 0, room)

@@ -1,4 +1,4 @@
-"""Turn an order into a plan on nodes: each job in turn is placed at its earliest start.
+"""Turn an order into a plan on nodes, with each job at its earliest start.
 
 Placing a job only adds classes. The last jobs are removed by undoing their moves and dropping the added classes.
 Counters saved before each job define the state to restore. Thus, the search replans only the jobs after the
@@ -43,7 +43,7 @@ def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> 
 
 @subroutine
 def place_at_earliest_start(site: SchedulingState, search: OrderSearchState, position: int, k: int, to: int) -> int:
-    """Place a job at its earliest start given the placed jobs. Return the start, or NEVER if there is none.
+    """Place a job at its earliest start. Return the start, or NEVER.
 
     Read row `k` of the totals, and write row `to`.
     """
@@ -76,7 +76,7 @@ def place_at_known_start(site: SchedulingState, search: OrderSearchState, positi
 
 @subroutine
 def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int) -> None:
-    """Place the jobs that precede place `k` in the best order, and remove all other jobs."""
+    """Place the jobs before place `k` in the best order, and remove all other jobs."""
     undo_placements(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
         save_undo_marks(site, search, i)
@@ -90,7 +90,9 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int)
 def decode_order_on_nodes(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
-    """Plan the trial order on nodes. Return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
+    """Plan the trial order on nodes, and return its cost.
+
+    Return `EXCEEDS_LIMIT` if the cost is above `limit`.
 
     - Before place `first`, the order equals the best order.
     - A job that can never run costs nothing.

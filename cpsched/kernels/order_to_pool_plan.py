@@ -1,4 +1,4 @@
-"""Turn an order into a plan on a pool: each job in turn is placed at its earliest start.
+"""Turn an order into a plan on a pool, with each job at its earliest start.
 
 The search stores the profile before each job. It then replans only the jobs after the first change in an order.
 """
@@ -24,7 +24,9 @@ from cpsched.model import NEVER
 def decode_order_on_pool(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
-    """Plan the trial order on a pool. Return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
+    """Plan the trial order on a pool, and return its cost.
+
+    Return `EXCEEDS_LIMIT` if the cost is above `limit`.
 
     - The order equals the best order before place `first`.
     - An expected job starts at or after its release, at which the profile has a breakpoint. It costs nothing.

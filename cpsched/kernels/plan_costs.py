@@ -1,7 +1,7 @@
-"""Compute the cost of a plan: the sum of the jobs' costs, which depend on their planned starts.
+"""Compute a plan's cost: the sum of the jobs' costs at their planned starts.
 
 Symbols: r is a job's number of processors, E its expected run time (s), W its wait so far (s), and F = W + E.
-`WaitCostParameters` defines the cost of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
+`WaitCostParameters` defines the cost of one second of wait, from a row of `cpsched.dispatchers.lookahead.objectives`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def set_weights_without_site_priority(
 def weigh_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
 ) -> None:
-    """Compute each queued job's cost per second and its reserve in processors. Copy its estimate and release time.
+    """Compute each queued job's cost per second, reserve, estimate and release time.
 
     `site_weight` contains the site's factors by queue position, or is empty. The queue must not be empty.
     """
@@ -102,7 +102,7 @@ def weigh_jobs(
 def start_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, position: int, start_s: int
 ) -> float:
-    """Return the cost of starting a job at `start_s`. The cost is 0 if the job starts now.
+    """Return the cost of starting a job at `start_s`, which is 0 if it starts now.
 
     Return `EXCEEDS_LIMIT` if the start violates the bound.
     """
@@ -122,7 +122,7 @@ def cost_of_order_head(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
-    """Return the cost of the head of a decoded order. `total` is its cost before place `first`.
+    """Return the cost of a decoded order's head, given `total` before place `first`.
 
     Write `spent` starting at place `first`.
     """

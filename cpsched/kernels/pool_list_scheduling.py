@@ -1,4 +1,4 @@
-"""List schedulers on a counted pool: strict, greedy, EASY, and several reservations.
+"""List schedulers on a counted pool: strict, greedy, EASY and reservations.
 
 A *pool* is a cluster with one resource in which the node of a unit does not matter: a single node, or nodes with one
 unit each. Counting units suffices, because jobs that never exceed the count can always be placed together with the
@@ -26,7 +26,7 @@ CHECK_INTERVAL_JOBS = 250
 
 @subroutine
 def pool_demand(site: SchedulingState, slot: int) -> int:
-    """Return the amount of the pool that a queued job takes, or NEVER if it can never fit."""
+    """Return the amount of the pool that a job takes, or NEVER if it never fits."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
     if machine.free.shape[0] > 1:
@@ -40,7 +40,7 @@ def pool_demand(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def free_pool_units(site: SchedulingState) -> int:
-    """Return the number of units of the pool are free now."""
+    """Return the number of units of the pool that are free now."""
     free, found = site.machine.free, 0
     for node in range(len(free)):
         found += free[node, 0]
@@ -84,7 +84,7 @@ def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
 
 @subroutine
 def write_pool_profile(site: SchedulingState, free: int, times: Column, level: Column) -> int:
-    """Write the profile from now on, given the running and started jobs. Return its length."""
+    """Write the profile from now, given running and started jobs. Return its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free
@@ -120,7 +120,7 @@ def start_fitting_jobs(site: SchedulingState, free: int, first: int) -> None:
 
 @subroutine
 def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[int, int]:
-    """Return EASY's shadow time for `need` units, and the number of units free at that time.
+    """Return EASY's shadow time for `need` units, and the units free at that time.
 
     Running and started jobs release their units, in the order of their ends, until `need` units are free.
     """
@@ -143,7 +143,7 @@ def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[in
 
 @subroutine
 def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedColumn) -> None:
-    """Make a reservation for the job at index `first`. Start other jobs that do not delay it.
+    """Reserve a start for the job at index `first`. Start jobs that do not delay it.
 
     `backfill` is the order of the other jobs. If it is empty, they are in the plan's order.
     """
@@ -155,7 +155,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
     extra = then_free - need
     plan_s[head] = shadow_s
 
-    # A job that ends before the shadow time needs free units now. A longer job must also fit beside the reservation.
+    # A job that ends before the shadow time needs free units now. A longer job must also fit next to the reservation.
     other = len(backfill) > 0
     for k in range(0 if other else first + 1, site.queued):
         if free == 0:
@@ -179,7 +179,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
 def last_startable_on_pool(
     site: SchedulingState, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
-    """Return the last index in [first, last] whose job can start, or `first` - 1 if no job can."""
+    """Return the last index in [first, last] whose job can start, or `first` - 1."""
     order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
         slot = queue[queue_position_at(order, last)]
@@ -194,7 +194,7 @@ def last_startable_on_pool(
 def backfill_with_reservations(
     site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerParameters
 ) -> None:
-    """Reserve the earliest starts of several jobs, and start other jobs that delay none of these jobs.
+    """Reserve the earliest starts of several jobs, and start jobs that delay none.
 
     `eventually` is the amount that is free after all jobs have ended. A job that requests more is skipped.
     """
@@ -263,7 +263,7 @@ def init_plan_result(draft: PlanResult, count: int) -> None:
 
 @kernel
 def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
-    """Plan the queue of a pool and write the plan to `site.draft`. Return how many jobs start now.
+    """Write the queue's plan on a pool to `site.draft`. Return the number of starts.
 
     Jobs are processed in the method's order, or for `GIVEN` in the order of `given` (queue positions). They start
     until a job does not fit. The number of reservations determines which later jobs start. A job that does not fit even

@@ -11,7 +11,7 @@ from cpsched.jit.shared_structs import Column, FixedColumn
 
 @scalar_subroutine
 def first_index_at_least(times: FixedColumn, count: int, at_s: int) -> int:
-    """Return the first index of the sorted `times[:count]` whose value is at least `at_s`."""
+    """Return the first index of the sorted `times[:count]` with a time >= `at_s`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -24,7 +24,7 @@ def first_index_at_least(times: FixedColumn, count: int, at_s: int) -> int:
 
 @scalar_subroutine
 def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
-    """Insert a breakpoint at `at_s` unless it exists. Return the new number of breakpoints."""
+    """Insert a breakpoint at `at_s` if missing. Return the number of breakpoints."""
     at = first_index_at_least(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -50,7 +50,7 @@ def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_
 def earliest_fit_breakpoint_after(
     times: FixedColumn, level: FixedColumn, k: int, count: int, duration_s: int, amount: int
 ) -> int:
-    """Return the first breakpoint, not before `k`, from which `amount` is free for `duration_s`, or -1."""
+    """Return the first breakpoint from `k` with `amount` free for `duration_s`, or -1."""
     while k < count:
         if level[k] < amount:
             k += 1

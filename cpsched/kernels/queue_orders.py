@@ -27,7 +27,7 @@ LARGEST_INT = (1 << 63) - 1
 
 @scalar_subroutine
 def saturating_product(a: int, b: int) -> int:
-    """Return `a` times `b`, both at least 0, or `LARGEST_INT` if the product overflows 64 bits."""
+    """Return `a` times `b`, both at least 0, or `LARGEST_INT` on overflow."""
     return LARGEST_INT if a > 0 and b > LARGEST_INT // a else a * b
 
 
@@ -62,7 +62,7 @@ def second_sort_key(code: int, estimate_s: int, processors: int) -> int:
 
 @subroutine
 def sortable_bits(numbers: Reals) -> IntArray:
-    """Return the bits of `numbers` as integers, which have the same sort order. The numbers must not be negative."""
+    """Return the bits of nonnegative `numbers` as integers of the same sort order."""
     return numbers.view(np.int64)
 
 
@@ -135,7 +135,7 @@ def sorted_queue_positions(code: int, site: SchedulingState) -> IntArray:
 
 @subroutine
 def queue_positions(method: ListSchedulerParameters, given: FixedColumn, site: SchedulingState) -> IntArray:
-    """Return the queue positions in a method's order, or an empty column if that is the queue's own order."""
+    """Return queue positions in a method's order, or none for the queue's own order."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)
     if method.order == GIVEN:
@@ -145,5 +145,5 @@ def queue_positions(method: ListSchedulerParameters, given: FixedColumn, site: S
 
 @scalar_subroutine
 def queue_position_at(order: FixedColumn, i: int) -> int:
-    """Return the queue position of an order's `i`-th job; an empty order is the queue's own order."""
+    """Return the queue position at index `i` of an order, or `i` if it is empty."""
     return int(order[i]) if len(order) else i

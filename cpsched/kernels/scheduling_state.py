@@ -1,4 +1,4 @@
-"""The shared structs of the kernels: machine, node classes, state, plan result and workspace."""
+"""The shared structs of the kernels: nodes, classes, state, result and workspace."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class NodeClassLayout(SharedStruct, grows=True):
 
 
 class NodeRangeHeap(SharedStruct, grows=True):
-    """Ranges of the layout to merge: a heap of range numbers with the smallest key first."""
+    """Ranges of the layout to merge, as a heap of range numbers by key."""
 
     heap: Column
     """Range numbers as a binary heap."""
@@ -120,7 +120,7 @@ class NodeRangeHeap(SharedStruct, grows=True):
 
 
 class IncrementalNodeClasses(SharedStruct, grows=True):
-    """Classes that are carried from round to round, with a hash table from profile to class."""
+    """Classes that are carried between rounds, with a hash table by profile."""
 
     groups: NodeClasses
     signature: Column
@@ -314,7 +314,7 @@ class GrowableColumn(SharedStruct, grows=True):
 
 @ColumnGrower
 def grow_columns(held: GrowableColumn, used: int, room: int) -> None:
-    """Grow columns of a shared struct, as in `grow_columns(handle, "field other", used, room)`.
+    """Grow columns: `grow_columns(handle, "field other", used, room)`.
 
     Afterwards, each column has at least `room` entries, of which the first `used` are unchanged. A column that grows at
     least doubles.

@@ -46,7 +46,7 @@ DOUBLINGS = 22
 TRIES_BEFORE_SEARCH = 4
 """Number of tries before a job's earliest start is computed. The computation takes longer than a try."""
 WITHHELD_FACTOR = 1 << 20
-"""Multiple of its capacity that a reservation subtracts from a node's profile.
+"""Multiple of a node's capacity that a reservation subtracts from the node's profile.
 
 A negative amount thus marks a reservation, and the amount not used by running jobs can still be computed.
 """
@@ -147,7 +147,7 @@ class SchedulingPassState(SharedStruct):
 
 @subroutine
 def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: int) -> bool:
-    """Return whether a job that cannot start blocks other jobs, given its age and priority."""
+    """Return whether a job's age and priority let it block others if it cannot start."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
     return bool(old and jobs.priority[slot] >= rules.bf_min_prio_reserve)
@@ -317,7 +317,7 @@ def jobs_to_test(
 
 @subroutine
 def record_reservation_boundary(tally: BackfillPassState, at_s: int) -> None:
-    """Record a time at which the reserved nodes change, if it is new and within the table."""
+    """Record a time at which reserved nodes change, if new and within the table."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
         return
@@ -362,14 +362,14 @@ def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, 
 
 @scalar_subroutine
 def amount_free_of_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
-    """Return the amount of a resource that running jobs leave free, ignoring reservations."""
+    """Return the amount that running jobs leave free, ignoring reservations."""
     amount = free[step, r]
     return int(amount + WITHHELD_FACTOR * capacity if amount < 0 else amount)
 
 
 @scalar_subroutine
 def does_job_end_at_step(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
-    """Return whether a job ends at a step, which must not be the first step of its profile.
+    """Return whether a job ends at a step, which is not the first of its profile.
 
     `node` is any node of the profile's kind.
     """
@@ -386,7 +386,7 @@ def units_fitting_beside_running_jobs(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
 ) -> int:  # fmt: skip
-    """Return the number of units, at most `most`, fit on a node at a step, ignoring reservations."""
+    """Return how many units, at most `most`, fit at a step, ignoring reservations."""
     for r in range(free.shape[1]):
         left = amount_free_of_running_jobs(free, step, r, capacity[node, r])
         most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])
@@ -412,7 +412,7 @@ def find_profile_step(at: FixedColumn, first: int, length: int, at_s: int) -> in
 def next_job_end_in_profile(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
-    """Return the first end of a job between `step` and `last`, or `before_s` if there is none."""
+    """Return the first end of a job between `step` and `last`, or `before_s`."""
     step += 1
     while step < last and at[step] < before_s:
         if does_job_end_at_step(free, step, capacity, node):
@@ -425,13 +425,13 @@ def next_job_end_in_profile(
 def end_of_first_fitting_window(
     site: SchedulingState, tally: BackfillPassState, slot: int, start_s: int, end_s: int, later_s: int
 ) -> int:
-    """Return the end of the first window of job ends after which a job fits, in seconds.
+    """Return the end in seconds of the first window after which a job fits.
 
-    Return `start_s` if it fits immediately, NEVER if it does not fit. Use only nodes without a reservation in [start_s,
-    end_s]. The first window begins with the first end after `start_s`. Let m be the next multiple of `FIRST_WINDOW_S`
-    after this end. The first window ends `FIRST_WINDOW_S` after m, and each further window ends twice as long after m
-    as the previous window. Ignore ends after `later_s`. Set `trial.found`. (`_future_run_test` in
-    `cons_tres/job_test.c`)
+    A window is a period in which jobs end. Return `start_s` if the job fits immediately, NEVER if it does not fit. Use
+    only nodes without a reservation in [start_s, end_s]. The first window begins with the first end after `start_s`.
+    Let m be the next multiple of `FIRST_WINDOW_S` after this end. The first window ends `FIRST_WINDOW_S` after m, and
+    each further window ends twice as long after m as the previous window. Ignore ends after `later_s`. Set
+    `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
     """
     trial, jobs, machine = site.trial, site.jobs, site.machine
     groups, found, last_s = trial.groups, trial.found, min(later_s, NEVER - 1)
@@ -520,7 +520,7 @@ def last_job_end_on_moved_nodes(site: SchedulingState, first: int, after_s: int,
 
 @subroutine
 def overlaps_reservation(site: SchedulingState, tally: BackfillPassState, first: int, begin_s: int, end_s: int) -> bool:
-    """Return whether a node in the moves from index `first` onward is reserved in [begin_s, end_s)."""
+    """Return whether a node in the moves from `first` is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
     for m in range(first, trial.moves):
@@ -555,7 +555,7 @@ def is_only_reservation_end(site: SchedulingState, tally: BackfillPassState, nod
 def next_backfill_try_s(
     site: SchedulingState, tally: BackfillPassState, node_set: int, start_s: int, end_s: int
 ) -> int:
-    """Return the time of Slurm's next try for a job that would run from `start_s` to `end_s`, or NEVER."""
+    """Return the time of Slurm's next try for a job in [start_s, end_s], or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(first_index_at_least(bounds, n, start_s + 1), n):
         if tally.returns[k] > 0 and is_only_reservation_end(site, tally, node_set, bounds[k]):
@@ -569,7 +569,7 @@ def next_backfill_try_s(
 def last_backfill_try_before(
     site: SchedulingState, tally: BackfillPassState, node_set: int, from_s: int, earliest_s: int
 ) -> int:
-    """Return the time of Slurm's last try before `earliest_s`. The caller can skip earlier tries."""
+    """Return the time of Slurm's last try before `earliest_s`, to skip earlier tries."""
     k = first_index_at_least(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
         if tally.returns[k] > 0 and is_only_reservation_end(site, tally, node_set, tally.bounds[k]):
@@ -632,8 +632,8 @@ def place_on_whole_nodes(
     to skip tries that fail:
 
     - the known earliest start of a job whose demands are no greater,
-    - the job's own earliest start, computed after `TRIES_BEFORE_SEARCH` tries, or if a try leads to the next multiple
-      of the resolution, because reserved nodes may be released before that.
+    - the job's own earliest start, computed after `TRIES_BEFORE_SEARCH` tries. It is also computed if a try leads to
+      the next multiple of the resolution, because reserved nodes may be released earlier.
     """
     lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
     try_s = last_backfill_try_before(site, tally, node_set, from_s, known_start_lower_bound(site, slot))
@@ -657,7 +657,7 @@ def place_on_whole_nodes(
 
 @subroutine
 def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot: int, from_s: int) -> int:
-    """Return a job's planned start if reservations use parts of nodes. This is its earliest start."""
+    """Return a job's planned start on parts of nodes, which is its earliest start."""
     start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
         select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
@@ -734,7 +734,7 @@ def run_backfill_pass(
     passes: SchedulingPassState,
     order: FixedColumn,
 ) -> None:
-    """Start jobs in queue order if they delay no reservation, and reserve nodes for the others.
+    """In queue order, start each job that delays no reservation, or reserve its nodes.
 
     If `passes.backfill` is 0, start no jobs, and plan starts at or after `passes.next_s`.
     """
@@ -791,7 +791,7 @@ def plan_as_slurm(
     passes: SchedulingPassState,
     given: FixedColumn,
 ) -> int:
-    """Run the due passes, the main loop first. Return the number of jobs that start now.
+    """Run the due passes, the main loop first. Return how many jobs start now.
 
     `given` contains queue positions in the order of the jobs. If it is empty, jobs are ordered by priority.
 

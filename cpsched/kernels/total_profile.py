@@ -1,4 +1,4 @@
-"""Profiles of the total free amounts on all nodes, which give a lower bound on a job's start.
+"""Profiles of the total free amounts, for a lower bound on a job's start.
 
 Row `k` in a search contains the sums before the job at place `k` in the order is placed: breakpoints, and the amounts
 of each resource that are free from each breakpoint. A full row ignores further jobs. It then overestimates free
@@ -32,7 +32,7 @@ def are_amounts_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
 def earliest_start_by_totals(
     times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn
 ) -> int:
-    """Return the first time from which all `amounts` (int64[R]) are free for `duration_s`, or NEVER."""
+    """Return when `amounts` (int64[R]) are first free for `duration_s`, or NEVER."""
     k = 0
     while k < count:
         if not are_amounts_free(free, k, amounts):
@@ -49,7 +49,7 @@ def earliest_start_by_totals(
 
 @scalar_subroutine
 def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
-    """Insert a breakpoint at `at_s`, not before the first breakpoint. Return the new number of breakpoints."""
+    """Insert a breakpoint at `at_s` if missing. Return the number of breakpoints."""
     at = first_index_at_least(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -113,7 +113,7 @@ def lower_bound_by_totals(site: SchedulingState, search: OrderSearchState, k: in
 def take_from_totals(
     site: SchedulingState, search: OrderSearchState, k: int, to: int, slot: int, start_s: int, moves: int
 ) -> None:
-    """Set row `to` to row `k` minus the amounts of the last placed job, whose moves begin at `moves`."""
+    """Set row `to` to row `k` minus the last placed job, whose moves begin at `moves`."""
     jobs, asked = site.jobs, search.totals.asked
     times, free, n, resources = search.totals.times[to], search.totals.free[to], search.totals.points[k], len(asked)
     if to != k:

@@ -1,4 +1,4 @@
-"""Simulate a virtual schedule: the starts that would have resulted if EASY had made all decisions.
+"""Simulate a virtual schedule: the starts if EASY had made all decisions.
 
 The virtual schedule counts processors, even on a cluster of nodes: a job occupies its largest share of any resource. It
 uses only real run times: its time stops before the first event that depends on an unknown run time. On a counted pool
@@ -35,8 +35,7 @@ LONGEST_WAIT_DECAY = 0.9998
 """Factor applied to the longest wait at each start."""
 
 MAX_UNKNOWN_RUN_S = 7 * 86_400
-"""Time in seconds since its virtual start after which a job with an unknown run time is assumed to run for its
-walltime.
+"""Seconds since its virtual start after which a job with an unknown run time is assumed to run for its walltime.
 
 A job that never starts in reality must not stop the virtual time.
 """
@@ -46,10 +45,10 @@ MAX_ENTRIES_AHEAD = 20_000
 
 
 class VirtualEasySchedule(SharedStruct, grows=True):
-    """The virtual schedule. A job has an entry until it has ended both virtually and in reality."""
+    """The virtual schedule. A job has an entry until both its virtual and real end."""
 
     now_s: int
-    """Virtual time in seconds, at most that of the last update, or -1 before the first update."""
+    """Virtual time in seconds, at most the time of the last update, or -1 before the first update."""
     due: int
     """Whether new processors, arrivals or cancellations since the last round at `now_s` require another round."""
     pool: int
@@ -161,7 +160,7 @@ def arrived_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
 
 @subroutine
 def start_entry(base: VirtualEasySchedule, e: int) -> None:
-    """Insert a started entry into the running entries, which are ordered by the end of the walltime, then by id."""
+    """Insert a started entry into `running`, by the end of the walltime, then by id."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
     while i > 0:
@@ -177,7 +176,7 @@ def start_entry(base: VirtualEasySchedule, e: int) -> None:
 
 @subroutine
 def longest_satisfiable_wait(base: VirtualEasySchedule) -> int:
-    """Return the longest wait so far, in seconds, of a waiting entry that fits on the processors that are up."""
+    """Return the longest wait in seconds of a waiting entry that fits on the pool."""
     for i in range(base.waiting):
         e = base.queue[i]
         if base.amount[e] <= base.pool:
@@ -200,13 +199,13 @@ def append_real_virtual_pair(base: VirtualEasySchedule, e: int) -> None:
 
 @subroutine
 def has_known_end(base: VirtualEasySchedule, e: int, now_s: int) -> bool:
-    """Return whether the end of a running entry is known, or assumed to be known, at `now_s`."""
+    """Return whether a running entry's end is known, or assumed known, at `now_s`."""
     return bool(base.run_s[e] > 0 or now_s - base.start_s[e] > MAX_UNKNOWN_RUN_S)
 
 
 @subroutine
 def end_of_entry(base: VirtualEasySchedule, e: int, now_s: int, unknown_s: int) -> int:
-    """Return when a running entry ends. An unknown run time is assumed to be at least `unknown_s`."""
+    """Return a running entry's end, with an unknown run time of at least `unknown_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
     if base.began_s[e] != NEVER:
@@ -222,7 +221,7 @@ def earliest_end_of_entry(base: VirtualEasySchedule, e: int, now_s: int) -> int:
 
 @subroutine
 def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
-    """Return the shadow time for `need` processors, and the number of processors that are free at that time."""
+    """Return the shadow time for `need` processors, and the processors free then."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
         other = base.running[k]
@@ -285,7 +284,7 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
 
 @subroutine
 def next_event(base: VirtualEasySchedule, at_s: int, now_s: int) -> tuple[int, bool]:
-    """Return the time of the first end or arrival after `at_s`, and whether this time is known at `now_s`.
+    """Return the next end or arrival after `at_s`, and whether it is known at `now_s`.
 
     It is unknown if a job without a known end may end earlier.
     """
@@ -332,7 +331,7 @@ def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: i
 
 @subroutine
 def remove_vanished_entries(base: VirtualEasySchedule) -> None:
-    """Remove the entries of jobs that disappeared, and the oldest entries beyond `MAX_ENTRIES_AHEAD`."""
+    """Remove entries of vanished jobs, and the oldest beyond `MAX_ENTRIES_AHEAD`."""
     ahead = 0
     for e in range(base.count):
         ahead += base.run_s[e] > 0 and base.does[e] < OVER
@@ -352,7 +351,7 @@ def remove_vanished_entries(base: VirtualEasySchedule) -> None:
 
 @subroutine
 def compact_entries(base: VirtualEasySchedule, entries: Column, count: int) -> int:
-    """Drop removed entries from the first `count` entries in a list. Return the new number of entries."""
+    """Drop removed entries from a list of `count` entries. Return the new number."""
     kept = 0
     for i in range(count):
         if base.does[entries[i]] != GONE:
@@ -403,7 +402,7 @@ def append_job_entry(site: SchedulingState, base: VirtualEasySchedule, totals: F
 
 @subroutine
 def is_entry_outdated(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, e: int) -> bool:
-    """Return whether a waiting entry is outdated because of a requeue, a new walltime or a new machine."""
+    """Return whether a waiting entry's submission, walltime or amount has changed."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
     if base.submit_s[e] != site.jobs.submit_s[slot] or base.walltime_s[e] != site.jobs.walltime_s[slot]:
@@ -458,9 +457,10 @@ def match_entries_to_jobs(
 
 @subroutine
 def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
-    """Return the longest wait in seconds if all jobs ran one at a time on the whole pool from the virtual time.
+    """Return the longest wait in seconds if jobs ran one at a time on the whole pool.
 
-    It counts the expected remaining run times of running jobs and of earlier queued jobs.
+    The jobs run from the virtual time. A wait includes the expected remaining run times of running jobs and of earlier
+    queued jobs.
     """
     work, longest_s = 0.0, 0.0
     for i in range(base.active):
@@ -523,7 +523,7 @@ def update_virtual_schedule(
 
 @kernel
 def map_slots_to_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
-    """Map the slots of a new table to entries by job id. Return the number of entries that exist."""
+    """Map the slots of a new table to entries by job id. Return the number of matches."""
     drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), sort_positions(base.id[: base.count], base.id[: base.count]), 0
     known = np.empty(base.count, np.int64)
@@ -559,7 +559,7 @@ def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
 
 @kernel
 def restore_entries(base: VirtualEasySchedule, rows: FixedColumn) -> int:
-    """Add the entries from `unfinished_entries` to an empty virtual schedule. Return the number of entries."""
+    """Add entries from `unfinished_entries` to an empty schedule. Return their number."""
     for k in range(0, len(rows), ENTRY_FIELDS):
         e = append_blank_entry(base)
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]

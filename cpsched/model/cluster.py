@@ -64,7 +64,7 @@ class Cluster:
     epoch_s: int = 0
     weights: IntArray | None = None
     counted: bool = field(init=False)
-    """Whether counting units suffices, because there is one resource, and one node or at most one unit per node."""
+    """Whether counting units suffices: one resource, one node set, equal weights, one node or at most one unit each."""
     kind_of: IntArray = field(init=False)
     """Kind of each node, int64[N]. Nodes of one kind have equal capacities, weights and node sets."""
     kind_node: IntArray = field(init=False)

@@ -70,7 +70,7 @@ class JobTable(SharedStruct):
 
     @cached_property
     def _slots_by_id(self) -> dict[int, int]:
-        """Slots by job id, for the jobs that were in the table at the last call of `slots`."""
+        """Slots by job id, for the jobs in the table at the last call of `slots`."""
         return {}
 
     def slot_by_job_id(self) -> Mapping[int, int]:

@@ -111,5 +111,5 @@ ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
 
 
 def to_pending_reason(reason: PendingReason | str) -> PendingReason:
-    """Return `reason` as a `PendingReason`. Text from a plug-in or an earlier version gets the code `other`."""
+    """Return `reason` as a `PendingReason`. Text, as from plug-ins, gets code `other`."""
     return PendingReason(PendingCode.OTHER, (reason,)) if isinstance(reason, str) else reason

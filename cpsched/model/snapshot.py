@@ -1,4 +1,4 @@
-"""Define the input to a dispatcher: a cluster's state with an estimate for every job."""
+"""Define the input to a dispatcher: a cluster's state with job estimates."""
 
 from __future__ import annotations
 

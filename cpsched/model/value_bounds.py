@@ -10,7 +10,7 @@ from cpsched.errors import require
 TIME_BOUND_S = 1 << 53
 """Bound on durations and on times before or after the epoch, in seconds."""
 AMOUNT_BOUND = 1 << 40
-"""Bound on a resource's amount on one node or in one unit of a job, which is 2^60 bytes for memory in MiB."""
+"""Bound on a resource's amount on one node or in one unit of a job: 2^60 bytes for memory in MiB."""
 TOTAL_AMOUNT_BOUND = 1 << 60
 """Bound on a resource's total amount on all nodes or in all units of a job."""
 

@@ -1,4 +1,4 @@
-"""Parse the time of a job's last checkpoint, which the user or the job writes to the job's comment."""
+"""Parse the time of a job's last checkpoint from the job's comment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CHECKPOINT = re.compile(r"(?<!\S)checkpoint=([0-9]{1,12})(?!\S)")
 
 
 def last_checkpoint_s(comment: str, start_s: int, now_s: int) -> int | None:
-    """Return the latest `checkpoint=<unix time>` in a running job's comment, or None if there is none.
+    """Return the latest `checkpoint=<unix time>` in a job's comment, or None.
 
     Times before the job's start or in the future are ignored, because users write the comment.
     """

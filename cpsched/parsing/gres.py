@@ -1,4 +1,6 @@
-"""Parse generic resources in Slurm's syntax: `gpu:a100:2(S:0-1)` on a node, `gres/gpu:a100=2` or `gres:gpu:2` in a job.
+"""Parse generic resources in Slurm's syntax, on nodes and in jobs.
+
+Examples are `gpu:a100:2(S:0-1)` on a node, and `gres/gpu:a100=2` or `gres:gpu:2` in a job.
 
 Slurm does not restrict names and types: only commas, colons, equal signs and the bracket at the end are special
 (`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str`, unchanged from 22.05 to 26.05). The text after the
@@ -41,7 +43,7 @@ class Gres:
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """Return the generic resources in a list, in order. Raise `ValueError` for text that Slurm rejects.
+    """Return generic resources, or raise `ValueError` for text that Slurm rejects.
 
     >>> [(each.key, each.count) for each in parse_gres("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
     [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
@@ -54,7 +56,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 
 
 def parse_slurm_count(word: str) -> int | None:
-    """Return a count in Slurm's syntax, such as `1K` or `5GB`, or None if the word is not a count.
+    """Return a count in Slurm's syntax, such as `1K` or `5GB`, or None.
 
     >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
     (2048, 2000, None)

@@ -10,7 +10,7 @@ MAX_LISTED_NODES = 200_000
 
 @lru_cache(maxsize=8192)
 def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
-    """Return a list's node names in order. Raise `ValueError` for invalid brackets or ranges."""
+    """Return a list's node names in order. Raise `ValueError` for an invalid list."""
     if not nodes:
         return ()
     names: list[str] = []

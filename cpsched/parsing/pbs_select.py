@@ -1,4 +1,4 @@
-"""Parse PBS requests, sizes and durations, as in the output of its commands and in its accounting logs.
+"""Parse PBS requests, sizes and durations from commands and accounting logs.
 
 - `select`: chunks joined by `+`, such as `2:ncpus=4:mem=8gb+1:ncpus=1`. Values may be quoted.
 - `place`: an arrangement, a sharing mode and a group, such as `scatter:excl:group=rack`.
@@ -45,7 +45,7 @@ class PbsPlaceDirective:
 
 
 def parse_size_bytes(text: str, field: str = "size") -> int:
-    """Return the bytes in a size such as `24684084kb`, with eight bytes per word. Raise `InvalidValue`."""
+    """Return the bytes in a size such as `24684084kb`. Raise `InvalidValue`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_MAX_QUOTED_CHARS]), "must be a size like 100mb")
@@ -53,7 +53,7 @@ def parse_size_bytes(text: str, field: str = "size") -> int:
 
 
 def parse_duration_s(text: str, field: str = "duration") -> int:
-    """Return the seconds in a duration such as `36:00:00`, `10:00` or `90`. Raise `InvalidValue`."""
+    """Return the seconds in a duration, such as `36:00:00`. Raise `InvalidValue`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_MAX_QUOTED_CHARS]), "must be a time like 36:00:00, or seconds")
@@ -87,7 +87,7 @@ def _invalid_select(field: str, select: str) -> InvalidValue:
 
 
 def parse_pbs_place(text: str) -> PbsPlaceDirective:
-    """Return a parsed `place` value. If several words of one kind occur, the last word applies."""
+    """Return a parsed `place` value. The last of several words of one kind applies."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):
         if word in ("free", "pack", "scatter", "vscatter"):

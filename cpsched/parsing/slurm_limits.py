@@ -1,4 +1,4 @@
-"""Parse Slurm's limits, amounts and times, as in `sacctmgr`, `scontrol show assoc_mgr` and site files."""
+"""Parse Slurm's limits, amounts and times from commands and site files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ UNMODELLED_LIMITS = (
 
 
 def parse_tres(text: str) -> dict[str, int]:
-    """Return amounts by resource, with memory in MiB and without unlimited amounts. Raise `InvalidValue`.
+    """Return the limited amounts by resource (memory in MiB). Raise `InvalidValue`.
 
     >>> parse_tres("cpu=64,mem=2G,gres/gpu=N")
     {'cpu': 64, 'mem': 2048}
@@ -119,12 +119,14 @@ def parse_slurm_time_s(text: str) -> int | None:
 
 
 def parse_preempt_exempt_time_s(text: str) -> int | None:
-    """Return a `PreemptExemptTime` in seconds, or None if it is not set, which Slurm may print as `-00:00:01`."""
+    """Return a `PreemptExemptTime` in seconds, or None if it is not set (`-00:00:01`)."""
     return None if text.strip() in ("", "-00:00:01") else parse_slurm_time_s(text)
 
 
 def parse_preempt_mode(text: str) -> PreemptMode | None:
-    """Return a `PreemptMode` without its options, or None for `cluster` or an empty value. Raise `InvalidValue`.
+    """Return a `PreemptMode` without options, or None for `cluster` or empty text.
+
+    Raise `InvalidValue` for an unknown mode.
 
     >>> parse_preempt_mode("GANG,SUSPEND"), parse_preempt_mode("REQUEUE"), parse_preempt_mode("cluster")
     ('suspend', 'requeue', None)
@@ -140,7 +142,9 @@ def parse_preempt_mode(text: str) -> PreemptMode | None:
 
 
 def parse_accounting_limits(texts: Mapping[str, str]) -> AccountingLimits:
-    """Return the limits in `texts`, which maps Slurm's names to text. Ignore other names. Raise `InvalidValue`.
+    """Return the limits in `texts`, by Slurm's names. Raise `InvalidValue`.
+
+    Other names are ignored.
 
     >>> found = parse_accounting_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
@@ -182,7 +186,7 @@ def unsupported_limits(texts: Mapping[str, str]) -> list[str]:
 
 
 def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows in a Slurm command's `-P` output: a line of headings, then lines of values, separated by `|`."""
+    """Yield the rows of a Slurm command's `-P` output: headings, then values."""
     lines = iter(text.replace("\r\n", "\n").split("\n"))  # values may contain other line separators
     headings = next(lines, "").split("|")
     for line in lines:
@@ -192,7 +196,7 @@ def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
 
 
 def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) for each NAME=VALUE word in a line from `scontrol -o`. Values may be empty."""
+    """Yield (name, value) for each NAME=VALUE word in a line from `scontrol -o`."""
     for word in line.split():
         name, equals, value = word.partition("=")
         if equals:

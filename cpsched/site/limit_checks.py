@@ -1,8 +1,8 @@
 """The limits that apply to a job, in Slurm's order of precedence.
 
 The order (`acct_policy.c`) is the partition's QOS, the job's QOS, the user's association, then the accounts up to the
-root. With `OverPartQOS`, the job's QOS comes first. A limit set by one of them overrides the same limit of all later
-ones. However, the group limits of all associations up to the root are checked.
+root. With `OverPartQOS`, the job's QOS comes first. A limit set at one of these levels overrides the same limit at all
+later levels. However, the group limits of all associations up to the root are checked.
 
 There are two kinds of limits. A job that violates a per-job limit, such as a maximum wall time, is *barred*. All other
 limits bound a sum over the running jobs. Each sum is a *counter*, which a job increases when it starts.

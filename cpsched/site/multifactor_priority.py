@@ -205,7 +205,7 @@ def age_accrual_start_s(submit_s: int, begin_s: int, free_since_s: int, always: 
     """Return when a job began to accrue age, as if the job had not been held.
 
     - `begin_s`: requested begin time, or 0 if there is none.
-    - `free_since_s`: time at which the job's dependencies were observed to be satisfied, or 0 if there is none.
+    - `free_since_s`: time at which the job's dependencies were observed to be satisfied, or 0 without dependencies.
     - `always`: whether age accrues from submission.
     """
     return submit_s if always else max(submit_s, begin_s, free_since_s)

@@ -13,7 +13,7 @@ from cpsched.model import Job
 
 PreemptionType = Literal["qos", "partition_prio"]
 PreemptMode = Literal["off", "requeue", "cancel", "suspend"]
-"""What happens to a preempted job."""
+"""Action on a preempted job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ UNREACHABLE = 1 << 62
 class PreemptibleJob:
     """A running job that a start may stop now.
 
-    `price` is in node-seconds (see `stop_price_node_s`). The other job can start only `grace_s` seconds after the stop
+    `price` is in node-seconds (see `stop_price_node_s`). The starting job must wait `grace_s` seconds after the stop
     request.
     """
 

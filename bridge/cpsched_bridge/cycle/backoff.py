@@ -1,4 +1,4 @@
-"""Back off jobs whose starts fail, alone or with their group. Other jobs are not affected.
+"""Back off jobs whose starts fail, alone or with their group, but no other jobs.
 
 Two kinds of failed starts cause a backoff:
 
@@ -47,7 +47,7 @@ from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJo
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """Delays that start at `initial_s` and are multiplied by `factor` per attempt, up to `maximum_s`."""
+    """Delays from `initial_s`, multiplied by `factor` per attempt, up to `maximum_s`."""
 
     initial_s: float
     maximum_s: float
@@ -115,7 +115,7 @@ class _BackoffGroup:
         return self.start.benign and self.key.kind == "user"
 
     def restart_wait(self, start: FailedStart, moved: bool, now_s: int) -> None:
-        """Restart the wait: reset it if jobs have started or ended (`moved`), and double it otherwise."""
+        """Restart the wait: reset if jobs started or ended (`moved`), otherwise doubled."""
         self.start, self.has_run = start, self.has_run or moved
         self.wait_s = START_BACKOFF.initial_s if moved else START_BACKOFF.next_delay_s(self.wait_s)
         self.failures = (0 if moved else self.failures) + (not start.explained)
@@ -123,7 +123,7 @@ class _BackoffGroup:
         self.tries, self.next_tries, self.tried = 0, 1, False
 
     def advance(self, began: int, ended: int, now_s: int) -> bool:
-        """Process the starts and ends in an observation without failures. Return False if the backoff is over."""
+        """Process starts and ends without failures. Return False if the backoff is over."""
         self.tries = max(0, self.tries - began) + (ended if self.may_start_after_each_job_end else 0)
         if began:
             self.has_run, self.tried, self.failures = True, True, 0
@@ -155,7 +155,7 @@ class _GroupedPendingJob:
     marked: PendingJob | None = None
 
     def mark(self, reason: PendingReason) -> PendingJob:
-        """Return the job, marked as ineligible for a reason. Repeated calls return the same object."""
+        """Return the job marked as ineligible: the same object for an unchanged reason."""
         if self.marked is None or self.marked.job.ineligible != reason:
             self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
         return self.marked
@@ -163,7 +163,10 @@ class _GroupedPendingJob:
 
 @dataclass(slots=True)
 class BackoffQueue:
-    """The backed-off groups by key. After a restart, one failed start per group restores them."""
+    """The backed-off groups by key.
+
+    Groups are not stored. After a restart, one failed start in a group restores it.
+    """
 
     jobs: frozenset[int] = frozenset()
     """Ids of the jobs that the last call to `mark_backed_off` marked."""
@@ -210,7 +213,7 @@ class BackoffQueue:
     def _back_off_user(
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffGroupKey], seen: Observation
     ) -> list[CycleEvent]:
-        """Back off all jobs of a user with too many backed-off groups. Return the events to report."""
+        """Back off a user with too many backed-off groups. Return the events to report."""
         key = _make_user_backoff_key(user)
         theirs = [
             each for each in self._groups.values()
@@ -229,7 +232,7 @@ class BackoffQueue:
     def _advance_groups(
         self, seen: Observation, began: Mapping[BackoffGroupKey, int], failed: Collection[BackoffGroupKey]
     ) -> None:
-        """Advance the groups without failed starts, and remove groups whose backoff is over."""
+        """Advance groups without failed starts, and remove groups whose backoff is over."""
         before, self._waiting = self._waiting, {}
         members: dict[BackoffGroupKey, Job] = {}
         for each in seen.pending:
@@ -261,7 +264,7 @@ class BackoffQueue:
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
-        """Return transitions that leave held jobs to the cluster after too many failures in their class."""
+        """Return transitions that leave held jobs in failing classes to the cluster."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
@@ -274,7 +277,7 @@ class BackoffQueue:
         return found
 
     def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
-        """Return the observation with backed-off jobs marked as ineligible, with the reason.
+        """Return the observation with backed-off jobs marked as ineligible.
 
         Jobs that may be tried again are not marked. Unless they back off because of a limit, they are placed
         last, without priority and as if they had just been submitted.
@@ -320,7 +323,7 @@ def _fits_free_resources(seen: Observation, request: Request) -> bool:
 
 
 def _merge_failed_starts(several: Sequence[FailedStart]) -> FailedStart:
-    """Return one failed start that represents all of a group's failed starts in one observation."""
+    """Return one failed start that represents a group's failed starts."""
     explained, benign = all(each.explained for each in several), all(each.benign for each in several)
     return replace(several[-1], explained=explained, benign=benign)
 
@@ -361,7 +364,7 @@ class CommandRetryTracker:
         return last is None or last.kind != kind or now_s >= last.next_s
 
     def record_sent(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
-        """Record commands that are being sent. Return the ids of jobs whose command must now be reported."""
+        """Record commands that are being sent. Return the ids of jobs to report."""
         in_vain = []
         for job_id in job_ids:
             last = self._sent.get(job_id)

@@ -1,4 +1,4 @@
-"""Compute priority boosts that make the cluster's job order match the plan's order.
+"""Compute priority boosts to make the cluster's job order match the plan.
 
 Slurm sorts by tier, then by priority, then by job number. Advise mode adds a boost between 0 and a bound to the
 priority of some jobs. A job can therefore pass another job in its tier only if their own priorities differ by less than
@@ -20,7 +20,7 @@ from itertools import pairwise
 from cpsched.errors import require
 
 HEADROOM_DIVISOR = 2
-"""Divisor of the bound: a new order uses one part, which leaves the rest for jobs that move to the front later."""
+"""Divisor of the bound for a new order. The rest of the bound is left for jobs that move to the front later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class PriorityBoostLimits:
 
     @property
     def min_priority_gap(self) -> int:
-        """Minimum gap between two ordered jobs' priorities, which may drift by this much before the jobs swap."""
+        """Minimum priority gap of ordered jobs: the permitted drift before jobs swap."""
         return max(1, self.points // (HEADROOM_DIVISOR * (self.depth + 1)))
 
 
 def plan_boost_changes(
     wished: Sequence[RankedPendingJob], others: Iterable[RankedPendingJob], bounds: PriorityBoostLimits
 ) -> list[tuple[int, int]]:
-    """Return (job id, new boost) pairs for changes at the front of the plan, then for removals.
+    """Return (job id, new boost) pairs: changes from the plan's front, then removals.
 
     `wished` contains the planned jobs in order. `others` are jobs outside the plan, which lose their boosts.
     """
@@ -82,7 +82,7 @@ def plan_boost_changes(
 
 
 def compute_order_agreement(wished: Sequence[RankedPendingJob]) -> float:
-    """Return the share of same-tier job pairs that are ranked in plan order, or 1 if there are no pairs.
+    """Return the share of same-tier job pairs in plan order, or 1 without pairs.
 
     The result is 1 minus the normalized Kendall distance.
     """
@@ -126,7 +126,7 @@ def _plan_tier_boosts(
 def _compute_lowest_priorities(
     front: Sequence[RankedPendingJob], floor: Sequence[int], most: int, gap: int
 ) -> list[int]:
-    """Return the lowest priorities at which each job precedes all later jobs that it can pass.
+    """Return the lowest priorities that put jobs before all later jobs they can pass.
 
     The priorities are computed from the last job to the first. A job ignores the jobs that it cannot pass.
     """
@@ -151,7 +151,7 @@ def _keep_longest_run(
     bounds: PriorityBoostLimits,
     ties: bool,
 ) -> list[int]:
-    """Return priorities that keep the longest ordered run of jobs and move the others between them.
+    """Return priorities that keep the longest ordered run and move the other jobs.
 
     `least` contains the minimum priorities. With `ties`, job numbers decide the order of jobs with equal priority.
     """
@@ -199,7 +199,7 @@ def _find_longest_ordered_subsequence(keys: Sequence[tuple[int, int]]) -> list[i
 
 
 def _compute_boost(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:
-    """Return the boost that brings a job to priority `value`, or the current boost if it suffices."""
+    """Return the boost for priority `value`: the current boost if it suffices."""
     if each.displayed_priority == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0

@@ -1,4 +1,4 @@
-"""Set and remove priority boosts to make the cluster's own scheduler follow the plan's order.
+"""Set and remove priority boosts so that the cluster follows the plan's order.
 
 The boost ledger records each boost before it is sent. After a crash at any time, the next bridge process can therefore
 distinguish the bridge's boosts from other actors' boosts. `docs/cycle.md` lists the cases.
@@ -58,7 +58,7 @@ class PriorityBooster:
 
     @staticmethod
     def from_settings(backend: Backend, settings: Settings) -> PriorityBooster | None:
-        """Return a booster, or None in shadow mode or if the cluster does not support boosts."""
+        """Return a booster, or None in shadow mode or without support for boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
         book = BoostLedger(boost_ledger_path(settings), settings.durable)
@@ -70,7 +70,7 @@ class PriorityBooster:
             self._planned = report.decision.plan_by_job(report.snapshot)
 
     def report_early_starts(self, report: CycleReport) -> None:
-        """Report jobs that the cluster started long before their planned start, in advise mode."""
+        """In advise mode, report jobs that the cluster started much earlier than planned."""
         planned, self._planned = self._planned, {}
         if report.mode != "advise":
             return
@@ -150,7 +150,7 @@ class PriorityBooster:
         self._clean = all(each.id in self._zeroed for each in wanted)
 
     def count_boosted_jobs(self) -> int:
-        """Return how many jobs may have a boost set by the bridge, or 0 after a check that found no boost."""
+        """Return how many jobs may have the bridge's boosts, or 0 if a check found none."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _read_ranks_and_prune_ledger(self, now_s: int) -> Sequence[QueueRank]:
@@ -162,7 +162,7 @@ class PriorityBooster:
         return BoostCommand(rank.id, points, _list_possible_boosts(rank, self.book))
 
     def _record_and_send(self, advice: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
-        """Record and send boosts, then report and return the outcomes. Removals are not recorded."""
+        """Record boosts except removals, send all boosts, and report the outcomes."""
         if not advice:
             return ()
         raised = {each.id: each.points for each in advice if each.points}
@@ -177,7 +177,7 @@ class PriorityBooster:
 
 
 def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
-    """Return the ids of jobs with a planned start, sorted by start time and then by queue position."""
+    """Return the ids of jobs with a planned start, by start and then queue position."""
     plan = decision.plan_by_job(snapshot) | dict.fromkeys(decision.starts_by_job(snapshot), snapshot.now_s)
     place = {job.id: at for at, job in enumerate(snapshot.queued_jobs())}
     return sorted(plan, key=lambda id: (plan[id], place.get(id, 0), id))
@@ -186,7 +186,7 @@ def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
 def split_ranks_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
 ) -> tuple[list[RankedPendingJob], list[RankedPendingJob]]:
-    """Return the visible entries in two lists: planned entries, in plan order, and all others.
+    """Return the visible entries: those in the plan, in its order, and all others.
 
     Pending tasks of an array share one entry, which takes the position of the first planned task.
     """
@@ -207,7 +207,7 @@ def split_ranks_by_plan(
 
 
 def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[BoostCommand]:
-    """Return orders to remove the bridge's boosts, including recorded boosts that are not visible."""
+    """Return removals of the bridge's boosts, including recorded hidden boosts."""
     found = []
     for rank in ranks:
         known = _list_possible_boosts(rank, book)
@@ -217,9 +217,9 @@ def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[Bo
 
 
 def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int = 3) -> list[str]:
-    """Remove all of the bridge's boosts. Do not write the boost ledger. Return one line per problem.
+    """Remove all of the bridge's boosts. Return one line per problem.
 
-    The caller must read the cluster first.
+    The boost ledger is not written. The caller must read the cluster first.
     """
     problems: list[str] = []
     if not book.by_id:
@@ -249,7 +249,7 @@ def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]
 
 
 def _set_boosts(backend: SupportsBoost, advice: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
-    """Send boosts and return the outcomes. Report a `BackendError` for each job and re-raise it."""
+    """Send boosts. Report a `BackendError` for each job and re-raise it."""
     try:
         return backend.set_boosts(advice)
     except BackendError as error:

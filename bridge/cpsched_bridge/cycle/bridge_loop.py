@@ -72,7 +72,7 @@ class BridgeComponents:
 
 
 class Bridge:
-    """A bridge process. `run` repeats `cycle` until the clock stops, then calls `stop`."""
+    """A bridge process. `run` calls `cycle` until the clock stops, then calls `stop`."""
 
     def __init__(self, parts: BridgeComponents) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
@@ -96,7 +96,7 @@ class Bridge:
         self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then run cycles until the clock stops. Return the problems that `stop` returns.
+        """Start up, and run cycles until the clock stops. Return the problems of `stop`.
 
         Raise `InvalidSetting` if the first observation shows that a setting does not match the cluster.
 
@@ -144,7 +144,7 @@ class Bridge:
         self.timing.update_interval_by_load(report)
         report.stuck = self._sender.stuck_job_count
         self._reporter.record_cycle(report)
-        # 5. Notify the start-up's listeners, the log and the listeners.
+        # 5. Notify the start-up's listeners, the log and the cycle's listeners.
         with fail_cycle_on_error(report):
             self.parts.startup.report_step(report.waits_for)
         self._reporter.notify_listeners(report)
@@ -188,7 +188,7 @@ class Bridge:
                 )
 
     def _stop_victims_and_list_starts(self, seen: Observation, report: CycleReport) -> list[tuple[Job, Placement]]:
-        """Stop the chosen victims, and return the starts for which earlier victims made room.
+        """Stop the chosen victims, and return the starts for which victims made room.
 
         A failure must not affect the cycle's other commands.
         """
@@ -201,7 +201,7 @@ class Bridge:
         return self._chooser.list_preemptor_starts(self.parts.ledger.by_id)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
-        """Update the ledger to match the observation, and back off jobs. In shadow mode, do nothing."""
+        """Update the ledger, and back off jobs. In shadow mode, do nothing."""
         if report.mode == "shadow":
             return
         starts = self._sender.reconcile(seen, report)
@@ -214,7 +214,7 @@ class Bridge:
             )
 
     def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Train the policy and request a decision. A policy failure must not affect held jobs."""
+        """Train the policy and request a decision. Failures do not affect held jobs."""
         try:
             self._policies.decide(seen, entries, report)
         except PolicyFailure as failure:
@@ -264,7 +264,7 @@ class Bridge:
         return problems
 
     def _notify_systemd_stopping(self) -> None:
-        """Notify systemd that the bridge is stopping and needs up to `STOP_TIMEOUT_S` more seconds."""
+        """Notify systemd that the bridge stops within `STOP_TIMEOUT_S` more seconds."""
         self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_TIMEOUT_S)}")
 
     def _is_other_bridge_in_control(self, seen: Observation) -> bool:
@@ -272,7 +272,7 @@ class Bridge:
         return self.mode.leader_election.find_other_leader(seen.lease, self._now_s) is not None
 
     def _run_startup_tasks(self) -> None:
-        """Update the heartbeat during start-up and remove old pins. The first cycle reports the events."""
+        """Update the heartbeat, and remove old pins. The first cycle reports the events."""
         with contextlib.suppress(OSError):
             self._reporter.heartbeat.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
@@ -285,7 +285,7 @@ class Bridge:
         self._reporter.late += report.bridge_events
 
     def _no_hold_reason(self) -> str | None:
-        """Return why an unpaused bridge must not hold or boost jobs now, or None if it may."""
+        """Return why the unpaused bridge must not hold or boost jobs, or None."""
         return self._reporter.heartbeat.missing_beat_reason(self._now_s) or self.parts.startup.overdue_decision_reason(
             self._now_s
         )
@@ -296,7 +296,7 @@ class Bridge:
 
 
 def _read_heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the age in seconds of the last heartbeat, or None if it is unreadable or missing."""
+    """Return the last heartbeat's age in seconds, or None if it cannot be read."""
     try:
         return read_heartbeat_file_age_s(settings.heartbeat_path)
     except OSError:

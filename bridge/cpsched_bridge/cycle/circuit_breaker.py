@@ -18,7 +18,7 @@ MAX_FAILED_STARTS = 3
 MAX_FAILED_DECISIONS = 5
 """Number of consecutive failed or invalid decisions after which the bridge pauses."""
 _MAX_STORED_FAILURES = 8
-"""Maximum number of stored failed starts per user, which are the newest."""
+"""Number of failed starts stored per user. Older ones are dropped."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,13 @@ class _UserStartResults:
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """A breaker that trips if at least `failing_users` users, and most users, have only failed starts.
+    """A breaker that trips if the starts of many users, or many decisions, fail.
 
-    It also trips if decisions keep failing. Each user counts once, regardless of the number of failed starts. The
-    breaker does not trip if a single user, account, partition, QOS, shape or node (a suspect) explains the failures. A
-    suspect explains them if too few users would be failing without the starts that involve it. The only known value of
-    a kind, for example a site's only partition, explains nothing.
+    At least `failing_users` users, and most users, must have only failed starts. Consecutive failed decisions also trip
+    the breaker. Each user counts once, regardless of the number of failed starts. The breaker does not trip if a single
+    user, account, partition, QOS, shape or node (a suspect) explains the failures. A suspect explains them if too few
+    users would be failing without the starts that involve it. The only known value of a kind, for example a site's only
+    partition, explains nothing.
     """
 
     failing_users: int
@@ -47,7 +48,7 @@ class CircuitBreaker:
     _bad_decisions: int = 0
 
     def record_reading(self, seen: Observation, starts: ObservedStartOutcomes, at_s: float) -> None:
-        """Record the names in an observation and the outcomes of starts at monotonic time `at_s`."""
+        """Record an observation's names and start outcomes at monotonic time `at_s`."""
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
             for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
@@ -69,7 +70,7 @@ class CircuitBreaker:
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
     def list_failing_users(self, now_s: float) -> list[str]:
-        """Return the users whose recent starts have all failed as of monotonic time `now_s`."""
+        """Return the users whose recent starts have all failed, at monotonic `now_s`."""
         from_s = now_s - FAILURE_WINDOW_S
         for user, record in list(self._users.items()):
             while record.failed and record.failed[0][0] < from_s:

@@ -48,7 +48,7 @@ def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry
 
 
 def _drop_duplicate_ids(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
-    """Return `jobs` in order without duplicates, so that an adapter's duplicate cannot start a job twice."""
+    """Return `jobs` in order without duplicates, which could start a job twice."""
     first: dict[int, T] = {}
     for job in jobs:
         first.setdefault(id_of(job), job)
@@ -56,7 +56,7 @@ def _drop_duplicate_ids(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T
 
 
 def _is_managed_and_held(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
-    """Return whether the ledger records the job as held and the cluster shows it as held."""
+    """Return whether both the ledger and the cluster show the job as held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is LedgerState.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
@@ -70,7 +70,7 @@ def _may_be_planned(pending: PendingJob, entries: Mapping[int, ManagedJobEntry])
 def _reserve_for_starting_jobs(
     seen: Observation, entries: Mapping[int, ManagedJobEntry]
 ) -> tuple[IntArray, list[RunningJob]]:
-    """Return the free amounts after reservations for starting jobs, and the starting jobs.
+    """Return the free amounts after reservations, and the starting jobs.
 
     A job whose nodes are gone or taken is omitted because its start will fail.
     """

@@ -1,4 +1,4 @@
-"""Send a cycle's commands within one budget: the ledger's intents, then the starts."""
+"""Send a cycle's commands within one budget: the ledger's intents, then starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTDATED_OBSERVATION = "the observation is so old that another bridge may have t
 
 @dataclass(slots=True)
 class CycleCommandSender:
-    """A sender of the commands that follow from the last observation. It sends nothing in shadow mode."""
+    """A sender of the commands that follow from an observation, except in shadow mode."""
 
     backend: Backend
     ledger: Ledger
@@ -149,7 +149,7 @@ class CycleCommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:
-        """Send the ledger's intents. If the observation is too old, send nothing and return False."""
+        """Send the ledger's intents, or return False if the observation is too old."""
         if self.leader_election.is_lease_observation_stale(self._now_s):
             report.record_failure("outdated", OUTDATED_OBSERVATION)
             return False

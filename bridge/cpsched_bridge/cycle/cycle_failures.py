@@ -54,9 +54,10 @@ def format_traceback(error: BaseException) -> str:
 
 @contextmanager
 def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
-    """Turn an exception in this block into a failure of the cycle. `storage` types are disk failures.
+    """Turn an exception in this block into a failure of the cycle.
 
-    An `InvalidSetting` is re-raised because it must end the bridge.
+    Exceptions of `storage` types are failures of the disk. An `InvalidSetting` is re-raised because it must end the
+    bridge.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Finish a cycle: record the round and its events, write the log, and notify the listeners.
+"""Finish a cycle: record the round and events, write the log, notify listeners.
 
 Each step runs even if another step fails. For example, a full disk does not prevent notifications.
 """
@@ -52,13 +52,13 @@ class CycleReporter:
         return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, bridge_events=late)
 
     def add_startup_events(self) -> None:
-        """Add the previous bridge's end and the effective settings to the first cycle's report."""
+        """Report the previous bridge's end and the effective settings in the first cycle."""
         self.late += self._list_previous_bridge_events()
         if self.in_force.rows:
             self.late.append(CycleEvent("in_force", self.in_force.format_decision_settings()))
 
     def record_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
-        """Record that the bridge stops. A failure of the journal or the log does not prevent the stop."""
+        """Record the stop. A failure of the journal or the log does not prevent it."""
         with contextlib.suppress(Exception):
             self.journal.write_stop_event(self.pace.unix_s(), self.number, problems)
         with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ class CycleReporter:
             self.journal.write_unscheduled_jobs(asides)
 
     def _notify_listener(self, listener: Listener, report: CycleReport) -> None:
-        """Notify one listener. If it fails, the cycle fails, and the next report includes the failure."""
+        """Notify one listener. If it fails, the cycle fails, and the next one reports it."""
         try:
             listener(report)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Schedule cycles: later after failures or under load, sooner after a trigger file changes.
+"""Schedule cycles: later after failures or under load, sooner after triggers.
 
 The pause between two cycles is split into short waits, with a keep-alive to systemd after each.
 """
@@ -34,7 +34,7 @@ Signature = tuple[int, int, int]
 
 @dataclass(slots=True)
 class CycleTiming:
-    """The times at which cycles start, which depend on failed cycles and on the cluster's load."""
+    """The start times of cycles, which depend on failures and the cluster's load."""
 
     settings: CycleSettings
     pace: LoopClock
@@ -121,7 +121,7 @@ class CycleTiming:
         return max(interval_s * self._interval_factor, backoff_s)
 
     def wait(self) -> bool:
-        """Wait until the next cycle is due or triggered. Return False if the loop must end."""
+        """Wait until the next cycle is due or triggered. Return False at the loop's end."""
         self._due_s = self._began_s + self.cycle_interval_s
         left_s = self._due_s - self.pace.monotonic_s()
         wakes = bool(self.settings.trigger_files) and not self._failed and self._interval_factor == 1.0

@@ -38,7 +38,7 @@ _CLOCK_TOLERANCE_S = 0.01
 
 
 class _DeadlineExceeded(BaseException):
-    """The exception that the signal raises. A policy's `except Exception` does not catch it."""
+    """The exception that the signal raises, which `except Exception` does not catch."""
 
 
 def can_enforce_deadline() -> bool:
@@ -47,7 +47,7 @@ def can_enforce_deadline() -> bool:
 
 
 def run_within_time_limit(limit_s: float, work: Callable[[], T]) -> T:
-    """Return the result of `work`. Raise `DecisionTimeout` if it takes more than `limit_s` seconds.
+    """Return the result of `work`. Raise `DecisionTimeout` after `limit_s` seconds.
 
     Time spent compiling kernels does not count. The previous signal handler and timer are restored afterwards.
     """

@@ -35,14 +35,15 @@ TRANSIENT_STATES = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, Led
 
 @dataclass(slots=True)
 class CycleCommandBudget:
-    """The remaining number of jobs for which a cycle may send commands, used in order of request."""
+    """The number of jobs for which a cycle may still send commands."""
 
     left: int
 
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
-        """Return as many items of `wanted` as the budget permits, in order. `whose` returns an item's user.
+        """Return as many items of `wanted` as the budget permits, in order.
 
-        If the budget is too small, choose each user's first item, then each user's second item, and so on.
+        If the budget is too small, choose each user's first item, then each user's second item, and so on. `whose`
+        returns an item's user.
         """
         taken = list(wanted) if len(wanted) <= self.left else _take_round_robin(wanted, whose, self.left)
         self.left -= len(taken)
@@ -77,7 +78,7 @@ class LedgerCommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> None:
-        """Send the ledger's intended holds and releases for the observation's pending jobs.
+        """Send the intended holds and releases of the observation's pending jobs.
 
         Failed starts come first because they occupy nodes. Jobs that a user or an administrator held after the bridge
         had pinned them come last. Their pins are removed, and their holds stay. Commands sent earlier in this cycle are
@@ -214,7 +215,7 @@ class LedgerCommandSender:
         kind: str,
         report: CycleReport,
     ) -> Sequence[Outcome]:
-        """Send a batch and return the outcomes. Report a `BackendError` for each job and re-raise it."""
+        """Send a batch. Report a `BackendError` for each job and re-raise it."""
         try:
             outcomes = command(batch)
         except BackendError as error:

@@ -37,7 +37,7 @@ WORKER_MODULE = "cpsched_bridge.program.isolation_worker"
 
 @dataclass(frozen=True, slots=True)
 class EndedJobsMessage:
-    """Training data for the dispatcher. A message with nothing else requests the dispatcher's memory."""
+    """Training data for a dispatcher. Sent alone, it requests the dispatcher's memory."""
 
     ended_jobs: tuple[EndedJob, ...]
     """Jobs that have ended since the last message."""
@@ -47,7 +47,7 @@ class EndedJobsMessage:
 
 @dataclass(frozen=True, slots=True)
 class DecideRequest:
-    """A snapshot in transport form, with jobs and the cluster only if they are new or changed."""
+    """A snapshot for transport. Unchanged jobs and an unchanged cluster are omitted."""
 
     now_s: int
     need: Need
@@ -94,7 +94,7 @@ class DecideResponse:
 
 
 class IsolatedDispatcher(Dispatcher):
-    """A proxy for the dispatcher of `spec` in a child process, which is started immediately.
+    """A proxy for the dispatcher of `spec` in a child process, started immediately.
 
     The child is replaced after it dies or is interrupted. All calls must come from one thread. Any exception that
     interrupts a call, for example the exception of `run_within_time_limit`, kills the child.
@@ -216,7 +216,7 @@ class IsolatedDispatcher(Dispatcher):
         return f"its process died (exit status {self.close()}): {error}"
 
     def _send_and_await_response(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
-        """Send a message and return the response. Start a child if there is none, and wait until it is ready."""
+        """Send a message and return the response. Start a child if there is none."""
         failure, self._startup_failure = self._startup_failure, ""
         if failure:
             raise DispatcherError(failure)

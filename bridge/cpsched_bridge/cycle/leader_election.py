@@ -1,4 +1,4 @@
-"""Elect the leading bridge: the bridge in control holds and renews a lease on the cluster.
+"""Elect the leading bridge, which holds and renews a lease on the cluster.
 
 - The first bridge to hold the lease stays in control. A bridge that finds another bridge's lease yields.
 - A lease that has not changed for `gone_s` seconds belongs to a dead bridge and is taken over. Each bridge measures
@@ -30,7 +30,7 @@ CONCURRENT_LEASE = Lease("", "", 0, "a bridge that acquired the lease at the sam
 
 @dataclass(slots=True)
 class LeaderElection:
-    """One bridge's election state. The bridge holds the lease `mine` while it may control the cluster."""
+    """One bridge's election state: its lease `mine`, and other bridges' leases."""
 
     backend: Backend
     mine: Lease
@@ -66,7 +66,7 @@ class LeaderElection:
         return now_s - self._observed_s >= self.gone_s
 
     def observe_and_renew_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
-        """Record an observation's lease; if `wanted`, acquire or renew this bridge's lease.
+        """Record the observed lease. If `wanted`, acquire or renew this bridge's lease.
 
         `now_s` is the monotonic time. If the cluster refuses the lease, report this and continue without a lease. Raise
         all other errors of the backend.
@@ -89,7 +89,7 @@ class LeaderElection:
         _report_leader_change(before, self.other_leader, report)
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """Record the observed lease, and return the lease of another bridge in control, or None."""
+        """Record the observed lease. Return another controlling bridge's lease, or None."""
         if self._is_own_lease(seen):
             return None
         self._record_other_lease(seen, now_s)
@@ -104,15 +104,15 @@ class LeaderElection:
             self.backend.release_lease(self.mine)
 
     def write_jobs_released_notice(self) -> None:
-        """Replace the lease with a notice that all jobs are released, which the ledger does not record.
+        """Replace the lease with a notice that all jobs are released.
 
-        Raise the backend's errors.
+        The ledger does not record this release. Raise the backend's errors.
         """
         word = replace(self.mine, run=RELEASE_NOTICE, beat=self.mine.beat + 1)
         self.backend.acquire_lease(word, self.mine if self._has_held_lease else None)
 
     def is_own_jobs_released_notice(self, seen: Lease | None) -> bool:
-        """Return whether the observed lease is an earlier process's release notice for this bridge."""
+        """Return whether the lease is a release notice of this bridge's earlier process."""
         return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, RELEASE_NOTICE)
 
     def _record_other_lease(self, theirs: Lease | None, now_s: float) -> None:
@@ -123,7 +123,7 @@ class LeaderElection:
         self._other_lease, self._present_s = theirs, now_s
 
     def _find_possibly_live_lease(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """Return another bridge's lease if that bridge may be alive, even if the lease is absent, or None."""
+        """Return the present or recent lease of another bridge that may be alive, or None."""
         if seen is None:
             waits = self._other_lease is not None and now_s - self._present_s < self.gone_s / RENEWALS_PER_LEASE
             return self._other_lease if waits else None

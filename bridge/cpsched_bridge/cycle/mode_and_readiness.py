@@ -20,7 +20,7 @@ CHECKS_ANSWERED = "checks"
 
 @dataclass(slots=True)
 class CurrentBridgeMode:
-    """The current mode. A pause does not affect shadow mode, which never writes to the cluster."""
+    """The current mode. A pause does not affect shadow mode, which only reads."""
 
     configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
@@ -42,7 +42,7 @@ class CurrentBridgeMode:
 
     @property
     def wants_leadership(self) -> bool:
-        """Whether the bridge would be in control or advise mode if there were no other bridge."""
+        """Whether the bridge would be in control or advise mode if it were the only one."""
         return self.configured != "shadow" and self._own_pause_reason() is None
 
     def pause_reason(self) -> str | None:
@@ -53,7 +53,7 @@ class CurrentBridgeMode:
         return self._unwritten_pause or self.pause.read_reason() or self.trouble()
 
     def report_mode_change(self, report: CycleReport) -> None:
-        """Report a change of mode. Reset the circuit breaker when control or advise mode begins."""
+        """Report a change of mode. Reset the circuit breaker for control or advise mode."""
         report.paused = (self.pause_reason() or "") if report.mode == "paused" else ""
         if report.mode == self._last:
             return
@@ -118,14 +118,17 @@ class PeriodicReadinessChecks:
 
 
 def select_checks_for_mode(checks: Iterable[ReadinessCheck], mode: str) -> list[ReadinessCheck]:
-    """Return the checks for a mode. For shadow mode, return all, and make those for advise mode optional."""
+    """Return the checks for a mode.
+
+    For shadow mode, return all checks, and make those for advise mode optional.
+    """
     if mode == "shadow":
         return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
     return [check for check in checks if check.mode in ("", mode)]
 
 
 def require_ready(checks: Iterable[ReadinessCheck], mode: str = "control") -> None:
-    """Raise `NotReady`, with a list of failed checks and fixes, if a required check fails."""
+    """Raise `NotReady` with the failed required checks and their fixes, if any."""
     broken = [check for check in checks if check.required and not check.ok]
     if broken:
         lines = (f"  {check.name}: {_format_check(check)}" for check in broken)

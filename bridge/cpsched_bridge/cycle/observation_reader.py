@@ -38,13 +38,13 @@ class ObservationReader:
     _is_first: bool = field(default=True, init=False)
 
     def read_first(self) -> Observation:
-        """Return an observation made before the first cycle, and keep its ended jobs for that cycle."""
+        """Make an observation before the first cycle, which receives its ended jobs."""
         seen = self.backend.observe(self.ledger.get_pin_restores())
         self._ended_before += seen.ended
         return seen
 
     def read(self) -> tuple[Observation, Sequence[EndedJob]]:
-        """Return an observation of the cluster, and the jobs that ended before the bridge started.
+        """Return an observation, and the jobs that ended before the bridge started.
 
         The second value is empty after the first call, unless the backend reports `history_missing`. In that case, the
         history is read again regularly. In the first observation, the ended jobs also include past jobs that the ledger
@@ -62,7 +62,7 @@ class ObservationReader:
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _read_missing_history(self, now_s: int) -> Sequence[EndedJob]:
-        """Return the history if it was incomplete and a retry is due. Known jobs may be included."""
+        """Read an incomplete history again if a retry is due. It may contain known jobs."""
         if not self.backend.history_missing or now_s < self._next_history_s:
             return ()
         self._next_history_s = now_s + HISTORY_RETRY_INTERVAL_S
@@ -71,9 +71,10 @@ class ObservationReader:
     def read_for_cycle(
         self, report: CycleReport, mode: CurrentBridgeMode, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
-        """Read the cluster, fill in the report, and check the lease. Return the results of `read`.
+        """Read the cluster into the report, and check the lease.
 
-        Raise `InvalidSetting` if the power cap names a resource that the cluster does not have.
+        Return the results of `read`. Raise `InvalidSetting` if the power cap names a resource that the cluster does not
+        have.
         """
         with record_phase_duration(report, "observe", pace):
             seen, past = self.read()
@@ -96,7 +97,7 @@ class ObservationReader:
         return seen, past
 
     def _apply_jobs_released_notice(self, now_s: int, report: CycleReport) -> None:
-        """Apply an earlier process's release notice to the ledger before the notice is overwritten."""
+        """Apply an earlier process's release notice before the notice is overwritten."""
         old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
         self.ledger.record((make_unrecorded_release_transition(entry, now_s) for entry in old), report.number)
         report.add_event(

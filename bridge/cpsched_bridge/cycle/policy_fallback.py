@@ -1,4 +1,4 @@
-"""Decide with the configured policy, or with the fallback if the policy hangs or fails.
+"""Decide with the configured policy, or with the fallback if the policy fails.
 
 The fallback decides in the same cycle. A failed policy is retried in each of the next few cycles, then less and less
 often. To limit the cost of failures, the pause is at least ten times as long as the last failed call, up to a maximum.
@@ -55,7 +55,7 @@ class PolicyWithFallback:
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
     def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Add a decision (see `VerifiedDecider.decide`) or the awaited start-up step to the report.
+        """Add a decision, or the awaited start-up step, to the report.
 
         Raise `PolicyFailure` if neither the policy nor the fallback can decide.
         """

@@ -1,4 +1,4 @@
-"""Train the policy once on each ended job, and find jobs started since the last observation."""
+"""Train the policy once on each ended job, and find newly started jobs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PolicyTrainer:
             )
 
     def find_newly_started_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
-        """Return (job, start time in seconds) for each job started since the last observation.
+        """Return (job, start in seconds) for jobs started since the last observation.
 
         The result is empty for the first observation, because it cannot show which jobs are new.
         """

@@ -1,4 +1,4 @@
-"""Preempt the running jobs that lose the least work, and start the preemptor on their nodes.
+"""Preempt the running jobs that lose the least work, and start the preemptor.
 
 The ledger records each preemption before a victim is stopped. In every cycle, even after a crash, the observation alone
 determines the next step. The step is to stop a victim that still runs, to start the preemptor, or to close the
@@ -79,7 +79,7 @@ class PreemptionExecutor:
         )
 
     def set_backend_preemption_options(self) -> None:
-        """Pass the open preemptions and the jobs to spare to the backend for the next observation."""
+        """Pass the open preemptions and the spared jobs to the backend's next observation."""
         stops, most = self.ledger.count_victim_choices_by_job(), self.settings.max_per_job
         spared = frozenset(job_id for job_id, times in stops.items() if times >= most)
         under_way = {job_id: entry.what for job_id, entry in self.ledger.open_by_job_id.items()}
@@ -88,7 +88,7 @@ class PreemptionExecutor:
     def close_and_select_preemptions(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
     ) -> Observation:
-        """Close finished preemptions, and select offers. Return the observation for this cycle.
+        """Close finished preemptions, and select offers. Return this cycle's observation.
 
         In this observation, the jobs of selected offers are no longer left to the cluster, but no decision starts them.
         """
@@ -125,7 +125,7 @@ class PreemptionExecutor:
         return replace(pending, job=replace(pending.job, ineligible=reason))
 
     def _close_finished(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Close preemptions whose job runs, no longer waits for the bridge, or has waited too long."""
+        """Close preemptions whose job runs, no longer waits, or has waited too long."""
         pending = {each.job.id: each for each in seen.pending}
         ran = {each.job.id for each in seen.running} | {each.job.id for each in seen.ended}
         for job_id, entry in self.ledger.open_by_job_id.items():
@@ -209,8 +209,8 @@ class PreemptionExecutor:
         ]
 
     def close(self, drop: bool) -> None:
-        """Close the file. With `drop`, first close the open preemptions, whose jobs are released."""
-        with suppress(sqlite3.Error):  # they then count as having had no effect
+        """Close the file. With `drop`, first close the open preemptions."""
+        with suppress(sqlite3.Error):  # these preemptions then count as ineffective
             for entry in self.ledger.open_by_job_id.values() if drop else ():
                 self.ledger.close_entry(entry, "dropped", entry.since_s)
         self.ledger.close()
@@ -225,13 +225,13 @@ class PreemptionExecutor:
 
 
 def find_victim_choice_pause_end_s(ledger: PreemptionLedger, now_s: int) -> int | None:
-    """Return until when the bridge chooses no victims after an ineffective preemption, or None if it may choose."""
+    """Return when the pause after an ineffective preemption ends, or None."""
     last_s = ledger.find_last_end_s("ineffective")
     return last_s + PAUSE_S if last_s is not None and 0 <= now_s - last_s < PAUSE_S else None
 
 
 def can_start_after_victims_end(offer: PreemptionOffer, seen: Observation) -> bool:
-    """Return whether an offer's job can start on its nodes once the offer's victims have ended."""
+    """Return whether an offer's job can start on its nodes after the victims end."""
     running = {each.job.id: each for each in seen.running}
     victims = list[RunningJob]()
     for victim in offer.victims:
@@ -256,7 +256,7 @@ def _is_entry_held(entry: ManagedJobEntry | None) -> bool:
 
 
 def _start_not_permitted_reason(pending: PendingJob | None, entry: ManagedJobEntry | None) -> str:
-    """Return why the bridge must not start a job, or "" if it may start or is starting the job."""
+    """Return why the bridge must not start a job, or "" if it may or is doing so."""
     if pending is None:
         return "the job no longer waits for the bridge"
     if pending.job.ineligible is not None:

@@ -1,4 +1,4 @@
-"""Provide the loop's real-time clock, whose waits a signal ends immediately."""
+"""Provide the loop's real-time clock. A signal ends its waits immediately."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ class RealClock(LoopClock):
 
     @contextmanager
     def stop_on_signals(self) -> Iterator[None]:
-        """End the loop after the current cycle on SIGTERM or SIGINT. End the process on a second signal.
+        """End the loop after the current cycle on SIGTERM or SIGINT.
 
-        After the first signal, the main thread compiles nothing. The previous handlers are restored on exit.
+        A second signal ends the process. After the first signal, the main thread compiles nothing. The previous
+        handlers are restored on exit.
         """
         former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

@@ -1,4 +1,4 @@
-"""Compare the ledger with an observation to find each job's new state and next command.
+"""Compare the ledger with an observation to find jobs' states and next commands.
 
 This module is pure: it receives ledger entries and an observation, and returns transitions. The same function runs in
 every cycle, including the first one after a crash. Some transitions are intents (hold, roll back, release). The bridge
@@ -52,7 +52,7 @@ class ReconcileOptions:
 def reconcile(
     known: Mapping[int, ManagedJobEntry], open_ids: Set[int], seen: Observation, options: ReconcileOptions
 ) -> list[LedgerTransition]:
-    """Return at most one transition per job, to bring the ledger in line with an observation.
+    """Return at most one transition per job, to match the ledger to an observation.
 
     `known` contains the ledger's entries by job id, and `open_ids` the ids of jobs that have not ended or left. An open
     job that is in no list of `seen` has left the cluster.
@@ -75,7 +75,7 @@ def reconcile(
 def make_transition_after_failure(
     entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, options: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
-    """Return a transition to `state` after a failure, or a permanent release after too many failures."""
+    """Return a transition to `state`, or a permanent release after too many failures."""
     failures = entry.failures + 1
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
@@ -169,7 +169,7 @@ def _reconcile_pending(
 def _keep_held_instead_of_release(
     entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int
 ) -> LedgerTransition | None:
-    """Return a transition that keeps a job held, instead of its release, if only the bridge can start it."""
+    """Return a transition that keeps a job held if only the bridge can start it."""
     then = entry if found is None else found.entry
     if then.state is not LedgerState.HANDING_BACK:
         return found
@@ -182,7 +182,7 @@ def _keep_held_instead_of_release(
 def _reconcile_under_other_bridge(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Release a job that only this ledger records, and leave all others to the bridge in control."""
+    """Release a job that only this ledger records. The other bridge keeps all others."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
         return _leave_to_other_bridge(entry, now_s)
@@ -232,7 +232,7 @@ def _release_to_cluster(
 def _reconcile_unadopted(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Manage a job that the submit plugin holds. If permitted, adopt a job that is not held."""
+    """Manage a job that the submit plugin holds, or adopt a job that is not held."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _has_new_request(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
@@ -252,7 +252,7 @@ def _reconcile_unadopted(
 
 
 def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now_s: int) -> LedgerTransition | None:
-    """Unpin an unmanaged job that the cluster holds, so that it never runs with an old pin."""
+    """Unpin an unmanaged job held by the cluster, so that it never runs with a pin."""
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
     why = "held by the cluster, but still pinned by the bridge"
@@ -262,7 +262,7 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 
 
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Stop managing a job held by the cluster, until its request changes, and remove its pin."""
+    """Stop managing a job held by the cluster until its request changes. Unpin it."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = make_unmanaged_fields(make_request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
@@ -271,7 +271,7 @@ def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -
 
 
 def _has_new_request(entry: ManagedJobEntry, job: Job) -> bool:
-    """Return whether a job that was left to the cluster because of its request has a new request."""
+    """Return whether a job left to the cluster because of its request has a new one."""
     return bool(entry.asked) and entry.asked != make_request_fingerprint(job)
 
 
@@ -380,7 +380,7 @@ def _reconcile_reappeared(
 
 
 def _was_held_after_start(entry: ManagedJobEntry, pending: PendingJob, options: ReconcileOptions) -> bool:
-    """Return whether another actor held a job after the bridge had pinned and released it.
+    """Return whether another actor held a job after the bridge had released it.
 
     If pin and release are two commands, the ledger records the answer to the release. Without that answer, the hold
     counts as the bridge's own hold from before the start.
@@ -390,7 +390,7 @@ def _was_held_after_start(entry: ManagedJobEntry, pending: PendingJob, options: 
 
 
 def _was_hold_refused_as_already_held(entry: ManagedJobEntry, pending: PendingJob) -> bool:
-    """Return whether the bridge's hold was refused because another actor already held the job."""
+    """Return whether the bridge's hold failed because another actor held the job."""
     adopting = entry.state is LedgerState.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
@@ -401,22 +401,22 @@ def _leave_to_administrator(entry: ManagedJobEntry, now_s: int) -> LedgerTransit
 
 
 def _leave_to_holder(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Stop managing a job held by another actor, as `_leave_to_administrator` does for an administrator.
+    """Stop managing a job held by another actor: remove its pin and keep the hold.
 
-    An older ledger that was restored may lack the pin.
+    A restored older ledger may lack the pin.
     """
     pinned = entry.pinned or pending.pinned
     return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason), pinned=pinned)
 
 
 def make_unrecorded_release_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Return a transition to `free` for a job whose release an earlier process could not record."""
+    """Return a transition to `free` for a job whose release was not recorded."""
     why = "released by a bridge that could not record it"
     return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)
 
 
 def make_unpinned_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Return a transition that records the removal of the pin from a job that another actor holds."""
+    """Return a transition that records that a job held by another actor is unpinned."""
     return make_transition(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 

@@ -1,4 +1,4 @@
-"""Release all held jobs to the cluster's own scheduler when the bridge stops or has died."""
+"""Release all held jobs to the cluster when the bridge stops or has died."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def release_all_jobs(
     attempts: int = 3,
     on_keep_alive: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Release every job that the bridge may have held or pinned. Return one line per problem.
+    """Release all jobs that the bridge may have held or pinned. Return any problems.
 
     Jobs held by other actors lose the bridge's pins but stay held. If `other_in_control` returns True for an
     observation, another bridge is in control, and jobs held by the submit plugin are left to it.
@@ -74,7 +74,7 @@ def release_all_jobs(
 
 
 def reopen_queues(backend: Backend) -> list[str]:
-    """Open all closed queues to the cluster's own scheduler. Return one line per problem."""
+    """Open closed queues to the cluster's own scheduler. Return one line per problem."""
     if not isinstance(backend, QueueGate):
         return []
     try:
@@ -131,7 +131,7 @@ def _release_batch(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> l
 
 
 def _remove_orphaned_pins(backend: Backend, ledger: Ledger) -> list[str]:
-    """Remove the bridge's pins from jobs that other actors hold. Return one line per problem."""
+    """Remove the bridge's pins from jobs that others hold. Return a line per problem."""
     outcomes = _send_command(backend.unpin, [entry.job_id for entry in ledger.list_orphaned_pins()])
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record_transitions(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])

@@ -1,4 +1,4 @@
-"""Track the outcomes of starts: running jobs, start latencies, failures, and suspected causes.
+"""Track the outcomes of starts: running jobs, latencies, failures and suspects.
 
 A failed start indicates a broken cluster only if there is no more specific explanation. Three explanations are more
 specific: the cluster's reason concerns the job or its group, other jobs start first, or the chosen nodes are not free.
@@ -86,7 +86,7 @@ class StartOutcomeTracker:
                 report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
     def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
-        """Return the outcomes of starts, including refusals since the previous observation.
+        """Return the outcomes of starts, with refusals since the previous observation.
 
         A start also counts as failed if the job's owner has since held the job. Jobs that are gone or held by an
         administrator do not count as failed.

@@ -1,4 +1,4 @@
-"""Run and report the start-up steps before the first decision, such as compilation.
+"""Run and report the steps before the first decision, such as compilation.
 
 During start-up, the bridge makes no decisions and holds no new jobs. Jobs held by an earlier run stay held for
 `MAX_HELD_WAIT_S` seconds, because most start-ups are shorter, and are then released to the cluster's own scheduler. The
@@ -49,14 +49,14 @@ class BridgeStartupSteps:
         return None
 
     def report_step(self, step: str) -> None:
-        """Report what the bridge is waiting for. Report the end of the wait (empty text) only once."""
+        """Report what the bridge is waiting for. Report the end of the wait only once."""
         if step or self._reported_step:
             self._reported_step = step
             for listener in self.progress_listeners:
                 listener(step)
 
     def wait(self, pace: LoopClock, on_look: Callable[[], None]) -> bool:
-        """Run the steps for at most `MAX_HELD_WAIT_S` seconds. Return False if the loop must end."""
+        """Run the steps for up to `MAX_HELD_WAIT_S` s. Return False if the loop must end."""
         until_s = pace.monotonic_s() + MAX_HELD_WAIT_S
         while self.poll_pending_step() is not None and pace.monotonic_s() < until_s:
             on_look()
@@ -67,7 +67,7 @@ class BridgeStartupSteps:
         return not pace.is_stopped
 
     def record_decision_wait(self, text: str, now_s: float) -> None:
-        """Record at monotonic time `now_s` what the next decision is waiting for. Empty text means no wait."""
+        """Record what the next decision waits for ("": nothing) at monotonic time `now_s`."""
         if text and not self._waits_for:
             self._since_s = now_s
         self._waits_for, self._has_decided = text, self._has_decided or not text
@@ -81,7 +81,7 @@ class BridgeStartupSteps:
 
 @dataclass(slots=True)
 class ThrottledProgressReporter:
-    """A reporter that forwards at most one message per `every_s` seconds, but the end of a wait at once."""
+    """A reporter that forwards one message per `every_s` seconds, and each wait's end."""
 
     listener: ProgressListener
     every_s: float

@@ -1,4 +1,4 @@
-"""Request a cycle's decision from the policy, verify it, and prepare it for the journal."""
+"""Request a decision from the policy, verify it, and prepare it for the journal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class VerifiedDecider:
     """The configured power cap."""
 
     def not_ready_reason(self) -> str | None:
-        """Return the start-up step that the dispatcher's process is running, or None if it is ready."""
+        """Return the start-up step of the dispatcher's process, or None if it is ready."""
         dispatcher = self.policy.dispatcher
         return dispatcher.not_ready_reason() if isinstance(dispatcher, IsolatedDispatcher) else None
 
@@ -87,7 +87,7 @@ class VerifiedDecider:
         report.decision, report.starts = decision, starts
 
     def _decide_within_run_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
-        """Return a decision that complies with the site's limits, and the policy's memory before it.
+        """Return a decision within the site's limits, and the policy's memory before it.
 
         Starting jobs count as running. A policy that is called twice may change in between, so the returned memory is
         from before the call that made the returned decision.
@@ -109,7 +109,7 @@ class VerifiedDecider:
 
 
 def require_power_cap_resources(power: PowerCap | None, cluster: Cluster) -> None:
-    """Raise `InvalidSetting` if the power cap names a resource that the cluster does not have."""
+    """Raise `InvalidSetting` if the power cap names an unknown resource."""
     for name, each in () if power is None else power.watts:
         if name not in cluster.resources:
             rule = f"must be a resource of the cluster: {', '.join(cluster.resources)}"
@@ -118,7 +118,7 @@ def require_power_cap_resources(power: PowerCap | None, cluster: Cluster) -> Non
 
 @lru_cache(maxsize=2)
 def _apply_power_cap(cluster: Cluster, power: PowerCap) -> Cluster:
-    """Return the cluster with a power cap. Repeated calls for one cluster return the same object."""
+    """Return the cluster with a power cap: the same object in repeated calls."""
     return replace(cluster, power=power)
 
 

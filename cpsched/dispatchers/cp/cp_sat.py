@@ -49,7 +49,7 @@ class PoolSchedulingProblem:
 
 @dataclass(frozen=True, slots=True)
 class CpSatBudget:
-    """The solver's budget in seconds, or `effort` in thousandths of deterministic time."""
+    """The solver's budget: seconds, or thousandths of its deterministic time."""
 
     seconds: float
     effort: int | None
@@ -200,7 +200,7 @@ def _solve_model(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[A
 def compute_p2sf(
     problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
 ) -> float:
-    """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3) for wait W and response time F (debs24 equation 6)."""
+    """Return P2SF: 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3) (debs24 equation 6)."""
     upper, lower = _p2sf_numerator_and_denominator_terms(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 

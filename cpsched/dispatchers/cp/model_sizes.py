@@ -10,12 +10,12 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 
 def position_model_size(facts: CpInstance) -> int:
-    """Return the number of variables in PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
+    """Return PCP'20's number of variables: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
     return len(facts.jobs) + int(facts.table.units[facts.jobs].sum()) * int(facts.machine.capacity.shape[1])
 
 
 def node_model_size(facts: CpInstance) -> int:
-    """Return the number of variables in PCP'19: |Q| + sum of p[i,n] over jobs and nodes (pcp20 section 2.2)."""
+    """Return PCP'19's number of variables: |Q| + sum of p[i,n] (pcp20 section 2.2)."""
     slots = facts.jobs.tolist()
     return len(slots) + sum(int(intervals_per_node(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
 

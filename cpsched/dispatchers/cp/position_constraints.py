@@ -5,7 +5,7 @@ The variables already keep a unit inside one node for all its resources. Two of 
 - The alldifferent over the positions of one job follows from diffn. The search breaks the symmetry by assigning
   decreasing positions to a job's units.
 - The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
-  capacity) cannot prune. Units of one job never overlap at a position, so the heights there sum to at most the
+  capacity) cannot prune. Units of one job never overlap at a position. So the heights there sum to at most the
   capacity, which is the sum of all durations.
 """
 
@@ -133,7 +133,10 @@ def post_free_amount_cumulative(
 
 
 def post_all_different_nodes(variables: PositionModelVariables, j: int) -> None:
-    """Post alldifferent(x) for a job whose units must not share a node. (For whole nodes, diffn implies it.)"""
+    """Post alldifferent(x) for a job whose units must not share a node.
+
+    For whole nodes, diffn implies it.
+    """
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 

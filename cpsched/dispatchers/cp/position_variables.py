@@ -28,7 +28,10 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class UnitPlacementVariables:
-    """The variables of one part of a job: node x and, by resource, `place` p, `position` y and `size` dy, in grains."""
+    """The variables of one part of a job: its node x and, by resource, its positions.
+
+    `place` is p, `position` is y, and `size` is dy, all in grains.
+    """
 
     node: Any
     place: dict[int, Any]
@@ -53,7 +56,7 @@ class RunningJobRectangles:
 class RunningJobStaircase:
     """Running jobs as a staircase, with the job that ends last at each node's bottom.
 
-    A unit at position p on a node overlaps no running job if and only if it starts at `free_from` or later, because the
+    A unit at position p overlaps no running job if and only if it starts at `free_from` or later, because the
     jobs above p end earlier. Nodes with equal staircases have the same kind.
     """
 

@@ -47,9 +47,9 @@ def improve_plan(
 ) -> CpSolveResult:
     """Verify the plan in `answer` with the solver, and search for a cheaper plan.
 
-    The status is `optimal` for a plan that is proven optimal, `feasible` for a plan that the solver found or verified,
-    and `unverified` if the limit was reached first. The path is `dive` if the model would be too large, `late` if the
-    limit was reached before a plan was found, and `infeasible` if there is no plan.
+    The status is `optimal` if the plan is proven optimal, `feasible` if the solver found or verified it, and otherwise
+    `unverified`. The path is `dive` if the model would be too large, `late` if the limit was reached without a plan,
+    and `infeasible` if no plan exists.
 
     If `guided` is false, the solver uses its own search and gets no plan. If this search ends without a proof, the
     guided search follows, in the order of the jobs.
@@ -107,7 +107,7 @@ def _solver_parameters(model_name: str) -> Any:
 
 
 class RemainingSearchBudget:
-    """The remaining budget of one search, which the solver checks at every search node.
+    """The remaining budget of a search, which the solver checks at every search node.
 
     `reserve` is set aside for the time after the last search. A search gets at least `least`.
     """

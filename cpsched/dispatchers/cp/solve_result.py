@@ -85,7 +85,7 @@ def decision_of_unplaced_plan(
 
 
 def start_first_job_if_idle(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
-    """Start no job, or one job if none is running, because rounds would repeat."""
+    """If no job is running, start the first that fits, because rounds would repeat."""
     able = startable_slots(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)

@@ -26,9 +26,10 @@ STEP_JOBS = 25
 """Number of jobs between two steps of the weight."""
 
 GAIN = 3.0
-"""Change of the weight's logarithm per step, divided by the logarithm of the worst ratio divided by its target.
+"""Change of the weight's logarithm per step, divided by the excess.
 
-If waits are longer than under `easy`, the logarithm of their ratio is subtracted. A larger weight lengthens waits.
+The excess is the logarithm of the worst ratio relative to its target. If waits are longer than under `easy`, the
+logarithm of their ratio is subtracted, because a larger weight lengthens waits.
 """
 
 MAX_STEP_UP, MAX_STEP_DOWN = 0.25, 0.08

@@ -1,4 +1,4 @@
-"""Define the dispatcher `lookahead`, which plans every pending job by a short search."""
+"""Define the dispatcher `lookahead`, which plans all jobs with a short search."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class LookaheadDispatcher(Dispatcher):
         return self._area.shown() if self._area is not None else {}
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray, row: WaitCostObjective) -> FloatArray:
-        """Return the site's factors, float64[Q], or an empty array if there is no site weight."""
+        """Return the site's factors, float64[Q], or an empty array without a site weight."""
         if not self._site_weight:
             return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue

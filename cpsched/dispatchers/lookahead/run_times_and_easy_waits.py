@@ -1,4 +1,4 @@
-"""Record the history that costs depend on: run times by user, and waits under EASY."""
+"""Record the history on which costs depend: users' run times and waits under EASY."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class RunTimesAndEasyWaits:
         self.shares = MeanRunToWalltimeRatios()
         self._virtual = new_virtual_schedule()
         self._ended: dict[int, tuple[int, int, int]] = {}
-        """Run time (s), wait (s) and hash of the user by job id, for jobs that have ended since the last update of the
-        virtual schedule."""
+        """Run time (s), wait (s) and user hash of jobs ended since the virtual schedule's last update, by job id."""
         self._jobs: object = None
         self._ids: IntArray = np.zeros(0, np.int64)
         self._user: IntArray = np.zeros(0, np.int64)

@@ -1,1 +1,1 @@
-"""Model slurmctld's scheduler: its parameters, the times of its passes, and the dispatcher."""
+"""Model slurmctld's scheduler: its parameters, its passes and its decisions."""

@@ -1,4 +1,4 @@
-"""Define the dispatcher `advised`: Slurm's own passes in the order of another plan."""
+"""Define the dispatcher `advised`: Slurm's own passes in the order of a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNPLANNED_RANK = NEVER
 
 
 class PriorityBoostTable:
-    """Points added to priorities by the last plan, and ranks at equal priority, by slot."""
+    """Priority points from the last plan, and ranks among equal priorities, by slot."""
 
     def __init__(self) -> None:
         self._jobs: object = None
@@ -79,7 +79,7 @@ class PriorityBoostTable:
 
 
 class PlanAdvisedSlurmDispatcher(Dispatcher):
-    """A dispatcher that starts jobs as Slurm does, but in the order of an adviser's plan.
+    """A dispatcher that starts jobs as Slurm does, in the order of an adviser's plan.
 
     The adviser plans the queue every `every_s` seconds if an event has occurred, or on every call if `every_s` is 0.
     Within a tier, jobs are then ordered by planned start. Jobs without a planned start come last. Until the next plan,
@@ -190,7 +190,7 @@ def queue_fingerprint(snapshot: Snapshot) -> tuple[int, ...]:
 REGISTRATIONS = (
     Registration(
         "advised",
-        "Slurm's own scheduler starts the jobs in the order of lookahead's plan, updated every every_s seconds.",
+        "Slurm's own scheduler starts the jobs in the order of lookahead's plan, by default updated every minute.",
         "docs/lookahead.md",
         PlanAdvisedSlurmDispatcher,
     ),

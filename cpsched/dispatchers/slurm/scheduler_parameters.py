@@ -135,7 +135,7 @@ WITHOUT_EFFECT = (
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchedulerParameters:
-    """The modelled parameters, and the names of given parameters that are not modelled."""
+    """The modelled parameters, and the names of other given parameters."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()

@@ -4,7 +4,7 @@
   step.
 - `plan_instant`: the cluster at one instant of a plan; kinds of units.
 - `startable_jobs`: the queued jobs that could start now, or ever.
-- `dive`: the first leaf of the paper's search: a whole plan, without a solver.
+- `dive`: the first leaf of the search in pcp20 section 3: a whole plan, without a solver.
 - `next_decision`: the next step of the solver's search.
 - `running_rectangles`: the resources that running jobs use, for the solver's models.
 - `relaxation`: the problem without places. `branch_and_bound`: branch and bound on the relaxation.

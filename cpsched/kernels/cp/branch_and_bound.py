@@ -26,9 +26,7 @@ COST_TOLERANCE = 1e-9
 NO_PLACES = -1
 """Special value of `dives`: jobs need no places, so every relaxed plan is valid."""
 LEFT_SHIFTED = -2
-"""Like `NO_PLACES`, but skip plans in which a job could start earlier, because there are other plans that cost no
-more.
-"""
+"""Like `NO_PLACES`, but skip plans in which a job could start earlier: other plans cost no more."""
 
 
 @subroutine
@@ -52,7 +50,7 @@ def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
 
 @subroutine
 def first_identical_job_of_each(facts: CpInstance, objective: WeightedDelayObjective) -> IntArray:
-    """Return, for each job, the first considered job with the same request, estimate and cost, int64[J]."""
+    """For each job, return the first with equal request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
     for j in range(len(weight)):
@@ -68,7 +66,7 @@ def first_identical_job_of_each(facts: CpInstance, objective: WeightedDelayObjec
 
 @kernel
 def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, objective: WeightedDelayObjective) -> float:
-    """Return the cost of the best relaxed plan if all jobs are interchangeable, or 0, a trivial bound.
+    """Return the best relaxed plan's cost if all jobs are interchangeable, else 0.
 
     In that plan, each job in turn starts as early as possible. Proof that no plan has an earlier k-th start: let g be
     these starts and s the starts in another plan, both ascending, d a job's duration, and k the first index with
@@ -107,15 +105,14 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
 
 @kernel
 def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, dives: int) -> tuple[int, bool, float]:
-    """Improve the best plan by branch and bound on the relaxation, which may prove that plan optimal.
+    """Improve the best plan by branch and bound on the relaxation.
 
-    The tree is that of the paper's search, reduced to starts: the job that can start first is either started or
-    postponed. For each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most`
-    nodes are visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan itself is used,
-    and no best plan is needed initially. `LEFT_SHIFTED` skips additional plans. Jobs are placed in the order of their
-    starts. When a job is about to start at `tau`, all jobs that start before `tau` are placed. If the job also fits a
-    second earlier, it can start then, because the plan has room for it from `tau`.
-
+    The tree is that of pcp20's search, reduced to starts: the job that can start first is either started or postponed.
+    For each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most` nodes are
+    visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan itself is used, and no best
+    plan is needed initially. `LEFT_SHIFTED` skips additional plans. Jobs are placed in the order of their starts. When
+    a job is about to start at `tau`, all jobs that start before `tau` are placed. If the job also fits a second
+    earlier, it can start then, because the plan has room for it from `tau`.
 
     Return the number of visited nodes, whether the tree was exhausted, and a lower bound on the cost of delays (0 if
     the tree was not exhausted).

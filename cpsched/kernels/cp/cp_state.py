@@ -27,13 +27,13 @@ class CpInstance(SharedStruct):
     """Units of all placements (see `JobTable.place_at`)."""
 
     def with_considered_jobs(self, jobs: IntArray) -> CpInstance:
-        """Return the same state with `jobs` (slots in priority order) as the considered jobs."""
+        """Return the same state with `jobs` (slots in priority order) as considered jobs."""
         placements = self.place_node, self.place_units
         return CpInstance(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)
 
 
 class PlanInstantState(SharedStruct):
-    """The cluster at one instant in a plan. Every kernel that moves to another instant overwrites it."""
+    """The cluster at one instant of a plan. Kernels overwrite it for other instants."""
 
     left: Matrix
     """Free amounts: int64[N, R]."""
@@ -102,7 +102,7 @@ class CpSearchState(SharedStruct):
 
 
 class WeightedDelayObjective(SharedStruct):
-    """The cost of a plan: `constant` plus, over the considered jobs, weight * max(0, start - since)."""
+    """The cost of a plan: `constant` + the sum of weight * max(0, start - since)."""
 
     weight: FixedReals
     """Cost of one second of delay of each job. It is positive."""
@@ -113,10 +113,11 @@ class WeightedDelayObjective(SharedStruct):
 
 
 class CumulativeRelaxation(SharedStruct):
-    """The dispatching problem without places: E instants, and K shared capacities that never decrease over time.
+    """The dispatching problem without places: E instants and K shared capacities.
 
-    A capacity is the amount of one resource on all nodes, or the room for one kind of unit on all nodes. A job's demand
-    is the minimum that it takes in any placement. So every real plan is a plan of the relaxation, but not vice versa.
+    A capacity is the amount of one resource on all nodes, or the room for one kind of unit on all nodes. No capacity
+    decreases over time. A job's demand is the minimum that it takes in any placement. So every real plan is a plan of
+    the relaxation, but not vice versa.
     """
 
     moment_s: FixedColumn
@@ -128,7 +129,7 @@ class CumulativeRelaxation(SharedStruct):
 
 
 class BranchAndBoundState(SharedStruct):
-    """The state of a branch and bound: the relaxation, the best plan so far, and space for another plan."""
+    """The state of a branch and bound: relaxation, objective, best and trial plan."""
 
     relaxed: CumulativeRelaxation
     objective: WeightedDelayObjective
@@ -137,7 +138,7 @@ class BranchAndBoundState(SharedStruct):
 
 
 def empty_plan_instant(amounts: IntArray, parts: int = 0) -> PlanInstantState:
-    """Allocate an instant with `parts` parts. Its amounts have the shape of `amounts`, int64[N, R]."""
+    """Allocate an instant with `parts` parts and the shape of `amounts`, int64[N, R]."""
     nodes, left, floor = len(amounts), np.zeros_like(amounts), np.zeros_like(amounts)
     return PlanInstantState(
         left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64)

@@ -15,7 +15,7 @@ def job_delay_cost(objective: WeightedDelayObjective, j: int, start_s: int) -> f
 
 @kernel
 def plan_delay_cost(objective: WeightedDelayObjective, start_s: FixedColumn) -> float:
-    """Return the cost of a plan's delays: its objective without the constant. `start_s` is int64[J]."""
+    """Return the cost of a plan's delays: its objective without the constant."""
     total = 0.0
     for j in range(len(start_s)):
         total += job_delay_cost(objective, j, start_s[j])

@@ -1,4 +1,4 @@
-"""The dive: find the first leaf of the paper's search in one sweep over the ends of jobs."""
+"""The dive: find the first leaf of pcp20's search in one sweep over job ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @subroutine
 def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
-    """Return the highest position from which `dy` positions below `ceiling` are free on `node`, or -1 if none is."""
+    """Return the highest free position for `dy` positions below `ceiling`, or -1."""
     moment = plan.moment
     older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
     y = ceiling - dy
@@ -58,11 +58,11 @@ def place_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int)
 
 @subroutine
 def place_job(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
-    """Place job `j`, each part on the highest node on which it still fits (the paper's largest value).
+    """Place each part of job `j` on the highest node on which it still fits.
 
-    `room_of` is the number of its units that fit on each node now (see `update_room_of_touched_nodes`). If any part
-    does not fit, return False and place no part. The free amounts of the instant do not change: `subtract_job_amounts`
-    subtracts the job's amounts.
+    This is the largest value in pcp20's search. `room_of` is the number of the job's units that fit on each node now
+    (see `update_room_of_touched_nodes`). If any part does not fit, return False and place no part. The free amounts of
+    the instant do not change: `subtract_job_amounts` subtracts the job's amounts.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
@@ -85,19 +85,19 @@ def place_job(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> 
 
 @kernel
 def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) -> int:
-    """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
+    """Fill `plan` with the first leaf of the search in pcp20 section 3.
 
-    Of the jobs that can start first, the first in `order` (in the paper: highest priority) starts immediately. Each
-    of its units takes the highest legal positions. No job then starts before a job that was placed earlier, and amounts
-    that are free when a job starts remain free. Therefore, one sweep over the ends of jobs finds the plan of the
-    paper's dive.
+    Of the jobs that can start first, the first in `order` (in pcp20: highest priority) starts immediately. Each of its
+    units takes the highest legal positions. No job then starts before a job that was placed earlier, and amounts that
+    are free when a job starts remain free. Therefore, one sweep over the ends of jobs finds the plan of pcp20's dive
+    without a solver.
 
     `only_now` stops the sweep at the first instant. Return the number of jobs that start now. Jobs without a plan have
     start -1.
     """
     J, N = len(facts.jobs), len(facts.machine.free)
 
-    # For each kind of unit, count the units that fit on each node, and the sum. A job that requests more than the sum
+    # For each kind of unit, count the units that fit on each node, and their sum. A job that requests more than the sum
     # is skipped without examining the nodes. Each step updates only the nodes that it touched.
     shapes, kind_of = unit_kinds(facts)
     moment = plan.moment
@@ -133,7 +133,7 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
 
 @kernel
 def collect_starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the jobs in `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
+    """Return the jobs in `plan` that start now, as the columns of `Starts`."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)
     nodes, units = np.empty(len(plan.node), np.int64), np.empty(len(plan.node), np.int64)

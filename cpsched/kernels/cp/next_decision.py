@@ -1,4 +1,4 @@
-"""Guide the solver's search: find the next job that can start, and places for its parts."""
+"""Guide the solver's search to the next startable job and its places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @kernel
 def units_fitting_by_kind(facts: CpInstance) -> tuple[IntArray, IntArray]:
-    """Return the number of units of each kind that fit on each node now, int64[K, N], and each job's kind, int64[J]."""
+    """Return the units of each kind that fit on each node now, and each job's kind.
+
+    The arrays are int64[K, N] and int64[J].
+    """
     shapes, kind_of = unit_kinds(facts)
     room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
     for k in range(len(shapes)):
@@ -32,7 +35,7 @@ def units_fitting_by_kind(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def earliest_unplaced_start(step: CpSearchState, at_s: FixedColumn) -> int:
-    """Return the smallest `at_s` of an unplaced job, or `UNBOUNDED` if all jobs are placed."""
+    """Return the smallest `at_s` of an unplaced job, or `UNBOUNDED` if there is none."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
         if not step.placed[j]:
@@ -41,7 +44,10 @@ def earliest_unplaced_start(step: CpSearchState, at_s: FixedColumn) -> int:
 
 
 def new_search_state(facts: CpInstance, order: IntArray) -> CpSearchState:
-    """Return the first step of a search, with no job placed. `order` breaks ties between jobs that can start first."""
+    """Return the first step of a search, with no job placed.
+
+    `order` breaks ties between jobs that can start first.
+    """
     J, (room, kind_of) = len(facts.jobs), units_fitting_by_kind(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
     return CpSearchState(-1, 0, nobody, column, order, column.copy(), room, kind_of)
@@ -49,8 +55,9 @@ def new_search_state(facts: CpInstance, order: IntArray) -> CpSearchState:
 
 @kernel
 def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """Return the unplaced job that can start first, or -1 if there is none. `step.order` breaks ties.
+    """Return the unplaced job that can start first, or -1.
 
+    - `step.order` breaks ties.
     - No placed job starts later than the earliest start of any other job.
     - A job that does not fit together with the placed jobs does not fit until one of them, or a running job, ends. It
       is postponed to that time, see `step.postponed_to_s`.
@@ -92,7 +99,7 @@ def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState
 
 @kernel
 def next_possible_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """Return the earliest time after the current job's planned start at which it could start instead.
+    """Return the current job's next possible start after its planned start.
 
     In a plan whose jobs start as early as possible, a job starts now or when another job ends. The other job is
     running, placed, or not yet placed. In the last case, it starts at the plan's instant at the earliest.
@@ -113,7 +120,7 @@ def next_possible_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) ->
 
 @subroutine
 def set_instant_to_current_job(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """Set the plan's instant to the start of the current job, including the parts that have a place.
+    """Set the plan's instant to the start of the current job, with its placed parts.
 
     Return the number of its units that have no place yet.
     """
@@ -130,7 +137,7 @@ def set_instant_to_current_job(facts: CpInstance, plan: CpPlan, step: CpSearchSt
 
 @kernel
 def find_next_part_place(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) -> int:
-    """Return the highest node up to `top` with room for another part of the current job, or -1 if there is none.
+    """Return the highest node up to `top` with room for the job's next part, or -1.
 
     Write the place of this part to the plan.
     """
@@ -149,7 +156,7 @@ def find_next_part_place(facts: CpInstance, plan: CpPlan, step: CpSearchState, t
 
 @kernel
 def highest_gap_below(facts: CpInstance, plan: CpPlan, step: CpSearchState, below: tuple[int, int, int]) -> int:
-    """Return the highest free position for another part of the current job, or -1 if there is none.
+    """Return the highest free position for the current job's next part, or -1.
 
     `below` contains a node, a resource, and the position below which the part must lie.
     """

@@ -1,4 +1,4 @@
-"""The cluster at one instant in a plan, and the kinds of units that the considered jobs request."""
+"""The cluster at one instant of a plan, and the kinds of units that jobs request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched.model import IntArray
 
 @subroutine
 def request_same_unit_kind(facts: CpInstance, a: int, b: int) -> bool:
-    """Return whether jobs `a` and `b` (slots) request the same kind of unit on the same nodes."""
+    """Return whether jobs `a` and `b` request the same kind of unit on the same nodes."""
     if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
         return False
     for r in range(facts.table.per_unit.shape[1]):  # noqa: SIM110 - a loop compiles, a generator does not
@@ -24,7 +24,7 @@ def request_same_unit_kind(facts: CpInstance, a: int, b: int) -> bool:
 
 @subroutine
 def unit_kinds(facts: CpInstance) -> tuple[IntArray, IntArray]:
-    """Return a sample job slot for each kind of unit, int64[K], and the kind of each considered job, int64[J]."""
+    """Return a sample slot of each unit kind, int64[K], and each job's kind, int64[J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
     kinds = 0
     for j in range(len(facts.jobs)):
@@ -41,7 +41,7 @@ def unit_kinds(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def reset_instant_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
-    """Set `moment` to the current state of the cluster, with no planned jobs placed and no nodes marked as touched."""
+    """Set `moment` to the cluster's current state: no planned jobs or touched nodes."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
     for node in range(N):
@@ -54,7 +54,7 @@ def reset_instant_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
 
 @subroutine
 def release_ended_running_jobs(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
-    """Release the running jobs that end by `until_s`, starting at index `first`. Return the next job's index."""
+    """Release running jobs that end by `until_s`. Return the next job's index."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
@@ -72,7 +72,7 @@ def release_ended_running_jobs(facts: CpInstance, moment: PlanInstantState, firs
 
 @subroutine
 def subtract_job_amounts(plan: CpPlan, j: int) -> None:
-    """Subtract the amounts of job `j` from the free amounts at the plan's instant, and mark its nodes as touched."""
+    """Subtract the amounts of job `j` at the plan's instant, and mark its nodes."""
     left, touched = plan.moment.left, plan.moment.touched
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
         touched[plan.node[part]] = True
@@ -82,7 +82,7 @@ def subtract_job_amounts(plan: CpPlan, j: int) -> None:
 
 @subroutine
 def release_job(plan: CpPlan, j: int) -> None:
-    """End job `j`: undo `put` and `subtract_job_amounts` for this job."""
+    """End job `j`: undo `place_job` and `subtract_job_amounts` for this job."""
     moment = plan.moment
     left, newest, older = moment.left, moment.newest, moment.older
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -103,7 +103,7 @@ def release_job(plan: CpPlan, j: int) -> None:
 def update_room_of_touched_nodes(
     facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column
 ) -> None:
-    """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes, and reset `touched`."""
+    """Recount `room` and its sums `rooms` on the touched nodes, and reset `touched`."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
         if not touched[node]:
@@ -117,7 +117,7 @@ def update_room_of_touched_nodes(
 
 @subroutine
 def next_end_of_present_jobs(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
-    """Return the next end of a running job (starting at index `next_running`) or of a job in `present`."""
+    """Return the next end of a running job or of a job in `present`."""
     end_s = UNBOUNDED
     if next_running < len(facts.running):
         end_s = facts.end_s[facts.running[next_running]]
@@ -129,7 +129,7 @@ def next_end_of_present_jobs(facts: CpInstance, plan: CpPlan, present: Flags, ne
 
 @subroutine
 def end_jobs_until(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, tau: int) -> int:
-    """End all running jobs, and all jobs in `present`, that end by `tau`. Return the index of the next running job."""
+    """End all jobs that end by `tau`. Return the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
             present[j] = False
@@ -139,7 +139,7 @@ def end_jobs_until(facts: CpInstance, plan: CpPlan, present: Flags, next_running
 
 @subroutine
 def set_plan_instant(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -> int:
-    """Set the plan's instant to `tau` with the jobs in `placed`, which must all start by then.
+    """Set the plan's instant to `tau` with the jobs in `placed`, which start by then.
 
     Mark the nodes that differ from the current state as touched. Return the index of the running job that ends next.
     """

@@ -1,7 +1,7 @@
-"""A relaxation of the dispatching problem that ignores places. Its best plan bounds the cost of every real plan.
+"""A relaxation of the dispatching problem that ignores places.
 
-Places make the problem hard. Without places, a branch and bound over start times is cheap. If the dive finds places for
-the relaxation's best plan at the same cost, no better plan exists.
+Its best plan bounds the cost of every real plan. Places make the problem hard. Without places, a branch and bound over
+start times is cheap. If the dive finds places for the relaxation's best plan at the same cost, no better plan exists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def units_fitting_on_empty_node(facts: CpInstance, slot: int, node: int) -> int:
 
 @subroutine
 def units_fitting_in_left(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
-    """Return the number of units of job `slot` that fit into `left` on a node, ignoring sharing rules.
+    """Return how many units of job `slot` fit into `left`, ignoring sharing rules.
 
     For a job that requests whole nodes, return 1 if the node is free.
     """
@@ -72,7 +72,7 @@ def minimum_units_displaced(facts: CpInstance, slot: int, kind: int) -> int:
 
 @subroutine
 def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
-    """Return the minimum amount of resource `r` that job `slot` takes in any placement."""
+    """Return the minimum amount of `r` that job `slot` takes in any placement."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = UNBOUNDED, 1
@@ -85,7 +85,7 @@ def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
 
 @subroutine
 def minimum_demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
-    """Return each job's minimum demand for the room for each kind of unit, then for each resource: int64[J, K + R]."""
+    """Return each job's minimum demand by unit kind, then resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
     of_kind, units = np.empty(K, np.int64), facts.table.units
@@ -106,9 +106,10 @@ def minimum_demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn
 def capacities_over_time(
     facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, K: int
 ) -> tuple[IntArray, IntArray]:
-    """Return the current time and the ends of running jobs (int64[E]), and each capacity from then (int64[E, K + R]).
+    """Return the instants, int64[E], and the capacities from then, int64[E, K + R].
 
-    The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
+    The instants are the current time and the ends of running jobs. The capacities are the room for each of the first
+    `K` kinds in `shapes`, then the amount of each resource.
     """
     N, R = facts.machine.capacity.shape
 
@@ -149,9 +150,10 @@ def capacities_over_time(
 def build_relaxation_columns(
     facts: CpInstance, moment: PlanInstantState, rooms: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the columns of a `CumulativeRelaxation`. Omit capacities that suffice for all jobs.
+    """Return the columns of a `CumulativeRelaxation`.
 
-    If `rooms` is false, the capacities are only the resource amounts: the pools in cp19's scheduling model.
+    Omit capacities that suffice for all jobs. If `rooms` is false, the capacities are only the resource amounts: the
+    pools in cp19's scheduling model.
     """
     J = len(facts.jobs)
     shapes, kind_of = unit_kinds(facts)
@@ -180,7 +182,7 @@ def build_relaxation_columns(
 def fits_relaxation_at(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> bool:
-    """Return whether job `j` could start at `tau` together with the jobs in `placed` that start by then."""
+    """Return whether job `j` could start at `tau`, given the jobs in `placed`."""
     at_s = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
@@ -199,7 +201,7 @@ def fits_relaxation_at(
 def next_job_end(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> int:
-    """Return the earliest time after `tau` at which another job can end (see `next_decision.next_possible_start`)."""
+    """Return the earliest time after `tau` at which another job can end."""
     chance = UNBOUNDED
     after = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):

@@ -1,4 +1,4 @@
-"""The resources used by running jobs, as boxes over position and time for the solver's models."""
+"""The resources that running jobs use, as boxes over position and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Boxes = tuple[IntArray, IntArray, IntArray]
 
 @kernel
 def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
-    """Return boxes for the amounts of resource `r` in use or out of service: first positions, sizes, ends.
+    """Return boxes for amounts of `r` in use: first positions, sizes and ends.
 
     - `axis`: the index of each node on the position axis (-1 if the node is omitted), and the number of positions per
       node.

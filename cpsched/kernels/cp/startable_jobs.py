@@ -17,7 +17,7 @@ MAX_CACHED_REQUESTS = 64
 
 @kernel
 def units_fitting_on_empty_nodes(facts: CpInstance, slot: int) -> IntArray:
-    """Return the number of units of job `slot` fit on each node when nothing runs: int64[N]."""
+    """Return how many units of job `slot` fit on each node if nothing runs, int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
         room[node] = units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
@@ -26,7 +26,7 @@ def units_fitting_on_empty_nodes(facts: CpInstance, slot: int) -> IntArray:
 
 @kernel
 def startable_slots(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
-    """Return the first `most` slots of `queue` whose jobs could start now if no other job started (cp19 section 3)."""
+    """Return the first `most` slots whose jobs could each start now (cp19 section 3)."""
     N, R = facts.machine.free.shape
 
     # Most jobs in a long queue request more than the total free amounts, and are skipped immediately.
@@ -68,7 +68,7 @@ def startable_slots(facts: CpInstance, queue: FixedColumn, most: int) -> IntArra
 
 @kernel
 def ever_startable_slots(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) -> IntArray:
-    """Return the slots of `queue` whose jobs could each start once all running jobs have ended.
+    """Return the slots whose jobs could each start once all running jobs have ended.
 
     Amounts that are out of service remain out of service.
     """

@@ -38,6 +38,6 @@ REGISTRATIONS = (
     build_cp_registration("hcp1", "HCP for the jobs that could start now, with a stopping rule for the search.",
            _HCP_SOURCE, _HCP1),
     build_cp_registration("hcp2", "HCP1 with at least one second for running jobs.", _HCP_SOURCE, _HCP2),
-    build_cp_registration("hcp19", "HCP'19: plans starts on pools of jobs that could start now, with minimal slowdown, and selects nodes by best fit.",  # noqa: E501
+    build_cp_registration("hcp19", "HCP'19: plans jobs that could start now on pools, with minimal slowdown, and selects nodes by best fit.",  # noqa: E501
            "cp19 section 4 (HCP3)", CpDispatcherConfig(allocation="best-fit")),
 )  # fmt: skip
