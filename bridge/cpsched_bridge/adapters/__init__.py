@@ -45,7 +45,7 @@ class Adapter(Protocol):
 
     @property
     def Options(self) -> type[SettingsSection]:  # noqa: N802 - the name of a class
-        """The adapter's settings class; each field has a default and a description."""
+        """The adapter's settings class. Each field has a default and a description."""
         ...
 
     def connect(self, options: Any) -> Backend:
@@ -57,5 +57,8 @@ class Adapter(Protocol):
         ...
 
     def can(self, options: Any) -> Capabilities:
-        """Return the adapter's capabilities under these `Options`, without contacting the cluster."""
+        """Return the adapter's capabilities under these `Options`.
+
+        Do not contact the cluster.
+        """
         ...

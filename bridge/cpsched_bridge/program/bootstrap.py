@@ -1,4 +1,4 @@
-"""Build a bridge (adapter, policy, files, metrics) from its settings, for the command line."""
+"""Build a bridge (adapter, policy, files, metrics) from its settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from cpsched_sim.file_io import read_setting_file
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 SHARED_PACKAGE = "shared"
-"""Name of a package in the adapters folder that is not an adapter."""
+"""Name of the package in the adapters folder that is not an adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
 LOG_EVERY_S = 10.0
 """Seconds between log lines about the progress of the start-up."""
@@ -75,7 +75,7 @@ FORECAST_PAUSE_FACTOR = 50.0
 
 
 def load_adapter(name_or_path: str) -> Adapter:
-    """Return a built-in adapter, a plug-in's adapter, or the adapter in `package.module`.
+    """Return a built-in adapter, a plug-in's adapter, or one in `package.module`.
 
     Raise `UnknownName`, which lists the known names, or `PluginLoadError` if the module cannot be imported or is not an
     adapter.
@@ -106,7 +106,10 @@ class ConfiguredAdapter:
 
 
 def load_configured_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
-    """Import and return the configured adapter. Do not connect to the cluster. Raise `SettingsError`."""
+    """Import and return the configured adapter without connecting to the cluster.
+
+    Raise `SettingsError`.
+    """
     try:
         adapter = load_adapter(settings.adapter)
     except CpschedError as error:
@@ -122,14 +125,20 @@ def load_configured_adapter(settings: Settings, where: str = "settings") -> Conf
 
 
 def read_capabilities(adapter: Adapter, options: SettingsSection) -> Capabilities:
-    """Return an adapter's capabilities. Raise `InvalidValue` if they are not a `Capabilities` object."""
+    """Return an adapter's capabilities.
+
+    Raise `InvalidValue` if they are not a `Capabilities` object.
+    """
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
     require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
     return can
 
 
 def connect_backend(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
-    """Connect to the cluster, with the adapter in `found` if given. Return the backend. Raise `SettingsError`."""
+    """Connect to the cluster and return the backend. Raise `SettingsError`.
+
+    Use the adapter in `found` if it is given.
+    """
     found = found or load_configured_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
@@ -148,7 +157,7 @@ class BridgePolicies:
 
 
 def build_bridge_policies(settings: Settings, where: str = "settings") -> BridgePolicies:
-    """Return the policies and effective settings. Raise `SettingsError` if settings are invalid."""
+    """Return the policies and effective settings. Raise `SettingsError`."""
     try:
         spec = settings.policy.to_spec()
         settings_validation.validate_settings(settings, spec)
@@ -173,7 +182,7 @@ def build_bridge_policies(settings: Settings, where: str = "settings") -> Bridge
 
 
 def make_policy(spec: PolicySpec) -> Policy:
-    """Return the policy, built with the files in its settings.
+    """Return the policy, and read the files that its settings name.
 
     Raise the same errors as `PolicySpec.build`.
     """
@@ -196,7 +205,7 @@ def plan_startup_steps(
     - Start the adapter's process, if it has one.
     - Compile the kernels in a separate process, so that the bridge can keep sending keep-alive calls. Depending on the
       settings, the policy's dispatcher later makes its decisions in that process.
-    - Load the kernels that the bridge needs. Compile the kernels that the separate process did not compile or cache.
+    - Load the kernels that the bridge needs. Compile those that the separate process did not compile or cache.
     """
     apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.is_isolated:
@@ -215,7 +224,10 @@ def plan_startup_steps(
 
 
 def _read_backend_startup_step(backend: Backend) -> str | None:
-    """Return the adapter's current start-up step, or None. The first cycle reports the adapter's errors."""
+    """Return the adapter's current start-up step, or None.
+
+    The first cycle reports the adapter's errors.
+    """
     try:
         return backend.not_ready_reason()
     except BackendError:
@@ -233,7 +245,7 @@ def _load_kernels(show_step: ProgressListener) -> None:
 def make_progress_listeners(
     settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None
 ) -> list[ProgressListener]:
-    """Return the start-up listeners: the log, systemd, `cpsched status`, the page and `/readyz`."""
+    """Return the start-up listeners: log, systemd, `cpsched status`, page, `/readyz`."""
     found: list[ProgressListener] = [
         ThrottledProgressReporter(_log_startup_step, LOG_EVERY_S, time.monotonic),
         ThrottledProgressReporter(startup_progress_file(settings).write_step, 1.0, time.monotonic),
@@ -247,7 +259,10 @@ def _log_startup_step(text: str) -> None:
 
 
 def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
-    """Send a keep-alive to systemd, and extend its timeout by a step's maximum duration."""
+    """Send a keep-alive to systemd, and extend its timeout.
+
+    The extension is a step's maximum duration.
+    """
     systemd.notify(f"STATUS={text or 'started'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
@@ -255,7 +270,7 @@ def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
 def make_status_application(
     settings: Settings, backend: Backend, effective: EffectiveConfig
 ) -> Iterator[StatusApplication | None]:
-    """Yield the listener whose data is served over HTTP, or None if metrics and page are disabled."""
+    """Yield the listener for the metrics and the page, or None if both are off."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
@@ -275,9 +290,10 @@ def make_status_application(
 
 @contextmanager
 def refresh_forecasts_in_background(watch: StatusApplication, path: Path) -> Iterator[None]:
-    """Refresh and write the forecasts in a thread every minute, or less often if a refresh is slow.
+    """Refresh and write the forecasts in a thread, every minute or less often.
 
-    The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
+    The pause is longer if a refresh is slow. The learned state is read from `path` and written there every
+    `SAVE_EVERY_S` seconds and at the end.
     """
     log, forecaster = structlog.get_logger("start_forecasts"), watch.forecaster
     load_forecast_state(forecaster, path)
@@ -305,7 +321,10 @@ def refresh_forecasts_in_background(watch: StatusApplication, path: Path) -> Ite
 
 @contextmanager
 def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
-    """Run `work` in a thread until the block ends. `work` must return soon after its event is set."""
+    """Run `work` in a thread until the block ends.
+
+    `work` must return soon after its event is set.
+    """
     over = Event()
     thread = Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -339,7 +358,7 @@ def save_forecast_state(forecaster: StartForecaster, path: Path) -> None:
 
 
 def read_bridge_status_facts(settings: Settings, backend: Backend) -> BridgeStatusFacts:
-    """Return the facts that the metrics and the page show in addition to cycle reports."""
+    """Return the metrics' and the page's facts that are not in cycle reports."""
     return BridgeStatusFacts(
         interval_s=settings.cycle.interval_s,
         journal_bytes=database_size_bytes(journal_path(settings)),
@@ -350,7 +369,10 @@ def read_bridge_status_facts(settings: Settings, backend: Backend) -> BridgeStat
 
 
 def run_bridge(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal stops it. Return one line for each problem in releasing jobs."""
+    """Run a bridge until a signal stops it.
+
+    Return one line for each problem that occurred while releasing jobs.
+    """
     ready = build_bridge_policies(settings, where)
     policy, effective = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
@@ -433,9 +455,10 @@ def check_accounting(backend: Backend, days: float) -> Sequence[ReadinessCheck]:
 
 
 def require_checks(backend: Backend, mode: str = "control") -> None:
-    """Raise `NotReady` if a check that the mode requires fails. Log all other failed checks.
+    """Raise `NotReady` if a check fails that the mode requires.
 
-    Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
+    Log all other failed checks. Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the
+    adapter is still starting.
     """
     try:
         checks = select_checks_for_mode(backend.run_checks(), mode)
@@ -455,7 +478,10 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
 
 
 def wait_for_checks(backend: Backend, show_step: ProgressListener) -> Sequence[ReadinessCheck]:
-    """Wait until the adapter has started, and return the backend's checks. Report each step to `show_step`."""
+    """Wait until the adapter has started, and return the backend's checks.
+
+    Report each step to `show_step`.
+    """
     while True:
         try:
             return backend.run_checks()
@@ -471,11 +497,11 @@ def check_until_ready(
     show_step: ProgressListener = lambda words: None,
     mode: str = "control",
 ) -> bool:
-    """Check the mode's requirements. Return False if a signal interrupted the wait for the cluster.
+    """Check the mode's requirements.
 
-    Always wait for an adapter that is starting. Under systemd, also wait until the cluster answers: a service that
-    failed instead would be restarted a few times and then stay down. If the bridge was started manually, a cluster that
-    does not answer is an error.
+    Return False if a signal interrupted the wait for the cluster. Always wait for an adapter that is starting. Under
+    systemd, also wait until the cluster answers: systemd would restart a failed service only a few times. If the bridge
+    was started manually, a cluster that does not answer is an error.
     """
     backoff, attempts = ExponentialBackoff(2.0, max_wait_s), 0
     show_step(f"checking the requirements of {mode} mode")
@@ -511,7 +537,10 @@ def warn_of_boosts(settings: Settings) -> None:
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
-    """Warn about jobs held by an earlier bridge in control mode, because shadow mode does not release them."""
+    """Warn about jobs that an earlier bridge in control mode still holds.
+
+    Shadow mode does not release them.
+    """
     kept = ledger.list_managed_job_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(

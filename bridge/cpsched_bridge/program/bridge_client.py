@@ -1,4 +1,4 @@
-"""Query the running bridge over HTTP (`cpsched queue`, `estimate-start`, `backfill-windows`)."""
+"""Query the running bridge over HTTP for commands such as `cpsched queue`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def get_process_user_name() -> str:
 
 
 def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Query the bridge that has these settings. Return the rows in its response; see `query_bridge_at_address`."""
+    """Query the bridge that has these settings. Return the rows in its response.
+
+    Raise the errors of `query_bridge_at_address`.
+    """
     if not settings.serves_page:
         raise BridgeNotAnswering(
             "page.enabled=false: the bridge answers queries only if the status page is enabled; set page.enabled=true"
@@ -66,7 +69,7 @@ def query_bridge_at_address(
 ) -> list[dict[str, Any]]:
     """Query the status page at an address and return the rows in its response.
 
-    Raise `BridgeNotAnswering` if the bridge is not running or has no plan yet, and `BridgeRequestRejected` if it
+    Raise `BridgeNotAnswering` if the bridge is not running or has no plan yet. Raise `BridgeRequestRejected` if it
     rejects the request.
     """
     if not address.startswith(("http://", "https://")):
@@ -88,7 +91,7 @@ def query_bridge_at_address(
 
 
 def _parse_error_message(body: bytes) -> str:
-    """Return the API's error message, or "" if the response does not come from the API."""
+    """Return the API's error message, or "" if the API did not send the response."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, LookupError):
@@ -116,7 +119,10 @@ def _format_likely_start(row: Mapping[str, Any]) -> str:
 
 
 def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool) -> None:
-    """Print one line per job. `with_intervals` adds the median start and its 50 % and 80 % intervals."""
+    """Print one line per job.
+
+    `with_intervals` adds the median start and its 50 % and 80 % intervals.
+    """
     out = terminal_views.make_console()
     if not found:
         out.print("No job is pending." if with_intervals else "No job is pending or running.")
@@ -137,7 +143,7 @@ def _format_start(row: Mapping[str, Any]) -> str:
 
 
 def _format_forecast(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the median start, and the 50 % and 80 % intervals relative to the current time."""
+    """Return the median start, and its 50 % and 80 % intervals relative to now."""
     if not row["start_quantiles_s"]:
         return "", "", ""
     _, low_s, quarter_s, median_s, three_quarters_s, high_s, _ = row["start_quantiles_s"]

@@ -1,4 +1,4 @@
-"""Define the command line, which combines the simulator's and the bridge's commands.
+"""Define the command line, with the simulator's and the bridge's commands.
 
 Slow imports run inside the commands, so that `--version` and `--help` stay fast.
 """
@@ -54,7 +54,7 @@ def _load_settings(config: Path) -> Settings:
 
 
 def _load_settings_and_warn(config: Path) -> Settings:
-    """Read and return a settings file. Print a warning for each retired or renamed setting."""
+    """Read and return a settings file. Warn of retired and renamed settings."""
     settings = _load_settings(config)
     for warning in settings.warnings:
         print_message("warning", warning)
@@ -62,7 +62,7 @@ def _load_settings_and_warn(config: Path) -> Settings:
 
 
 reporting = command_conventions.with_error_reporting()
-"""Decorator that prints an error on one line and exits with code 2 for bad input or 1 for a failure."""
+"""Decorator that prints an error on one line and exits with code 2 for invalid input or 1 for a failure."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -85,7 +85,10 @@ def define_global_options(
 @app.command()
 @reporting
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
-    """Run the bridge alongside a cluster until stopped. Shadow mode, the default, writes nothing to the cluster."""
+    """Run the bridge alongside a cluster until stopped.
+
+    Shadow mode, the default, writes nothing to the cluster.
+    """
     from cpsched_bridge.program import bootstrap
     from cpsched_bridge.telemetry import log_setup
 
@@ -115,7 +118,10 @@ def demo(
     limit: Annotated[float, typer.Option(help="Time limit for a decision, for dispatchers that search.")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the workload.")] = 1,
 ) -> None:
-    """Show control mode live on a simulated Eurora, next to the same jobs under a twin of Slurm's scheduler."""
+    """Show control mode live on a simulated Eurora, next to Slurm's scheduler.
+
+    A twin of Slurm's scheduler gets the same jobs.
+    """
     from cpsched_bridge.program.demo import run_demo
     from cpsched_sim.cli import add_current_directory
 
@@ -204,7 +210,7 @@ def why(
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a job waits: resources, jobs ahead of it, its expected start, and its predicted run time.
+    """Explain why a job waits, and when it is expected to start.
 
     --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
     past, aside (kind, reason), advised, ledger, events, unreadable. Values that do not apply are null.
@@ -234,9 +240,10 @@ def queue(
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """List pending and running jobs, with the expected starts of pending jobs. Queries the running bridge.
+    """List pending and running jobs, with the expected starts of pending jobs.
 
-    `--url` needs no settings file, so users can run this command on any host that can reach the status page.
+    Queries the running bridge. `--url` needs no settings file, so users can run this command on any host that can reach
+    the status page.
     """
     from cpsched_bridge.program import bridge_client
 
@@ -268,7 +275,7 @@ def estimate_start(
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Estimate when a job would start if submitted now, and how a smaller request would change this time.
+    """Estimate when a job submitted now, or a smaller one, would start.
 
     Queries the running bridge.
     """
@@ -291,10 +298,10 @@ def record_slurm_estimates(
     every: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time between calls to squeue.")] = 60.0,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="HH:MM:SS or D-HH; default: no limit.")] = "",
 ) -> None:
-    """Record when Slurm expects each pending job to start, from `squeue --start`. Needs no privileges.
+    """Record when Slurm expects each pending job to start (`squeue --start`).
 
-    Appends to FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares the estimates with
-    forecasts.
+    Needs no privileges. Appends to FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares
+    the estimates with forecasts.
     """
     from cpsched.parsing.slurm_limits import parse_slurm_time_s
     from cpsched_bridge.program.slurm_estimate_recording import record_slurm_start_estimates
@@ -309,7 +316,7 @@ def backfill_windows(
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Show the sizes and run times of jobs that could start now without delaying another job.
+    """Show job sizes that could start now without delaying another job.
 
     Queries the running bridge.
     """
@@ -358,7 +365,7 @@ def events(
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Show notable events: failed cycles, failed starts, missed cycles, restarts, and mode changes.
+    """Show notable events, such as failed cycles, failed starts and mode changes.
 
     --json prints a list of objects: at_unix_s, round, kind, job_id, detail, label.
     """
@@ -374,7 +381,7 @@ def events(
 @app.command("unmanaged")
 @reporting
 def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """List the pending jobs that only the cluster's own scheduler manages, with the reasons.
+    """List pending jobs that only the cluster's own scheduler manages, with reasons.
 
     --json prints a list of objects: job_id, kind, reason, label, user.
     """
@@ -392,7 +399,10 @@ def pause(
     reason: Annotated[str, typer.Option(help="Reason, shown by `cpsched status`.")] = "paused by an operator",
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Release all jobs and start none until `cpsched resume`. The bridge still makes and records decisions."""
+    """Release all jobs and start none until `cpsched resume`.
+
+    The bridge still makes and records decisions.
+    """
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
@@ -416,7 +426,10 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
 @app.command("take-leadership")
 @reporting
 def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
-    """Take control from another running bridge. No command is needed to replace a stopped or crashed bridge."""
+    """Take control from another running bridge.
+
+    No command is needed to replace a stopped or crashed bridge.
+    """
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
@@ -452,9 +465,10 @@ def effective_config(
     config: Config = DEFAULT_CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every effective setting with its value and source. Does not query the cluster.
+    """Show every effective setting with its value and source.
 
-    If the objective has targets, also show them, the weight in effect and the ratios to EASY that led to it.
+    Does not query the cluster. If the objective has targets, also show them, the current weight and the ratios to EASY
+    that led to it.
     Rejects the same settings as `cpsched bridge`.
 
     --json prints an object: policy, fallback, settings (name, value, source), easy_targets, easy_ratios, unreadable.
@@ -552,7 +566,7 @@ def deploy_files(
         str, typer.Option(metavar="URL", help="URL of the folder that contains OPERATE.md; alerts link to it.")
     ] = "",
 ) -> None:
-    """Write the files to install: settings, systemd units, submit plugin, dead-man script, and alerts."""
+    """Write the files to install, such as settings, systemd units and alerts."""
     from cpsched_bridge.program.deploy_files import write_deployment_files
 
     for line in write_deployment_files(folder, force, runbooks):

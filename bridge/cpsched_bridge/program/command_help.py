@@ -1,4 +1,7 @@
-"""Add an example and the exit codes to each command's help, from which pages are generated."""
+"""Add an example and the exit codes to each command's help.
+
+The documentation's pages are generated from the help.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,7 @@ ROOT_EPILOG = _format_exit_codes(EXIT_CODES)
 
 
 def add_command_help(app: typer.Typer) -> None:
-    """Assign the commands to help groups, and append the example and exit codes to their help."""
+    """Assign the commands to help groups, and append the example and exit codes."""
     panel_of = {name: panel for panel, names in HELP_GROUPS.items() for name in names.split()}
     commands = [("", each) for each in app.registered_commands]
     for group in app.registered_groups:

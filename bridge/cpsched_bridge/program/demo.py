@@ -1,7 +1,7 @@
-"""Show a bridge in control of a simulated Eurora next to a twin of Slurm (`cpsched demo`).
+"""Show a bridge that controls a simulated Eurora, next to a twin of Slurm.
 
 The bridge runs one cycle per event at its site, so it never waits for a poll. The twin has the same jobs and clock.
-The demo ends after a fixed time, not after the last job.
+`cpsched demo` ends after a fixed time, not after the last job.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cpsched_sim.workloads.eurora_generator import JOBS_PER_DAY, generate_eurora
 DRAW_EVERY_S = 0.1
 PRINT_EVERY_S = 2.0
 REHEARSAL_JOBS = 150
-"""Number of jobs in the rehearsal, large enough that some jobs wait."""
+"""Number of jobs in the rehearsal, which is large enough that some jobs wait."""
 CLOSED_DURATION_S = 3600
 MORNING_S = 5 * 3600
 """Approximate time in seconds from the opening to the last arrival."""
@@ -71,7 +71,10 @@ On a host with Slurm's commands, collect your own weeks to replay:
 
 
 def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
-    """Show a busy morning for `seconds` and return the exit code. `limit_s` applies to dispatchers that search."""
+    """Show a busy morning for `seconds` and return the exit code.
+
+    `limit_s` applies to dispatchers that search.
+    """
     log_setup.configure_logging("text", level=40)
     out = Console()
     policy = make_demo_policy(dispatcher, limit_s)
@@ -114,13 +117,19 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
 
 
 def find_program_command() -> str:
-    """Return the command that runs this program: `cpsched`, or its path if the shell does not find it."""
+    """Return the command that runs this program.
+
+    It is `cpsched`, or the program's path if the shell does not find `cpsched`.
+    """
     called = sys.argv[0]
     return called if Path(called).name == "cpsched" and not shutil.which("cpsched") else "cpsched"
 
 
 def compute_waits_s(site: MockCluster) -> list[int]:
-    """Return the waits in seconds of all jobs that have arrived. A pending job's wait is its wait so far."""
+    """Return the waits in seconds of all jobs that have arrived.
+
+    A pending job's wait is its wait so far.
+    """
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
     waits += [each.start_s - each.job.submit_s for each in seen.running]
@@ -133,7 +142,10 @@ def compute_mean_wait_s(waits: list[int]) -> int:
 
 
 def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
-    """Return a sentence with both mean waits in whole seconds, and their difference if it is at least 1 %."""
+    """Return a sentence with both mean waits in seconds.
+
+    State their difference in percent if it is at least 1 %.
+    """
     ours_s, twin_s = compute_mean_wait_s(ours), compute_mean_wait_s(twins)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
     text = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
@@ -142,7 +154,10 @@ def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
 
 
 def _warm_up_kernels_with_demo(policy: PolicySpec, seed: int) -> bool:
-    """Run a short demo on both sites to compile the kernels in advance. Return False if the user stopped it."""
+    """Run a short demo on both sites, which compiles the kernels.
+
+    Return False if the user stopped it.
+    """
     site, twin = make_bridge_and_twin_sites(REHEARSAL_JOBS, seed)
     if not run_demo_bridge(policy, site, EventDrivenClock(site), ()):
         return False
@@ -151,7 +166,7 @@ def _warm_up_kernels_with_demo(policy: PolicySpec, seed: int) -> bool:
 
 
 def make_bridge_and_twin_sites(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
-    """Return two sites with the same jobs, one for the bridge and one under the twin of Slurm's scheduler.
+    """Return two sites with the same jobs: for the bridge, and for Slurm's twin.
 
     As after maintenance, jobs that arrive in the first `CLOSED_DURATION_S` seconds wait until the sites open, which
     creates a queue.
@@ -165,13 +180,19 @@ def make_bridge_and_twin_sites(jobs: int, seed: int) -> tuple[MockCluster, MockC
 
 
 def make_demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
-    """Return the policy for a dispatcher, with a time limit if supported. Raise `UnknownName`."""
+    """Return a dispatcher's policy, with a time limit if supported.
+
+    Raise `UnknownName`.
+    """
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
 def _make_http_server(watch: StatusApplication) -> HttpServer:
-    """Return a server for the metrics and the page, on the default port or, if it is in use, on any free port."""
+    """Return a server for the metrics and the page.
+
+    Use the default port or, if it is in use, any free port.
+    """
     settings, app = MetricsSettings(), watch.build_app()
     try:
         return HttpServer(app, settings.host, settings.port)
@@ -182,7 +203,10 @@ def _make_http_server(watch: StatusApplication) -> HttpServer:
 def run_demo_bridge(
     policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]
 ) -> bool:
-    """Run a bridge in control of `site` until its clock stops. Return False if a signal ended the run."""
+    """Run a bridge in control of `site` until its clock stops.
+
+    Return False if a signal ended the run.
+    """
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
@@ -201,7 +225,7 @@ def run_demo_bridge(
 
 @dataclass(slots=True)
 class DemoLiveView:
-    """A live view that records the bridge's cycles and advances the twin's site to the same second."""
+    """A live view of the bridge's cycles, which also advances the twin's site."""
 
     name: str
     site: MockCluster
@@ -268,7 +292,7 @@ class DemoLiveView:
 
 @dataclass(slots=True)
 class ThrottledCycleCallback:
-    """A callback that calls `act` after a cycle, but at most once per `every_s` seconds."""
+    """A callback that calls `act` after a cycle, at most every `every_s` seconds."""
 
     act: Callable[[], object]
     every_s: float
@@ -282,7 +306,7 @@ class ThrottledCycleCallback:
 
 
 def generate_morning_jobs(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
-    """Return Eurora's cluster and `jobs` jobs from its synthetic workload, excluding long jobs."""
+    """Return Eurora's cluster and `jobs` synthetic jobs without long jobs."""
     load = jobs * _EXTRA_JOBS_FACTOR / (JOBS_PER_DAY * MORNING_DAYS)
     generated = generate_eurora_jobs(MORNING_DAYS, seed, load)
     return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= MAX_RUN_TIME_S][:jobs]

@@ -1,4 +1,4 @@
-"""Write the files that an administrator installs next to Slurm (`cpsched deploy-files`).
+"""Write the files to install next to Slurm or PBS (`cpsched deploy-files`).
 
 An installed program contains these files in its directory `deployment`, under their paths in the repository. A program
 that runs from a clone reads them from the clone. Pages are adapted for readers without a clone.
@@ -29,7 +29,7 @@ class DeploymentFile:
     """Purpose of the file, for the table in README.md."""
     mode: int = 0o644
     origin: str = ""
-    """Path in the repository, or "" if it is `name` below `deploy`."""
+    """Path in the repository, or "" if it is `deploy/` followed by `name`."""
 
     @property
     def repository_path(self) -> str:
@@ -157,8 +157,8 @@ def write_deployment_files(folder: Path, force: bool = False, runbooks: str = ""
     """Write every file and a README.md below `folder`. Yield one line per file.
 
     `runbooks` is the URL of the site's folder that contains OPERATE.md. Alerts link to it. Files with the same content
-    are not changed. Raise `SettingsError` before the first write if a file has different content and `force` is not
-    set. Also raise `SettingsError` if a file cannot be written.
+    are not changed. Raise `SettingsError` if a file cannot be written, or before the first write if a file has
+    different content and `force` is not set.
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
@@ -235,9 +235,10 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def adapt_page_for_installation(text: str, names: Mapping[str, str]) -> str:
-    """Return a page without its comments and the text between `<!-- clone -->` and `<!-- end clone -->`.
+    """Return a page adapted for readers without a clone.
 
-    A link to a page in `names` is replaced by a link to that file. A link to any other page becomes plain text.
+    Remove comments and the text between `<!-- clone -->` and `<!-- end clone -->`. A link to a page in `names` is
+    replaced by a link to that file. A link to any other page becomes plain text.
     """
 
     def replace_link(found: re.Match[str]) -> str:

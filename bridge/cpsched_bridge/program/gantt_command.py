@@ -1,4 +1,4 @@
-"""Draw a schedule, from `schedule.csv.gz` or a replayed trace, to a file (`cpsched gantt`)."""
+"""Draw a schedule, from `schedule.csv.gz` or a replayed trace, to a file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class FinishedSchedule:
 def load_schedule(
     path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None
 ) -> FinishedSchedule:
-    """Return the schedule in a file or of a replayed trace. Raise `SimulationError` or `CpschedError`."""
+    """Return the schedule in a file or of a replayed trace.
+
+    Raise `SimulationError` or `CpschedError`.
+    """
     if is_schedule_file(path):
         return read_schedule(path)
     with watch_plugins(STALL_TIMEOUT_S) as patient:
@@ -74,13 +77,16 @@ def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule_file(path: Path) -> bool:
-    """Return whether a file begins with a schedule's header. Raise `InputError` if it cannot be read."""
+    """Return whether a file begins with a schedule's header. Raise `InputError`."""
     first = next(read_text_lines(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 
 
 def read_schedule(path: Path) -> FinishedSchedule:
-    """Return the schedule from `cpsched simulate --out`. Raise `InvalidTrace`, with the line, or `InputError`."""
+    """Return the schedule from `cpsched simulate --out`.
+
+    Raise `InvalidTrace`, with the line, or `InputError`.
+    """
     rows = [_ScheduleFileRow(path, number, text) for number, text in read_text_lines(path) if number > 1]
     if not rows:
         raise InputError(f"{path}: contains no jobs")
@@ -133,13 +139,19 @@ def _make_bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[i
 
 
 def check_output_path(out: Path) -> None:
-    """Raise `InvalidValue` or `InputError` if the drawing cannot be written. Call before a long replay."""
+    """Raise `InvalidValue` or `InputError` if the drawing cannot be written.
+
+    Call this before a long replay.
+    """
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     require_new_files(out)
 
 
 def parse_duration_option_s(option: str, text: str | None, otherwise: int) -> int:
-    """Return the seconds in a duration such as `7200`, `120m`, `2h` or `1d`. Raise `InvalidValue`."""
+    """Return the seconds in a duration such as `7200`, `120m`, `2h` or `1d`.
+
+    Return `otherwise` if `text` is None. Raise `InvalidValue`.
+    """
     if text is None:
         return otherwise
     found = re.fullmatch(r"(\d{1,12})([smhd]?)", text)
@@ -149,9 +161,10 @@ def parse_duration_option_s(option: str, text: str | None, otherwise: int) -> in
 
 
 def write_gantt_chart(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
-    """Draw part of a schedule, relative to the first submission, to a file. Return a summary line.
+    """Draw part of a schedule to a file and return a summary line.
 
-    Raise `InvalidValue` for an invalid interval and `InputError` if the file cannot be written.
+    The part's times are relative to the first submission. Raise `InvalidValue` for an invalid interval and `InputError`
+    if the file cannot be written.
     """
     begin_s, end_s = found.from_s, found.end_s
     from_s = begin_s + parse_duration_option_s("--from", from_text, 0)

@@ -1,8 +1,9 @@
-"""Run a dispatcher in its own process, which compiles kernels and then answers requests.
+"""Run a dispatcher in its own process.
 
     python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
 
-`cpsched_bridge.cycle.isolated_dispatcher` starts the process and explains its purpose. The process ends with the bridge.
+`cpsched_bridge.cycle.isolated_dispatcher` starts the process and explains its purpose. The process compiles kernels,
+answers requests, and ends with the bridge.
 """
 
 from __future__ import annotations
@@ -33,19 +34,28 @@ from cpsched_sim.file_io import read_setting_file
 
 
 def to_writable(array: IntArray) -> IntArray:
-    """Return a writable array for kernels. Since Python 3.14, pickling preserves the read-only flag."""
+    """Return a writable array for kernels.
+
+    Since Python 3.14, pickling preserves the read-only flag.
+    """
     return array if array.flags.writeable else array.copy()
 
 
 class SnapshotAssembler:
-    """An assembler of snapshots from requests, which stores the jobs and cluster of earlier requests."""
+    """An assembler of snapshots from requests.
+
+    It stores the jobs and the cluster of earlier requests.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
     def assemble(self, question: DecideRequest) -> Snapshot:
-        """Return a request's snapshot, with the slots and columns that the bridge has checked."""
+        """Return a request's snapshot.
+
+        The bridge has already checked its slots and columns.
+        """
         if question.cluster is not None:
             names, resources, capacity, sets, set_names, epoch_s, weights = question.cluster
             self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s, weights=weights)
@@ -97,7 +107,10 @@ def _train_on_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> Non
 
 
 def make_compiled_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
-    """Return the dispatcher after compiling, with progress reports, all kernels for it and the bridge."""
+    """Return the dispatcher after compiling all kernels for it and the bridge.
+
+    Report the progress to `channel`.
+    """
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_setting_file)
     for module in begins.modules:

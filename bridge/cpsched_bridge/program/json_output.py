@@ -40,7 +40,10 @@ Values = dict[str, Any]
 
 @dataclass(slots=True)
 class RecordedJobFacts:
-    """All facts about one job in the ledger and the journal, and errors from unreadable files."""
+    """All facts about one job in the ledger and the journal.
+
+    `unreadable` lists errors from unreadable files.
+    """
 
     job_id: int = -1
     entry: ManagedJobEntry | None = None
@@ -51,7 +54,7 @@ class RecordedJobFacts:
     past: JournalJobRecord | None = None
     aside: UnscheduledJob | None = None
     advised: tuple[int, int] | None = None
-    """The last boost sent to the cluster, and its time."""
+    """The last boost sent to the cluster, and the cluster time at which it was sent."""
     events: list[JournalEvent] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
@@ -67,7 +70,7 @@ class RecordedJobFacts:
 
 
 def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
-    """Return the facts about the job with this id or label. Raise `UnknownJob` if there are none."""
+    """Return the facts about the job with this id or label. Raise `UnknownJob`."""
     found, behind = RecordedJobFacts(), ""
     try:
         with state_paths.open_ledger(settings, read_only=True) as ledger:
@@ -91,7 +94,10 @@ def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
 
 
 def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, settings: Settings) -> str:
-    """Add the journal's facts. Return why an array task is missing from the observation, or ""."""
+    """Add the journal's facts.
+
+    Return why an array task is missing from the observation, or "".
+    """
     found.job_id = find_job_id(text, journal, found.entry)
     found.record = journal.read_round(journal.last_round) if journal.list_rounds(1) else None
     found.past = journal.find_observed_job(str(found.job_id))
@@ -108,7 +114,10 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
-    """Return the id of the job with this id or label in the ledger or the journal, or -1 if it is unknown."""
+    """Return the id of the job with this id or label, or -1 if it is unknown.
+
+    Search the ledger and the journal.
+    """
     if entry is not None:
         return entry.job_id
     named = {aside.label: aside.job_id for aside in journal.list_unscheduled_jobs()}
@@ -123,7 +132,7 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
 def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]]:
     """Return the last round's `Effort.ratios` and a list of error messages.
 
-    The list contains one message if the journal is unreadable.
+    The list contains one message if the journal is unreadable, and is otherwise empty.
     """
     if not state_paths.journal_path(settings).exists():
         return {}, []
@@ -135,7 +144,7 @@ def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]
 
 
 def job_explanation_to_json(text: str, settings: Settings) -> Values:
-    """Return the values for `cpsched why --json`. Raise `UnknownJob` if the job is unknown."""
+    """Return the values for `cpsched why --json`. Raise `UnknownJob`."""
     found = find_job_facts(text, settings)
     record, entry = found.record, found.entry
     waiting = [_queued_job_to_json(job, record) for job in record.queue if job.id == found.job_id] if record else []
@@ -157,7 +166,10 @@ def job_explanation_to_json(text: str, settings: Settings) -> Values:
 
 
 def recorded_round_to_json(record: RoundRecord, note: str) -> Values:
-    """Return the values for `cpsched journal show --json`. `note` is from `add_replayed_explanation`."""
+    """Return the values for `cpsched journal show --json`.
+
+    `note` is from `add_replayed_explanation`.
+    """
     sent = [{"command": kind, "label": record.get_job_name(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -245,7 +257,10 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
 
 
 def collect_status(settings: Settings) -> Values:
-    """Return the values for `cpsched status --json`. Unreadable parts are null, and `unreadable` lists errors."""
+    """Return the values for `cpsched status --json`.
+
+    Unreadable parts are null, and `unreadable` lists the errors.
+    """
     begun = state_paths.startup_progress_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,

@@ -1,4 +1,4 @@
-"""Summarize the bridge's choice of victims for `cpsched status` and `cpsched doctor`."""
+"""Summarize the bridge's choice of victims for `cpsched status` and `doctor`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cpsched_bridge.store.state_paths import preemption_ledger_path
 
 @dataclass(frozen=True, slots=True)
 class PreemptionStatus:
-    """The preemptions that the bridge decided in the last hour, and the jobs that it chose to stop."""
+    """The last hour's preemptions, and the jobs that the bridge chose to stop."""
 
     preemptions: int
     victims: int
     paused_until_s: int | None
-    """Cluster time until which the bridge chooses no victims after an ineffective preemption; None if not paused."""
+    """Cluster time until which the bridge chooses no victims after an ineffective preemption, or None if not paused."""
 
     def __str__(self) -> str:
         what = (
@@ -32,9 +32,9 @@ class PreemptionStatus:
 
 
 def read_preemption_status(settings: Settings, now_s: int | None = None) -> PreemptionStatus | None:
-    """Return the status at cluster time `now_s` (default: this host's time), or None if the bridge chooses no victims.
+    """Return the status, or None if the bridge chooses no victims.
 
-    Raise `CorruptFile` if the ledger cannot be read.
+    `now_s` is the cluster time, by default this host's time. Raise `CorruptFile` if the ledger cannot be read.
     """
     if settings.mode != "control" or not settings.preemption.choose:
         return None
@@ -48,7 +48,10 @@ def read_preemption_status(settings: Settings, now_s: int | None = None) -> Pree
 
 
 def check_victim_choice_not_paused(settings: Settings) -> list[ReadinessCheck]:
-    """Return a check that choosing victims is not paused, or no check if the bridge chooses no victims."""
+    """Return a check that the choice of victims is not paused.
+
+    Return no check if the bridge chooses no victims.
+    """
     try:
         status = read_preemption_status(settings)
     except CorruptFile as error:

@@ -1,4 +1,4 @@
-"""Release held jobs to the cluster's own scheduler, with or without a bridge (`cpsched release-all`)."""
+"""Release held jobs to the cluster's own scheduler, with or without a bridge."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from cpsched_bridge.store.lock_and_request_files import InstanceLock
 LEASE_MARGIN_S = 3.0
 """Seconds allowed for one cycle of another bridge, in addition to the time between lease renewals."""
 HEARTBEAT_WATCH_S = 10.0
-"""Seconds for which a stale heartbeat is watched for changes, as in the dead-man script."""
+"""Seconds for which a stale heartbeat is observed for changes, as in the dead-man script."""
 
 
 def release_all(
     settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = HEARTBEAT_WATCH_S
 ) -> str:
-    """Release every held job and return the text to print. Raise `JobsStillHeld` if this fails.
+    """Release every held job and return the text to print.
 
+    - Raise `JobsStillHeld` if a job cannot be released.
     - Without evidence of a bridge, or without access to the state directory, raise `SettingsError`. With `force`,
       release the jobs that the cluster shows as the bridge's. Then raise `ReleasedWithoutLedger`, because a mistyped
       path must not look like success.
     - If the ledger is damaged or missing, release the jobs that the cluster shows as the bridge's, and report this.
     - With `if_stale_s`, do nothing if the heartbeat is at most that old, or at most that far in the future. A heartbeat
-      that changes while it is watched proves that the bridge is alive, regardless of its time.
+      that changes while it is observed proves that the bridge is alive, regardless of its time.
     - While the bridge is alive, raise `AlreadyRunning` unless its heartbeat is stale or `force` is set.
-    - Another bridge is in control if its lease changes while it is watched. Do not release the jobs that the submit
+    - Another bridge is in control if its lease changes while it is observed. Do not release the jobs that the submit
       plugin holds for that bridge.
     - No free disk space is needed.
     """
@@ -126,7 +127,10 @@ def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
 
 
 def _publish_jobs_released_notice(backend: Backend, own: str) -> None:
-    """Record on the cluster that bridge `own` holds no jobs, unless another bridge holds the lease."""
+    """Record on the cluster that bridge `own` holds no jobs.
+
+    Do nothing if another bridge holds the lease.
+    """
     with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
         there = backend.observe().lease
         if there is None or there.bridge == own:
@@ -136,7 +140,10 @@ def _publish_jobs_released_notice(backend: Backend, own: str) -> None:
 
 
 def _open_boost_ledger(settings: Settings) -> BoostLedger:
-    """Return the boost ledger, or an empty ledger if it is unreadable, without writing to disk."""
+    """Return the boost ledger, or an empty one if it is unreadable.
+
+    Nothing is written to disk.
+    """
     return BoostLedger(state_paths.boost_ledger_path(settings), read_only=True)
 
 

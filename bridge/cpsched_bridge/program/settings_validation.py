@@ -1,4 +1,4 @@
-"""Check settings against the environment: dispatchers, addresses, directories, and systemd.
+"""Check settings against dispatchers, addresses, directories, and systemd.
 
 The settings models check each setting individually. The checks in this module need more facts. `cpsched bridge`,
 `cpsched config` and `cpsched doctor` run these checks.
@@ -29,7 +29,7 @@ _SYSTEMD_UNIT = "cpsched-bridge.service"
 
 
 class DependentSetting(NamedTuple):
-    """A setting that certain values of other settings contradict or make ineffective."""
+    """A setting that certain values of other settings make ineffective."""
 
     setting: str
     """The setting's dotted name, including `options.`."""
@@ -37,7 +37,7 @@ class DependentSetting(NamedTuple):
     """Returns whether the setting has an effect, given all settings and the adapter's options."""
     rule: str
     adapter: str = ""
-    """The adapter that has this option, or "" for a setting that every adapter has."""
+    """Adapter that has this option, or "" for a setting that does not depend on the adapter."""
 
 
 DEPENDENT_SETTINGS: Sequence[DependentSetting] = (
@@ -86,7 +86,10 @@ on their own. Plug-ins check their options in their own models.
 
 
 def validate_settings(settings: Settings, spec: PolicySpec) -> None:
-    """Raise `InvalidSetting` for the first invalid setting. `spec` is the effective policy."""
+    """Raise `InvalidSetting` for the first invalid setting.
+
+    `spec` is the effective policy.
+    """
     check_goal_fits_dispatcher(settings)
     check_plugin_settings(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
     check_plugin_settings(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
@@ -98,7 +101,10 @@ def validate_settings(settings: Settings, spec: PolicySpec) -> None:
 
 
 def check_settings_have_effect(settings: Settings, options: SettingsSection) -> None:
-    """Raise `InvalidSetting` for the first setting in `DEPENDENT_SETTINGS` that has no effect."""
+    """Raise `InvalidSetting` for the first ineffective setting.
+
+    `DEPENDENT_SETTINGS` lists the settings to check.
+    """
     for row in DEPENDENT_SETTINGS:
         *sections, name = row.setting.removeprefix("options.").split(".")
         section: SettingsSection = options if row.setting.startswith("options.") else settings
@@ -114,7 +120,10 @@ def check_settings_have_effect(settings: Settings, options: SettingsSection) -> 
 
 
 def check_goal_fits_dispatcher(settings: Settings) -> None:
-    """Raise `InvalidSetting` if a goal is set but the dispatcher has no objective or already sets one."""
+    """Raise `InvalidSetting` if the goal conflicts with the dispatcher.
+
+    A goal requires a dispatcher that has an objective, and settings that do not set the objective.
+    """
     policy = settings.policy
     if policy.goal is None:
         return
@@ -133,7 +142,7 @@ def check_goal_fits_dispatcher(settings: Settings) -> None:
 
 
 def check_plugin_settings(known: Registry[Any], name_or_path: str, given: dict[str, str] | Any, field: str) -> None:
-    """Raise `InvalidSetting` if the dispatcher or predictor cannot be built with its settings."""
+    """Raise `InvalidSetting` if a dispatcher or predictor rejects its settings."""
     try:
         known.build(name_or_path, given, read_setting_file)
     except CpschedError as error:
@@ -146,7 +155,10 @@ def check_plugin_settings(known: Registry[Any], name_or_path: str, given: dict[s
 
 
 def check_watchdog(settings: Settings) -> None:
-    """Raise `InvalidSetting` if a decision may outlast systemd's watchdog, which would kill the bridge."""
+    """Raise `InvalidSetting` if a decision may outlast systemd's watchdog.
+
+    The watchdog would then kill the bridge.
+    """
     decide_s = settings.cycle.decide_timeout_s
     if decide_s < SHIPPED_WATCHDOG_S and SystemdNotifier().watchdog_s is None:
         return
@@ -157,9 +169,9 @@ def check_watchdog(settings: Settings) -> None:
 
 
 def read_watchdog_s() -> float | None:
-    """Return the watchdog interval in seconds of this service, the installed unit, or the shipped unit.
+    """Return the watchdog interval of this service, or else of the unit, in seconds.
 
-    Return None if the unit has no watchdog.
+    The unit is the installed unit or, if none is installed, the shipped unit. Return None if it has no watchdog.
     """
     if (mine_s := SystemdNotifier().watchdog_s) is not None:
         return mine_s
@@ -175,7 +187,10 @@ def read_watchdog_s() -> float | None:
 
 
 def parse_systemd_time_span_s(span: str) -> float | None:
-    """Return the seconds in systemctl's time span (`2min 30s`), or None for `0` and `infinity`."""
+    """Return the seconds in systemctl's time span, such as `2min 30s`.
+
+    Return None for `0` and `infinity`.
+    """
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0
     for word in span.split():
@@ -188,7 +203,10 @@ def parse_systemd_time_span_s(span: str) -> float | None:
 
 
 def check_state_dir(settings: Settings) -> None:
-    """Raise `InvalidSetting` unless the directory exists or can be created. A read-only disk is accepted."""
+    """Raise `InvalidSetting` unless the directory exists or can be created.
+
+    An existing directory on a read-only disk is accepted.
+    """
     path = settings.state_dir
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not there.is_dir():
@@ -198,7 +216,10 @@ def check_state_dir(settings: Settings) -> None:
 
 
 def check_listen_address(settings: Settings) -> None:
-    """Raise `InvalidSetting` if the address cannot be bound. An address in use is accepted. It may become free."""
+    """Raise `InvalidSetting` if the address cannot be bound.
+
+    An address in use is accepted, because it may become free.
+    """
     if not (settings.metrics.enabled or settings.serves_page):
         return
     host, port = settings.metrics.host, settings.metrics.port

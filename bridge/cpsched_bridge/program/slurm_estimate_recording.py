@@ -20,10 +20,10 @@ _ROW = re.compile(r"(\d+(?:[_+]\d+)?),(?:(\d+)|N/A|Unknown)", re.ASCII)
 
 
 def record_slurm_start_estimates(out: Path, every_s: float, for_s: float | None) -> None:
-    """Append the current estimates to `out` every `every_s` seconds, for `for_s` seconds or indefinitely.
+    """Append the current estimates to `out` every `every_s` seconds.
 
-    The file is complete after each call to squeue. Raise `InputError` if the first call fails. Later failures are
-    warnings, because slurmctld may restart.
+    Stop after `for_s` seconds, or never if it is None. The file is complete after each call to squeue. Raise
+    `InputError` if the first call fails. Later failures are warnings, because slurmctld may restart.
     """
     if out.exists() and out.stat().st_size:
         next(read_slurm_start_estimates(out), None)  # raises an error unless it is a recording
@@ -51,7 +51,10 @@ def query_slurm_start_estimates() -> list[str]:
 
 
 def _append_estimate_rows(path: Path, rows: list[str]) -> None:
-    """Append the rows, as a gzip member if compressed. On failure, raise `InputError` and leave the file unchanged."""
+    """Append the rows, as a gzip member if the file is compressed.
+
+    On failure, raise `InputError` and leave the file unchanged.
+    """
     try:
         with path.open("ab", buffering=0) as file:
             end = file.tell()

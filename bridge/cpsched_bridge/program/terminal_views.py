@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 _MAX_LINE_CHARS = 240
 _CLOCK_TOLERANCE_S = 2.0
-"""Tolerance in seconds for times in the future, for rounding and small clock corrections."""
+"""Tolerance in seconds for times in the future, to allow for rounding and small clock corrections."""
 
 
 class LiteralTextConsole(Console):
-    """A console that ignores markup, because users may name their jobs `[red]` or `:bomb:`.
+    """A console that ignores markup and escapes control characters.
 
-    Control characters and line breaks are escaped.
+    Users may name their jobs `[red]` or `:bomb:`. Line breaks are also escaped.
     """
 
     def render_str(self, text: str, *, style: str | Style = "", **options: Any) -> Text:
@@ -66,7 +66,10 @@ def make_console() -> Console:
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:
-    """Return a placement as node names, with unit counts above 1, or a placeholder if no node is known."""
+    """Return a placement as node names, or a placeholder if no node is known.
+
+    The number of units follows a name if it exceeds 1.
+    """
     return (
         UNKNOWN_NODES
         if not placement
@@ -93,7 +96,10 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
 
 
 def print_round(record: RoundRecord) -> None:
-    """Print the output of `cpsched journal show`. Replay the decision if explanations are no longer stored."""
+    """Print the output of `cpsched journal show`.
+
+    Replay the decision if explanations are no longer stored.
+    """
     out, effort = make_console(), record.effort
     record, explanation = add_replayed_explanation(record)
     out.print(
@@ -165,7 +171,10 @@ def replay_recorded_rounds(journal: Journal, numbers: Iterable[int]) -> Iterator
 
 
 def print_replays(results: Iterable[ReplayedRound]) -> bool:
-    """Print the output of `cpsched journal replay`. Return whether no replayed decision differs."""
+    """Print the output of `cpsched journal replay`.
+
+    Return whether no replayed decision differs.
+    """
     out = make_console()
     same = different = skipped = 0
     reasons: set[str] = set()
@@ -187,7 +196,10 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
 
 
 def print_why(text: str, settings: Settings) -> None:
-    """Print the output of `cpsched why`, with errors for unreadable files. Raise `UnknownJob`."""
+    """Print the output of `cpsched why`. Raise `UnknownJob`.
+
+    Include the errors from unreadable files.
+    """
     out, found = make_console(), find_job_facts(text, settings)
     for line in (
         *_format_job_explanation(found),
@@ -223,7 +235,7 @@ def _format_job_explanation(found: RecordedJobFacts) -> list[str]:
 
 
 def _explain_missing_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """Return a line if the bridge's forecast for the job's planned start is not calibrated."""
+    """Return a line if the forecast of the job's planned start is not calibrated."""
     if found.record is None or found.job_id not in found.record.plan or not settings.serves_page:
         return []
     try:
@@ -330,7 +342,7 @@ def format_last_good_cycle_age(age_s: float | None) -> str:
     if age_s < -_CLOCK_TOLERANCE_S:
         return (
             f"unknown: the heartbeat is {format_duration(-age_s)} in the future, because this host's clock was set "
-            "back; if it does not change within seconds, the cycles fail"
+            "back; if the heartbeat does not change within seconds, the cycles fail"
         )
     return f"{format_duration(max(0.0, age_s))} ago"
 
@@ -348,7 +360,10 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
 
 
 def print_effective_config(effective: EffectiveConfig, settings: Settings, as_json: bool) -> None:
-    """Print the output of `cpsched config`, with the last round's ratios to EASY and weight."""
+    """Print the output of `cpsched config`.
+
+    Include the last round's ratios to EASY and the weight.
+    """
     targets = effective.easy_ratio_targets
     fallback = None if effective.fallback is None else str(effective.fallback)
     ratios, unreadable = json_output.read_easy_ratios(settings)

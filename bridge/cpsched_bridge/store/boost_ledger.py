@@ -1,4 +1,4 @@
-"""Record the bridge's boosts on disk before they are sent, to make a crash harmless.
+"""Record the bridge's boosts on disk before sending them, so a crash is harmless.
 
 The bridge may change only recorded boosts, because any other boost belongs to another actor. Removals are not recorded.
 """
@@ -40,12 +40,15 @@ class BoostLedger:
         return self._file.entries
 
     def list_possible_boosts(self, *ids: int) -> tuple[int, ...]:
-        """Return the boosts that the bridge may have set on these ids. The first id's newest boost is last."""
+        """Return the boosts that the bridge may have set on these ids.
+
+        The newest boost of the first id is last.
+        """
         known = [self.by_id[id].points for id in reversed(ids) if id in self.by_id]
         return tuple(value for points in known for value in points)
 
     def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
-        """Record boosts atomically. If this raises `sqlite3.Error`, the boosts must not be sent."""
+        """Record boosts atomically. On `sqlite3.Error`, the boosts must not be sent."""
         entries = {}
         for id, value in points.items():
             before = self.by_id[id].points if id in self.by_id else ()

@@ -1,8 +1,8 @@
-"""Manage the bridge's name, which is valid only in the state directory where it was created.
+"""Manage the bridge's name, which is valid only in its own state directory.
 
 The bridge writes its name to the cluster so that two bridges can distinguish each other. A state directory that was
-copied to another path or host, or restored from a backup, would give two bridges the same name. The file therefore
-also contains its origin (host, path and inode). If the origin does not match, a new name is created.
+copied to another path or host, or restored from a backup, would give two bridges the same name. The file therefore also
+contains its origin (host, path and inode). If the origin does not match, the bridge creates a new name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _MAX_BYTES = 16_384
 
 
 def make_lease(state_dir: Path) -> Lease:
-    """Return a lease, not yet renewed, for a new bridge process with this state directory."""
+    """Return a new bridge process's lease, not yet renewed, for a state directory."""
     return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, f"{_get_host_name()}:{state_dir.absolute()}")
 
 
 def ensure_bridge_name(state_dir: Path) -> str:
-    """Return the bridge's name, creating it if necessary. An unstored name is valid only for this call."""
+    """Return the bridge's name, creating it if necessary.
+
+    If the name cannot be stored, it is valid only for this call.
+    """
     return read_bridge_name(state_dir) or _create_name(state_dir / IDENTITY_FILE)
 
 

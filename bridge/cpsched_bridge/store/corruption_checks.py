@@ -44,7 +44,7 @@ class CorruptFileContent(ValueError):
 
 
 def is_corruption(error: BaseException) -> bool:
-    """Return whether an error means that a file is damaged. A full disk or a lock is not damage."""
+    """Return whether an error means that a file is damaged."""
     if not isinstance(error, sqlite3.Error):  # an SQLite error that quotes the file's bytes fails to decode
         return isinstance(error, CorruptFileContent | UnicodeDecodeError)
     code = getattr(error, "sqlite_errorcode", None)
@@ -55,7 +55,10 @@ def is_corruption(error: BaseException) -> bool:
 
 @contextmanager
 def convert_content_errors(what: object = "") -> Iterator[None]:
-    """Convert errors caused by a file's content to `CorruptFileContent`. Its message starts with `what`."""
+    """Convert errors caused by a file's content to `CorruptFileContent`.
+
+    The message of the new error starts with `what`.
+    """
     try:
         yield
     except sqlite3.Error as error:
@@ -77,7 +80,7 @@ def _format_error(what: object, error: Exception) -> str:
 
 
 def read_file_head(path: Path, most: int) -> bytes:
-    """Return at most the first `most` bytes of a file. Raise `OSError` if it cannot be read.
+    """Return at most the first `most` bytes of a file. Raise `OSError`.
 
     Never block: a pipe without a writer counts as empty.
     """
@@ -89,9 +92,10 @@ def read_file_head(path: Path, most: int) -> bytes:
 
 
 def require_regular_file_or_missing(path: Path, follow: bool = True) -> None:
-    """Raise `CorruptFileContent` if the path is a directory, a pipe or a device. A missing file is not damage.
+    """Raise `CorruptFileContent` if the path is a directory, a pipe or a device.
 
-    `follow`: check the target of a symbolic link. A missing target may be on a disk that is not mounted yet.
+    A missing file is not damage. With `follow`, check the target of a symbolic link. A missing target may be on a disk
+    that is not mounted yet.
     """
     try:
         kind = path.stat(follow_symlinks=follow).st_mode
@@ -107,7 +111,7 @@ def add_checksum(data: bytes) -> bytes:
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Return the data without its checksum. Raise `CorruptFileContent` if the checksum does not match."""
+    """Return the data without its checksum. Raise `CorruptFileContent`."""
     if not isinstance(data, bytes) or add_checksum(data[_SEAL_BYTES:]) != data:
         raise CorruptFileContent("the checksum does not match")
     return data[_SEAL_BYTES:]
@@ -119,10 +123,10 @@ def compute_row_checksum(values: Iterable[object]) -> int:
 
 
 def rows_to_dataclasses(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
-    """Return rows as instances of the dataclass `kind`. Raise `CorruptFileContent` if a value is invalid.
+    """Return rows as instances of the dataclass `kind`.
 
-    Columns are in the order of the fields. Types are checked because SQLite stores any type in any column. The value of
-    a field whose name ends in `_s` must be within `DATE_RANGE_S`.
+    Raise `CorruptFileContent` if a value is invalid. Columns are in the order of the fields. Types are checked because
+    SQLite stores any type in any column. The value of a field whose name ends in `_s` must be within `DATE_RANGE_S`.
     """
     return [kind(*_check_row(kind, row)) for row in rows]
 

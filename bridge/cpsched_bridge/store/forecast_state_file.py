@@ -1,4 +1,4 @@
-"""Read and write the forecasts' learned state, with a checksum and atomic replacement.
+"""Read and write the forecasts' learned state, with a checksum, atomically.
 
 Decisions do not use the file. If it is damaged, it is discarded and learning restarts.
 """
@@ -25,7 +25,7 @@ MAX_UNPACKED_BYTES = 64 << 20
 
 
 def write_forecast_state(path: Path, kept: Any) -> None:
-    """Replace the stored state with `kept`. On failure, raise `OSError` and leave the file unchanged."""
+    """Replace the stored state with `kept`. Raise `OSError`, with the file unchanged."""
     temporary = path.with_name(f"{path.name}.new")
     packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
     if len(packed) > MAX_BYTES:
@@ -37,7 +37,10 @@ def write_forecast_state(path: Path, kept: Any) -> None:
 
 
 def read_forecast_state(path: Path) -> Any:
-    """Return the stored state, or None if there is no file. Raise `CorruptFileContent` or `OSError`."""
+    """Return the stored state, or None if there is no file.
+
+    Raise `CorruptFileContent` or `OSError`.
+    """
     require_regular_file_or_missing(path)
     try:
         packed = read_file_head(path, MAX_BYTES + 1)

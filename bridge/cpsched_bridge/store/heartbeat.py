@@ -1,4 +1,4 @@
-"""Write and read the bridge's heartbeat, a file that is touched after every successful cycle.
+"""Write and read the heartbeat file, touched after every successful cycle.
 
 The dead-man timer and administrators read it. During start-up (imports, compilation), the bridge also touches the file
 while jobs may still be held by an earlier run.
@@ -23,7 +23,10 @@ _TOUCH_TOLERANCE_S = 2.0
 
 @dataclass(slots=True)
 class Heartbeat:
-    """A running bridge's heartbeat. If writes fail for `grace_s` seconds, the bridge must hold no jobs."""
+    """A running bridge's heartbeat.
+
+    If writes fail for `grace_s` seconds, the bridge must hold no jobs.
+    """
 
     path: Path
     grace_s: float = 60.0
@@ -41,14 +44,20 @@ class Heartbeat:
         self._since_s = None
 
     def missing_beat_reason(self, monotonic_s: float) -> str | None:
-        """Return why the bridge must not hold jobs, or None. The dead-man timer needs a recent heartbeat."""
+        """Return why the bridge must not hold jobs, or None.
+
+        The dead-man timer needs a recent heartbeat.
+        """
         if self._since_s is None or monotonic_s - self._since_s < self.grace_s:
             return None
         return f"the heartbeat {self.path} cannot be written: {self._error}"
 
 
 def touch_heartbeat(path: Path) -> None:
-    """Set the file's modification time to now, and write the time since boot if the disk has space."""
+    """Set the file's modification time to now, and write the time since boot.
+
+    On a full disk, set only the modification time.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of blocking
     file = os.open(path, flags, 0o644)  # the file contains no names of users or jobs
     try:
@@ -64,8 +73,8 @@ def touch_heartbeat(path: Path) -> None:
 def read_heartbeat_file_age_s(path: Path) -> float | None:
     """Return the seconds since the last successful cycle, or None if there was none.
 
-    The result is negative if the file's time is in the future. Use the time since boot if the file was written since
-    the last boot, and the modification time otherwise. Raise `OSError` if the file is not accessible.
+    The result is negative if the file's modification time is in the future. Use the time since boot if the file was
+    written since the last boot, and the modification time otherwise. Raise `OSError` if the file is not accessible.
     """
     try:
         wall_s = path.stat().st_mtime

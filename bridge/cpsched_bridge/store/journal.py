@@ -1,8 +1,8 @@
-"""Write the journal: each round's inputs, decision and results, so that decisions can be repeated.
+"""Write the journal: each round's inputs, decision and results.
 
-The journal is an SQLite file (WAL) that only the bridge writes and any process may read. Rounds are stored in segments.
-The first round of a segment is stored in full, and each other round as a change (see `json_deltas`). The oldest
-segments are deleted when the journal is too large or the segments are too old.
+A recorded decision can be repeated. The journal is an SQLite file (WAL) that only the bridge writes and any process may
+read. Rounds are stored in segments. The first round of a segment is stored in full, and each other round as a change
+(see `json_deltas`). The oldest segments are deleted when the journal is too large or the segments are too old.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ create table if not exists facts (name text primary key, value text not null) wi
 """
 
 MAX_SEGMENT_ROUNDS = 512
-"""Maximum number of rounds per segment. This many changes are about as large as one full round."""
+"""Maximum number of rounds per segment. 512 changes are about as large as one full round."""
 
 MIN_EXPLAINED_ROUNDS = 600
-"""Minimum number of newest rounds whose explanations are retained. A replay restores older explanations."""
+"""Minimum number of newest rounds with stored explanations. A replay recomputes older explanations."""
 
 PRUNE_INTERVAL_ROUNDS = 64
 """Number of rounds between checks of the journal's age and size."""
@@ -169,14 +169,14 @@ class Journal(JournalReader):
             raise
 
     def _write_in_transaction(self, work: Callable[[], object]) -> None:
-        """Run `work` in one write transaction. If the file is damaged or gone, run it in a new file."""
+        """Run `work` in one write transaction, in a new file if the file is unusable."""
         if self._lost or was_file_replaced(self._path, self._file):
             self._continue_in_new_file("was deleted")
         try:
             with self._db:
                 work()
         except BaseException as error:
-            self._end_segment()  # the base of the next change is missing
+            self._end_segment()  # the next round has no earlier round to differ from
             self._asides = None
             if not is_corruption(error):
                 raise
@@ -216,7 +216,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- writing
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
-        """Write the round of a cycle that has a snapshot, with the decision or the failure's name."""
+        """Write a round that has a snapshot, with its decision or the failure's name."""
         snapshot = report.snapshot
         assert snapshot is not None
         self._update_job_labels(report)
@@ -276,7 +276,7 @@ class Journal(JournalReader):
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
     def _insert_observed_jobs(self, report: CycleReport, snapshot: Snapshot) -> None:
-        """Record the jobs that were first observed as running or ended, with their nodes and times."""
+        """Record the jobs first observed as running or ended, with nodes and times."""
         if not (report.started or report.ended):
             return
         table = snapshot.table
@@ -334,7 +334,10 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- pruning
 
     def prune(self, now_unix_s: float) -> int:
-        """Delete the oldest segments until the data meets the limits. Return the number of deleted rounds."""
+        """Delete the oldest segments until the data meets the limits.
+
+        Return the number of deleted rounds.
+        """
         try:
             return self._prune_segments(now_unix_s)
         except (sqlite3.Error, ValueError) as error:
@@ -355,7 +358,10 @@ class Journal(JournalReader):
         return dropped
 
     def _find_first_kept_round(self, now_unix_s: float) -> int:
-        """Return the first round of the segment with the oldest round within the age limit."""
+        """Return the first round of the oldest segment to keep, or 0 to keep all.
+
+        This is the segment with the oldest round within the age limit.
+        """
         query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])
@@ -383,6 +389,9 @@ def _iterate_queued_and_running_slots(snapshot: Snapshot) -> Iterable[int]:
 
 
 def _format_nodes(snapshot: Snapshot, slot: int) -> str:
-    """Return a running job's nodes as text: the names, with the number of units if it exceeds 1."""
+    """Return a running job's nodes as text, for example `n1,n2*4`.
+
+    The number of units follows a name if it exceeds 1.
+    """
     names = snapshot.cluster.node_names
     return replace_surrogates(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

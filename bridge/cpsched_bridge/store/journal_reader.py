@@ -39,7 +39,7 @@ class RoundSummary:
 
 
 CLEAN_STOP_DETAIL = "in order"
-"""Stored detail of `STOPPED_EVENT` if no job remained held contrary to the bridge's settings."""
+"""Stored detail of `STOPPED_EVENT` if no job remained held against the bridge's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,21 @@ class JournalEvent:
 
     @property
     def is_clean_stop(self) -> bool:
-        """Whether the bridge stopped and no job remained held contrary to its settings."""
+        """Whether the bridge stopped and no job remained held against its settings."""
         return (self.kind, self.detail) == (STOPPED_EVENT, CLEAN_STOP_DETAIL)
 
 
 BACKED_OFF_KIND = "put off"
-"""Kind of a job that backs off after a failed start of this job or of a job in its group."""
+"""Kind of a job that backs off after a failed start, its own or that of a job in its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledJob:
     """A pending job that the bridge currently does not schedule.
 
-    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency or a limit applies),
-    `BACKED_OFF_KIND`, `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
+    `kind` is one of these, or the job's state in the ledger: `unsupported` (left to the cluster's own scheduler),
+    `ineligible` (a dependency or a limit applies), `BACKED_OFF_KIND`, `held` (by its owner or an administrator),
+    `free`.
     """
 
     job_id: int
@@ -79,7 +80,10 @@ class UnscheduledJob:
 
 @dataclass(frozen=True, slots=True)
 class JournalJobRecord:
-    """A job that was observed running, with its times and nodes. `end_s` is None until the job ends."""
+    """A job that was observed running, with its times and nodes.
+
+    `end_s` is None until the job ends.
+    """
 
     job_id: int
     round: int
@@ -94,7 +98,7 @@ class JournalJobRecord:
 
 @dataclass(frozen=True, slots=True)
 class _StoredRoundRow:
-    """A round's segment, and the values that the round and its segment store as columns."""
+    """The columns of one round, and of the segment that contains it."""
 
     segment: int
     mode: str
@@ -105,7 +109,7 @@ class _StoredRoundRow:
 
 @dataclass(slots=True)
 class _SegmentPosition:
-    """A position in a segment, with a reader that has decoded all rounds up to `number`."""
+    """A position in a segment. `series` has decoded all rounds up to `number`."""
 
     segment: int
     number: int
@@ -113,7 +117,7 @@ class _SegmentPosition:
 
 
 class JournalReader:
-    """A reader for the journal in an open database. Reading rounds in ascending order is fastest."""
+    """A reader for the journal. Reading rounds in ascending order is fastest."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -122,13 +126,19 @@ class JournalReader:
 
     @property
     def last_round(self) -> int:
-        """Number of the newest round, even if its journal was moved aside, or 0 if there is none."""
+        """Number of the newest round, or 0 if there is none.
+
+        It includes rounds of an earlier file that was moved aside.
+        """
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
         return self._query_round_number(query)
 
     def last_stored_round(self) -> int:
-        """Return the newest round in this file, which may have another format, or 0 if there is none."""
+        """Return the newest round in this file, or 0 if there is none.
+
+        The file may have another format.
+        """
         return self._query_round_number("select coalesce(max(round), 0) from rounds")
 
     def _query_round_number(self, query: str) -> int:
@@ -139,7 +149,7 @@ class JournalReader:
             return int(found)
 
     def list_rounds(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
-        """Return the newest `limit` rounds, or all rounds if `limit` is None, oldest first."""
+        """Return the newest `limit` rounds (all if `limit` is None), oldest first."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
@@ -148,7 +158,7 @@ class JournalReader:
             return rows_to_dataclasses(RoundSummary, rows)[::-1]
 
     def read_round(self, number: int) -> RoundRecord:
-        """Return a round. Raise `UnknownRound` if it does not exist and `CorruptFile` if it cannot be read."""
+        """Return a round. Raise `UnknownRound`, or `CorruptFile` if it is unreadable."""
         try:
             with convert_content_errors():
                 return self._read_stored_round(number)
@@ -179,7 +189,7 @@ class JournalReader:
         return f"round={number}: must be in the journal; {held}"
 
     def _read_round_value(self, table: str, segment: int, number: int) -> Any:
-        """Return the value stored in a segment for a round, or None if the table has no value for that round."""
+        """Return a segment's value for a round, or None if the table has no such value."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
             place = self._places[table] = _SegmentPosition(segment, segment - 1, JsonDeltaReader())
@@ -213,7 +223,7 @@ class JournalReader:
         return self.read_round(self.last_round).get_job_name(job_id) if self.list_rounds(1) else str(job_id)
 
     def find_first_round(self) -> tuple[int, float] | None:
-        """Return the number and the Unix time of the oldest round, or None if there are no rounds."""
+        """Return the number and the Unix time of the oldest round, or None."""
         with convert_content_errors():
             row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
             if row is None:
@@ -224,7 +234,10 @@ class JournalReader:
             return number, at_unix_s
 
     def list_events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
-        """Return the newest `limit` events, oldest first, optionally for one job or of one kind."""
+        """Return the newest `limit` events, oldest first.
+
+        With `job_id` or `kind`, return only events of that job or kind.
+        """
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
@@ -234,9 +247,10 @@ class JournalReader:
             return rows_to_dataclasses(JournalEvent, self._db.execute(query, args))[::-1]
 
     def find_last_activity(self) -> JournalEvent | None:
-        """Return the newest event, or the newest round (as kind `round`) if that is newer, or None.
+        """Return the newest event, or the newest round (as kind `round`) if it is newer.
 
-        An event of the newest round is newer than the round itself, because the bridge writes its last event later.
+        Return None if the journal is empty. An event of the newest round is newer than the round itself, because the
+        bridge writes its last event later.
         """
         events = self.list_events(limit=1)
         lines = self.list_rounds(limit=1)
@@ -259,7 +273,10 @@ class JournalReader:
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
     def list_unscheduled_jobs(self, kind: str | None = None) -> list[UnscheduledJob]:
-        """Return the jobs that the bridge does not schedule, sorted by id, optionally of one kind."""
+        """Return the jobs that the bridge does not schedule, sorted by id.
+
+        With `kind`, return only jobs of that kind.
+        """
         with convert_content_errors():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
             return [aside for aside in rows_to_dataclasses(UnscheduledJob, rows) if kind in (None, aside.kind)]

@@ -1,4 +1,4 @@
-"""Compute and apply deltas between JSON values, and store a series of values as deltas.
+"""Compute and apply deltas between JSON values, and store series as deltas.
 
 A delta is itself JSON: null for two equal values, otherwise a list that begins with the kind of delta:
 
@@ -32,7 +32,10 @@ _COMPRESSION_LEVEL = 6
 
 
 def compute_delta(before: Json, after: Json) -> Json:
-    """Return the delta from `before` to `after`, or None if they are equal. `true` and 1 differ; 1 and 1.0 do not."""
+    """Return the delta from `before` to `after`, or None if they are equal.
+
+    `true` differs from 1, but 1 equals 1.0.
+    """
     if before is after:
         return None
     if type(before) is type(after):
@@ -48,7 +51,7 @@ def compute_delta(before: Json, after: Json) -> Json:
 
 
 def apply_delta(before: Json, change: Json) -> Json:
-    """Return `before` with the delta `change` applied. `before` itself is not modified."""
+    """Return `before` with the delta `change` applied, without modifying `before`."""
     if change is None:
         return before
     kind = change[0]
@@ -92,7 +95,7 @@ def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
         return None
     if _are_distinct_strings_or_integers(before) and _are_distinct_strings_or_integers(after):
         moves = _compute_smallest_list_delta(before, after)
-        # If most elements differ, the new list is shorter than the changes.
+        # If most elements differ, the new list is shorter than the delta.
         return moves if len(moves[1]) + 2 * len(moves[2]) <= len(after) else [_VALUE, after]
     if len(before) == len(after):
         changes = [
@@ -105,7 +108,10 @@ def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
 
 
 def _are_numbers_or_strings(values: list[Json]) -> bool:
-    """Return whether all values are numbers or strings. `==` treats `true` as 1, even in nested values."""
+    """Return whether all values are numbers or strings.
+
+    Other values cannot be compared with `==`, which treats `true` as 1, even in nested values.
+    """
     return _PLAIN_TYPES.issuperset(map(type, values))
 
 
@@ -115,7 +121,10 @@ def _are_distinct_strings_or_integers(values: list[Json]) -> bool:
 
 
 def _compute_smallest_list_delta(before: list[Json], after: list[Json]) -> list[Json]:
-    """Return the smallest delta of removals and insertions, which keeps a longest common subsequence."""
+    """Return the smallest delta that only removes and inserts elements.
+
+    It keeps a longest common subsequence.
+    """
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
@@ -152,14 +161,17 @@ def encode_json(value: Json) -> bytes:
 
 
 class JsonDeltaWriter:
-    """A writer that encodes each value in a series as a compressed delta from the previous value."""
+    """A writer that encodes each value of a series as a compressed delta."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(_COMPRESSION_LEVEL)
         self._before: Json = None
 
     def encode_next(self, value: Json) -> bytes:
-        """Return the next part. The caller must not modify `value`, to which the next value is compared."""
+        """Return the next part. The caller must not modify `value` afterwards.
+
+        The writer compares the next value to `value`.
+        """
         text = encode_json(compute_delta(self._before, value))
         self._before = value
         return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
@@ -174,6 +186,6 @@ class JsonDeltaReader:
         """The value after the last decoded part."""
 
     def decode_next(self, part: bytes) -> None:
-        """Read the next part and update `value`. Raise `CorruptFileContent` if the part is damaged."""
+        """Read the next part and update `value`. Raise `CorruptFileContent`."""
         with convert_content_errors():
             self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

@@ -1,7 +1,8 @@
-"""Record each held or starting job on disk so that no crash loses a job or starts it twice.
+"""Record each held or starting job on disk.
 
-An intent is written before its command is sent, and the outcome afterwards. After a crash at any time, the next bridge
-process reads the intents, observes the cluster, and treats the cluster's state as authoritative.
+No crash can lose a job or start it twice. An intent is written before its command is sent, and the outcome afterwards.
+After a crash at any time, the next bridge process reads the intents, observes the cluster, and treats the cluster's
+state as authoritative.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class LedgerState(StrEnum):
     RUNNING = "running"
     """The job was observed running."""
     ENDED = "ended"
-    """The job ran and ended, or left the cluster while it was not managed."""
+    """The job ran and ended, or left the cluster while it was unmanaged."""
     GONE = "gone"
-    """The job left the cluster while it was managed, because it was cancelled before it ran."""
+    """The job left the cluster without running while it was managed, for example because it was cancelled."""
 
 
 MANAGED_STATES = frozenset(
@@ -123,7 +124,7 @@ _MAX_NAMED_JOBS = 50
 
 
 class IllegalLedgerTransition(BridgeError):
-    """An error for a transition that is not permitted, which indicates a bug in the bridge."""
+    """An error for a forbidden transition, which indicates a bug in the bridge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,10 @@ def make_transition(
     event: TransitionEvent = "",
     **changes: Any,
 ) -> LedgerTransition:
-    """Return a transition of `entry`, or of a new entry for `job_id`, to a new state with `changes`.
+    """Return a transition of `entry` to `state`, with `changes` to its fields.
 
-    `cause` applies only to this transition, and `asked` only to a `leave` that is set in the same transition.
+    If `entry` is None, the transition creates an entry for `job_id`. `cause` applies only to this transition, and
+    `asked` only to a `leave` that is set in the same transition.
     """
     if entry is None:
         return LedgerTransition(None, ManagedJobEntry(job_id, state, now_s, why=why, **changes), event=event)
@@ -204,7 +206,10 @@ def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: in
 
 
 def make_unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
-    """Return the fields for a job that stays unmanaged for `reason` while its request is `asked`."""
+    """Return the fields for a job to leave unmanaged for `reason`.
+
+    The job stays unmanaged while its request is `asked`.
+    """
     return {"leave": f"{reason}{_REQUEST_SEPARATOR}{asked}", "asked": asked}
 
 
@@ -225,13 +230,13 @@ _ADD_SEAL_COLUMN = "alter table jobs add column seal integer"
 _FIELD_COUNT = 9
 _SELECT_ROWS = "select * from jobs"
 _COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""Query that counts transitions of missing jobs, which prove that a row was lost."""
+"""Query that counts transitions of missing jobs. A positive count proves that a row was lost."""
 
 
 class Ledger:
-    """The ledger's jobs and transitions in an SQLite file (WAL), which has one writer and any number of readers.
+    """The ledger in an SQLite file (WAL) with one writer and any number of readers.
 
-    `durable`: every commit is flushed to disk (synchronous=FULL), which also protects against power failures.
+    With `durable`, every commit is flushed to disk (synchronous=FULL), which also protects against power failures.
 
     Each row has a checksum, called its seal. A damaged file is moved aside, and `unreported_events` reports this. At
     start-up, only rows with a valid seal are retained, and the cluster shows which other jobs have the bridge's marks.
@@ -255,7 +260,10 @@ class Ledger:
 
     @classmethod
     def load_in_memory_copy(cls, path: Path) -> Ledger:
-        """Return an in-memory copy of a ledger file. Raise `sqlite3.Error` or `CorruptFileContent`."""
+        """Return an in-memory copy of a ledger file.
+
+        Raise `sqlite3.Error` or `CorruptFileContent`.
+        """
         copy = cls(":memory:", durable=False)
         with convert_content_errors():
             copy.insert_or_replace_entries([_parse_entry_row(row) for row in read_rows(path, _SELECT_ROWS)])
@@ -276,14 +284,17 @@ class Ledger:
         self._file = identify_file(self._path)
 
     def _connect(self, read_only: bool = False) -> sqlite3.Connection:
-        """Return a connection that checkpoints each commit, so that a damaged log loses no data."""
+        """Return a connection that checkpoints each commit.
+
+        A damaged write-ahead log then loses no data.
+        """
         db = connect_sqlite(self._path, self._durable, read_only)
         if not read_only:
             db.execute("pragma wal_autocheckpoint=1")
         return db
 
     def _check_integrity(self) -> None:
-        """Raise an error that counts as corruption if tables, rows or pages are missing or damaged."""
+        """Raise `CorruptFileContent` or `sqlite3.Error` if the file is damaged."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
@@ -313,14 +324,14 @@ class Ledger:
         self.unreported_events.append(CycleEvent("ledger_damaged", message + odd))
 
     def insert_or_replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
-        """Write `entries` as they are, and replace existing entries of the same jobs."""
+        """Write `entries` unchanged, replacing existing entries of the same jobs."""
         found = list(entries)
         with self._db:
             _insert_entries(self._db, found)
         self.reload()
 
     def reload(self) -> None:
-        """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` if a row is invalid."""
+        """Read all entries again. Raise `sqlite3.Error` or `CorruptFileContent`."""
         with convert_content_errors():
             rows = self._db.execute(_SELECT_ROWS)
             self._entries: dict[int, ManagedJobEntry] = {}
@@ -334,7 +345,10 @@ class Ledger:
             self._rewrite_file_from_memory("was deleted")
 
     def _rewrite_file_from_memory(self, why: object) -> None:
-        """Move the file aside and write all entries to a new file. If that fails, the next write tries again."""
+        """Move the file aside and write all entries to a new file.
+
+        If that fails, the next write tries again.
+        """
         again, self._lost = self._lost, True
         self._db.close()
         aside = move_aside(Path(self._path))
@@ -374,7 +388,10 @@ class Ledger:
         return (entry.label if entry is not None else "") or str(job_id)
 
     def list_entries(self, *states: LedgerState) -> list[ManagedJobEntry]:
-        """Return the entries in any of `states`, or all entries if no state is given, sorted by job id."""
+        """Return the entries in any of `states`, sorted by job id.
+
+        Without `states`, return all entries.
+        """
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
     def list_open_job_ids(self) -> frozenset[int]:
@@ -386,13 +403,14 @@ class Ledger:
         return [entry.job_id for entry in self.list_entries(*MANAGED_STATES)]
 
     def get_pin_restores(self) -> dict[int, str]:
-        """Return the `restore` of each job that may have a node list set by the bridge, by job id."""
+        """Return `restore` by job id for jobs that may have the bridge's node list."""
         return {id: self._entries[id].restore for id in self.list_open_job_ids() if self._entries[id].pinned}
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
-        """Return pinned, unmanaged pending jobs, which another actor held after the bridge pinned them.
+        """Return unmanaged pending jobs that still have the bridge's pin.
 
-        Once the other actor removes the hold, `reconcile` manages the job again in order to release it.
+        Another actor held these jobs after the bridge pinned them. Once that actor removes the hold, `reconcile`
+        manages the job again in order to release it.
         """
         return [entry for entry in self.list_entries(LedgerState.FREE) if entry.pinned]
 
@@ -430,7 +448,7 @@ class Ledger:
         self._write_in_transaction(execute_statements)
 
     def _write_in_transaction(self, work: Callable[[], object]) -> None:
-        """Run `work` in one transaction. If the file is damaged, run it again in a new file."""
+        """Run `work` in one transaction. If the file is damaged, repeat in a new file."""
         try:
             with self._db:
                 work()
@@ -442,14 +460,17 @@ class Ledger:
                 work()
 
     def read_transitions(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
-        """Return a job's transitions as (cluster time, round, state before, state after, why), oldest first."""
+        """Return a job's transitions, oldest first.
+
+        Each is (cluster time, round, state before, state after, why).
+        """
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
         with convert_content_errors():
             rows = rows_to_dataclasses(_TransitionRow, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def find_last_transition_round(self) -> int:
-        """Return the number of the newest round with a recorded transition, or 0 if there is none."""
+        """Return the newest round with a recorded transition, or 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
     def count_jobs_by_state(self) -> dict[LedgerState, int]:
@@ -495,7 +516,7 @@ def _make_transition_row(transition: LedgerTransition, round_number: int) -> tup
 
 
 def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
-    """Return the entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
+    """Return the entry stored in a row. Raise `CorruptFileContent`."""
     with convert_content_errors(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELD_COUNT], row[_FIELD_COUNT] if len(row) > _FIELD_COUNT else None
         if seal is not None and seal != compute_row_checksum(values):
@@ -520,7 +541,7 @@ def _make_entry_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
 
 
 def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield a damaged file's readable rows, from the start and then from the end."""
+    """Yield a damaged file's readable rows, once from the start and once from the end."""
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),

@@ -1,4 +1,7 @@
-"""Keep a ledger's entries in memory and in an SQLite file with a single writer, so that they survive a crash."""
+"""Keep a ledger's entries in memory and in an SQLite file with one writer.
+
+The entries survive a crash.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntryFormat(Generic[E]):
-    """How a file stores entries: one row each, with the entry's id first and a checksum (`seal`) last."""
+    """How a file stores entries: one row per entry, with id, columns and checksum."""
 
     table: str
     columns: str
     """SQL definitions of the columns between the id and the checksum."""
     to_columns: Callable[[E], tuple[Any, ...]]
     from_row: Callable[..., E]
-    """Return the entry stored in an id and columns. An error means that the row is invalid."""
+    """Return the entry stored in a row's id and columns. An error means that the row is invalid."""
     loss: str
-    """What follows if all entries are lost, for the event that reports this."""
+    """Consequence of losing all entries, for the event that reports the loss."""
 
 
 class LedgerEntryFile(Generic[E]):
@@ -118,7 +121,7 @@ class LedgerEntryFile(Generic[E]):
         return self._db
 
     def _parse_row(self, row: tuple[Any, ...]) -> tuple[int, E]:
-        """Return the id and entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
+        """Return the id and entry stored in a row. Raise `CorruptFileContent`."""
         with convert_content_errors(f"{self._format.table} {row[0]!r:.20}"):
             *values, seal = row
             if seal != compute_row_checksum(values):

@@ -1,7 +1,7 @@
 """Recover held jobs from the journal if the ledger was damaged or deleted.
 
-The journal's last round records which jobs the bridge held, regardless of their marks. Without this record, jobs held
-by the bridge itself would appear to be held by an administrator.
+The journal's last round records which jobs the bridge held, with or without the bridge's marks. Otherwise, jobs held by
+the bridge itself would appear to be held by an administrator.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _REASON = "held according to the journal's last round"
 
 
 def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
-    """Add the journal's held jobs to the ledger if it is incomplete. File errors are ignored.
+    """Add the journal's held jobs to an incomplete ledger, ignoring file errors.
 
-    `keeps`: whether a bridge that stops keeps its jobs held. If False, a bridge that stopped cleanly holds no jobs.
+    `keeps`: whether jobs stay held when a bridge stops. If False, a bridge that stopped cleanly holds no jobs.
     """
     if ledger.whole:
         return
@@ -39,7 +39,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
 
 
 def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
-    """Return entries for the jobs held in the last round, or no entries if it cannot be read."""
+    """Return entries for the jobs held in the last round, or none if unreadable."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,

@@ -1,4 +1,4 @@
-"""Manage a bridge's small files: the instance lock, requests, and the start-up step."""
+"""Manage the bridge's small files: the lock, requests, and the start-up step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from cpsched_bridge.store.sqlite_files import OWNER_ONLY
 
 
 class InstanceLock:
-    """A lock for the lifetime of the process. The kernel releases it however the process ends.
+    """A lock that the process holds until it ends.
 
-    Locking needs no free disk space. The process id in the file is for information only.
+    The kernel releases it even if the process is killed. Locking needs no free disk space. The process id in the file
+    is for information only.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,19 +43,25 @@ class InstanceLock:
 
 
 _MAX_BYTES = 65_536
-"""Maximum number of bytes read from a small file, which may have been replaced by a large file."""
+"""Maximum number of bytes read from a small file, in case a large file replaced it."""
 _DEFAULT_REASON = "paused"
 """Reason for a pause if the file does not contain a reason."""
 
 
 class PauseFile:
-    """The file that pauses the bridge and contains the reason. It survives a restart, and any tool can write it."""
+    """The file that pauses the bridge and contains the reason.
+
+    It survives a restart, and any tool can write it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read_reason(self) -> str | None:
-        """Return why the bridge is paused, or None if it is not. An unreadable file counts as a pause."""
+        """Return why the bridge is paused, or None if it is not.
+
+        An unreadable file counts as a pause.
+        """
         try:
             words = read_file_head(self._path, _MAX_BYTES)
         except FileNotFoundError:
@@ -68,7 +75,10 @@ class PauseFile:
             return _DEFAULT_REASON
 
     def pause(self, why: str) -> None:
-        """Pause the bridge from the next cycle. Raise `OSError` unless the disk is full: an empty file also pauses."""
+        """Pause the bridge from the next cycle. Raise `OSError`.
+
+        On a full disk, write an empty file, which also pauses the bridge.
+        """
         draft = self._path.with_suffix(".new")
         try:
             with open(draft, "w", opener=_open_for_owner) as file:
@@ -91,7 +101,7 @@ class PauseFile:
 
 
 class TakeLeadershipFile:
-    """The file with an operator's request that this bridge take control from any other bridge."""
+    """The file that requests that this bridge take control from any other bridge."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "take-over"
@@ -110,13 +120,16 @@ class TakeLeadershipFile:
 
 
 class StartupProgressFile:
-    """The file with the bridge's start-up step, for `cpsched status`. A killed bridge does not remove the file."""
+    """The file with the bridge's start-up step, for `cpsched status`.
+
+    A killed bridge does not remove the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write_step(self, step: str) -> None:
-        """Write the current step. An empty step deletes the file. A disk error does not prevent the start-up."""
+        """Write the current step. An empty step deletes the file. Ignore disk errors."""
         with contextlib.suppress(OSError):
             if not step:
                 self._path.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
-"""Record on disk which jobs the bridge stops for which start, before it stops them, so that a crash is harmless.
+"""Record on disk which jobs the bridge stops to enable which start.
 
-A preemption is `open` until its job runs or the bridge gives it up. Closed preemptions are kept for the limits.
+Preemptions are recorded before any job is stopped, so a crash is harmless. A preemption is `open` until its job runs or
+the bridge gives it up. Closed preemptions are kept to enforce the limits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ PreemptionState = Literal["open", "started", "ineffective", "dropped"]
 
 @dataclass(frozen=True, slots=True)
 class PreemptionEntry:
-    """One preemption: its job's user, when it was decided, its state, and when it was closed (0 while open)."""
+    """One preemption. `user` owns the job that will start.
+
+    `end_s` is the cluster time at which the preemption was closed, or 0 while it is open.
+    """
 
     number: int
     user: str
@@ -54,16 +58,19 @@ class PreemptionLedger:
         return Counter(each.user for each in self.entries if each.since_s >= from_s)
 
     def count_victim_choices_by_job(self) -> Counter[int]:
-        """Return how many preemptions chose each job as a victim, by job id."""
+        """Return how often each job was chosen as a victim, by job id."""
         return Counter(victim.job_id for each in self.entries for victim in each.what.victims)
 
     def find_last_end_s(self, *states: PreemptionState, job_id: int | None = None) -> int | None:
-        """Return when a preemption (for `job_id` or any job) last ended in one of `states`, or None."""
+        """Return when a preemption last ended in one of `states`, or None.
+
+        With `job_id`, consider only preemptions for that job.
+        """
         times = (each.end_s for each in self.entries if each.state in states and job_id in (None, each.what.job_id))
         return max(times, default=None)
 
     def record_intended(self, wanted: Sequence[tuple[PreemptionUnderWay, str]], now_s: int) -> None:
-        """Record preemptions and their users, all or none, before any victim is stopped.
+        """Record preemptions and their users atomically, before any victim is stopped.
 
         If this raises `sqlite3.Error`, no victim may be stopped.
         """

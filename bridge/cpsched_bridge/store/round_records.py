@@ -1,4 +1,4 @@
-"""Convert rounds to and from JSON so that their decisions can be recorded and repeated.
+"""Convert rounds to and from JSON, to record and repeat their decisions.
 
 A round consists of two JSON values:
 
@@ -51,7 +51,7 @@ def hash_content(data: bytes) -> str:
 
 
 def round_trip_json(value: Any) -> Json:
-    """Return `value` as read back from JSON. Raise `TypeError` or `ValueError` if it is not JSON."""
+    """Return `value` as read back from JSON. Raise `TypeError` or `ValueError`."""
     return None if value is None else json.loads(json.dumps(value, sort_keys=True))
 
 
@@ -128,7 +128,7 @@ class RoundRecord:
     plan_digest: str = ""
     """Digest of the plan, computed by `plan_digest`."""
     memory: Json = None
-    """The dispatcher's memory before the decision, or None if the dispatcher does not export any."""
+    """The dispatcher's memory before the decision, or None if the dispatcher exports no memory."""
     replayable: bool = True
     """Whether the record contains all inputs of the decision."""
     mode: str = ""
@@ -148,7 +148,10 @@ class RoundRecord:
 
 
 class CachingJobRowEncoder:
-    """An encoder of jobs as rows `[estimate_s, *job_to_json]`, which reuses rows of unchanged jobs."""
+    """An encoder of jobs as rows `[estimate_s, *job_to_json]`.
+
+    It reuses the rows of unchanged jobs.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
@@ -168,7 +171,10 @@ class CachingJobRowEncoder:
 
 
 def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[int, str]) -> Json:
-    """Return the facts of a cycle that has a snapshot. `jobs` contains the rows of its jobs by id."""
+    """Return the facts of a cycle that has a snapshot.
+
+    `jobs` contains the rows of its jobs by id.
+    """
     snapshot = report.snapshot
     assert snapshot is not None
     table = snapshot.table
@@ -190,7 +196,10 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
 
 
 def _running_to_json(snapshot: Snapshot) -> Json:
-    """Return `[start_s, *nodes, *units]` by job id. Flat lists are faster to compare than nested lists."""
+    """Return `[start_s, *nodes, *units]` by job id.
+
+    Flat lists are faster to compare than nested lists.
+    """
     table = snapshot.table
     nodes, units = table.place_node.tolist(), table.place_units.tolist()
     columns = (table.start_s, table.place_at, table.place_count)
@@ -210,7 +219,10 @@ def _running_from_json(job: Job, numbers: list[int]) -> RunningJob:
 def round_from_json(
     number: int, value: Json, explained: Json, policy: Json, cluster: Cluster, **facts: Any
 ) -> RoundRecord:
-    """Return the round that `round_to_json` converted. `explained` is None if it is no longer stored."""
+    """Return the round that `round_to_json` converted.
+
+    `explained` is None if the explanations are no longer stored.
+    """
     decided, rows = value["decided"], value["jobs"]
     jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
     running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
@@ -241,13 +253,16 @@ def round_from_json(
 
 
 def failed_decision_to_json(kind: str) -> Json:
-    """Return what `decision_to_json` would return for a decision that failed with `kind`."""
+    """Return the equivalent of `decision_to_json` for a decision that failed."""
     decided = {"starts": {}, "effort": asdict(Effort(kind)), "plan": "", "failure": kind}
     return {"decided": decided, "explained": {"plan": {}, "waits": {}}}
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
-    """Return a decision's facts and explanations by job id. Raise an error if a value is not JSON."""
+    """Return a decision's facts and explanations by job id.
+
+    Raise `TypeError` or `ValueError` if a value is not JSON.
+    """
     behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs or for the same reason
     reasons: dict[int, str] = {}
     for wait in decision.waits.values():
@@ -272,14 +287,20 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
 
 
 def parse_wait(text: str) -> Wait:
-    """Parse a wait: comma-separated ids, a space, and a JSON list with the reason's code and arguments."""
+    """Parse a wait: ids, a space, and the reason.
+
+    The ids are separated by commas. The reason is a JSON list of its code and arguments.
+    """
     behind, reason = text.split(" ", 1)
     return Wait(_parse_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
 
 
 @lru_cache(maxsize=4096)
 def _parse_reason(text: str) -> PendingReason | str:
-    """Parse the reason for a wait. Earlier versions wrote sentences. An unknown sentence comes from a plug-in."""
+    """Parse the reason for a wait.
+
+    Earlier versions wrote sentences. An unknown sentence comes from a plug-in.
+    """
     if text.startswith("["):
         with suppress(ValueError):
             code, *arguments = json.loads(text)
@@ -307,7 +328,7 @@ _FORMER_SENTENCES = {
 
 
 def compute_plan_digest(decision: Decision) -> str:
-    """Return a short digest of a decision's plan, or "" if the plan has no known start."""
+    """Return a short digest of a decision's plan, or "" if no start is planned."""
     plan_s = decision.plan_s
     if plan_s is None or (plan_s == NEVER).all():
         return ""

@@ -28,7 +28,10 @@ class RecordedPredictor(Predictor):
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
-    """The result of a repeated decision. `differences` is empty if starts, placements and plan are equal."""
+    """The result of a repeated decision.
+
+    `differences` is empty if starts, placements and plan are equal.
+    """
 
     number: int
     starts: Mapping[int, Placement]
@@ -45,7 +48,10 @@ class ReplayedRound:
 
 
 def replay_round(record: RoundRecord, read: FileReader | None = None) -> ReplayedRound:
-    """Repeat a recorded decision and return the result. `read` opens files for the dispatcher's settings."""
+    """Repeat a recorded decision and return the result.
+
+    `read` opens files for the dispatcher's settings.
+    """
     if record.failure:
         return _make_skipped_round(record, f"the decision failed ({record.failure})")
     if not record.replayable:

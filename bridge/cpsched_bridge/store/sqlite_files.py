@@ -25,7 +25,7 @@ _LOCK_TIMEOUT_S = 5.0
 """Seconds to wait for a lock that another process holds."""
 _MAGIC = b"SQLite format 3\0"
 _VERSION_OFFSETS = (18, 19)
-"""Offsets of the header's write and read versions. For values other than 1 and 2, SQLite opens the file read-only."""
+"""Offsets of the write and read versions. For values other than 1 and 2, SQLite opens the file read-only."""
 
 
 def connect_sqlite(
@@ -62,7 +62,10 @@ def _connect(name: Path | str, uri: bool = False) -> sqlite3.Connection:
 
 
 def _require_regular_sqlite_files(path: Path) -> None:
-    """Raise `CorruptFileContent` if SQLite would block on a pipe or could not open an additional file."""
+    """Raise `CorruptFileContent` if SQLite would block or fail to open a file.
+
+    A pipe blocks SQLite, and an additional file must be a regular file.
+    """
     require_regular_file_or_missing(path)
     for end in _EXTRA_SUFFIXES:
         require_regular_file_or_missing(
@@ -77,7 +80,10 @@ def _create_missing_file(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Raise `CorruptFileContent` if SQLite would ignore damage. Open connections to the file lose their locks."""
+    """Raise `CorruptFileContent` for damage that SQLite would ignore.
+
+    Opening the file here releases the locks of existing connections to it.
+    """
     try:
         head = read_file_head(path, 100)
     except OSError:
@@ -96,7 +102,10 @@ def identify_file(path: Path | str) -> tuple[int, int] | None:
 
 
 def was_file_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
-    """Return whether `file` is no longer at `path`, so that SQLite would write to a deleted file."""
+    """Return whether `path` no longer refers to `file`.
+
+    SQLite would then write to a deleted file.
+    """
     if file is None:
         return False
     try:
@@ -109,9 +118,10 @@ def was_file_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
 
 
 def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows that a query selects, even on a full disk. Raise `sqlite3.Error` or `CorruptFileContent`.
+    """Return the rows that a query selects, even on a full disk.
 
-    Text is decoded when it is read, so invalid UTF-8 raises `UnicodeDecodeError`.
+    Raise `sqlite3.Error` or `CorruptFileContent`. Text is decoded when it is read, so invalid UTF-8 raises
+    `UnicodeDecodeError`.
     """
     _require_regular_sqlite_files(path)
     log = path.with_name(path.name + "-wal")
@@ -136,15 +146,15 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return `text` with unencodable characters (lone surrogates from users' bytes) escaped."""
+    """Return `text` with lone surrogates, which cannot be encoded, escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def move_aside(path: Path, why: str = "damaged") -> Path | None:
-    """Rename a file and SQLite's additional files without deleting anything. Return the new path.
+    """Rename a file and SQLite's additional files. Return the new path.
 
     The new name contains the time, for example `ledger.sqlite.damaged-20261121T140503Z`. Return None for a missing or
-    empty file, which is not touched.
+    empty file, which stays in place.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None

@@ -1,4 +1,4 @@
-"""Locate and open a bridge's files, such as the lock, the ledger, the journal and the heartbeat."""
+"""Locate and open the bridge's files: lock, ledger, journal, heartbeat and others."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def journal_path(settings: Settings) -> Path:
 
 
 def boost_ledger_path(settings: Settings) -> Path:
-    """Return the path of the boost ledger, which does not exist before the first boost."""
+    """Return the path of the boost ledger. The first boost creates the file."""
     return settings.state_dir / "advice.sqlite"
 
 
 def preemption_ledger_path(settings: Settings) -> Path:
-    """Return the path of the preemption ledger, which does not exist before the first preemption."""
+    """Return the path of the preemption ledger. The first preemption creates the file."""
     return settings.state_dir / "preemptions.sqlite"
 
 
@@ -46,7 +46,7 @@ def forecast_state_path(settings: Settings) -> Path:
 
 
 def database_size_bytes(path: Path) -> int:
-    """Return the size in bytes of a database, including its additional files (`-wal`, `-shm`)."""
+    """Return the size in bytes of a database with its additional files."""
     found = [path.stat().st_size] if path.is_file() else []
     siblings = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
     for file in [*siblings, *(path.rglob("*") if path.is_dir() else [])]:
@@ -71,14 +71,17 @@ def startup_progress_file(settings: Settings) -> StartupProgressFile:
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the seconds since the last successful cycle, or None. Negative if that is in the future."""
+    """Return the seconds since the last successful cycle, or None.
+
+    The result is negative if the heartbeat's time is in the future.
+    """
     return heartbeat.read_heartbeat_file_age_s(settings.heartbeat_path)
 
 
 def require_used_state_dir(settings: Settings) -> None:
-    """Raise `SettingsError` unless the state directory is readable and a bridge uses or has used it.
+    """Raise `SettingsError` unless the state directory is readable and was used.
 
-    Any of a bridge's files suffices, because other files may have been deleted while the bridge runs.
+    Any file of a bridge is sufficient, because other files may have been deleted while the bridge runs.
     """
     folder = settings.state_dir
     try:
@@ -124,7 +127,7 @@ def _format_user_id(uid: int) -> str:
 
 
 def acquire_instance_lock(settings: Settings) -> InstanceLock:
-    """Acquire the instance lock. Raise `AlreadyRunning`, or `SettingsError` if the state directory is unusable."""
+    """Acquire the instance lock. Raise `AlreadyRunning` or `SettingsError`."""
     try:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return InstanceLock(settings.state_dir / "lock")
@@ -134,7 +137,10 @@ def acquire_instance_lock(settings: Settings) -> InstanceLock:
 
 @contextmanager
 def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
-    """Open the ledger. Raise `SettingsError` if no bridge has run, and `CorruptFile` if the file is invalid."""
+    """Open the ledger. Raise `SettingsError` or `CorruptFile`.
+
+    If `read_only`, a bridge must have run with this state directory.
+    """
     path = ledger_path(settings)
     if read_only:
         _require_existing_file(settings, path)
@@ -150,7 +156,10 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
 
 @contextmanager
 def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
-    """Open the journal. Raise `SettingsError` if no bridge has run, and `CorruptFile` if the file is invalid."""
+    """Open the journal. Raise `SettingsError` or `CorruptFile`.
+
+    If `read_only`, a bridge must have run with this state directory.
+    """
     path = journal_path(settings)
     if read_only:
         _require_existing_file(settings, path)
@@ -166,10 +175,10 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
 
 @contextmanager
 def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
-    """Open the ledger file, an in-memory copy, or an empty in-memory ledger, depending on the disk's state.
+    """Open the ledger file, an in-memory copy of it, or an empty in-memory ledger.
 
-    The ledger's `unreported_events` report a copy or an empty ledger. Its changes are lost at the end, but the next
-    bridge reads the cluster.
+    The disk's state determines which. The ledger's `unreported_events` report a copy or an empty ledger. Its changes
+    are lost at the end, but the next bridge reads the cluster.
     """
     path = ledger_path(settings)
     try:
@@ -194,7 +203,7 @@ def _open_ledger_in_memory(path: Path) -> Ledger:
 
 
 def _make_empty_ledger(path: Path, why: str) -> Ledger:
-    """Return an empty in-memory ledger that reports `why`. Create no file: no bridge may have run there."""
+    """Return an empty in-memory ledger that reports `why`, without creating a file."""
     ledger = Ledger(":memory:", durable=False)
     ledger.unreported_events.append(_make_ledger_unreadable_event(path, why))
     return ledger
@@ -217,7 +226,7 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def report_request_write_errors(settings: Settings, advice: str = "") -> Iterator[None]:
-    """Run a block that writes a request file. Raise `SettingsError` with `advice` if it fails."""
+    """Run a block that writes a request file. Raise `SettingsError` with `advice`."""
     require_used_state_dir(settings)
     try:
         with preserve_ownership(settings):

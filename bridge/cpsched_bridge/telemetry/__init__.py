@@ -1,1 +1,1 @@
-"""Observe the bridge: metrics, forecasts, log lines, health, and messages to systemd."""
+"""Observe the bridge: metrics, forecasts, logs, health and systemd notifications."""

@@ -1,4 +1,4 @@
-"""Compare forecasts (expected starts and predicted run times) with outcomes over several cycles."""
+"""Compare expected starts and predicted run times with actual values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from cpsched.model import NEVER
 from cpsched_bridge.cycle_report import CycleReport
 
 MAX_STORED_ESTIMATES = 200_000
-"""Maximum number of running jobs with a stored prediction; the oldest are dropped first."""
+"""Maximum number of running jobs with a stored prediction. The oldest predictions are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimeOutcome:
-    """A started job's first expected start and actual start, in seconds on the cluster's clock."""
+    """A started job's first expected start and actual start.
+
+    Both are in seconds on the cluster's clock.
+    """
 
     job_id: int
     first_s: int
@@ -25,7 +28,10 @@ class StartTimeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StartForecastScore:
-    """The score of one start forecast. `horizon` is the class of the time from the forecast to its median."""
+    """The score of one start forecast.
+
+    `horizon` is an index into `HORIZONS_S` for the time from the forecast to its median.
+    """
 
     horizon: int
     outcome: IntervalResult
@@ -43,7 +49,10 @@ class StartForecastScore:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeOutcome:
-    """An ended job's actual run time, and the run time predicted at its start, in seconds."""
+    """An ended job's actual run time, and the run time predicted at its start.
+
+    Both are in seconds.
+    """
 
     job_id: int
     estimate_s: int
@@ -66,7 +75,7 @@ class BridgeStatusFacts:
 
 @dataclass(frozen=True, slots=True)
 class CycleReportWithOutcomes:
-    """A cycle's report and the outcomes that the cycle revealed."""
+    """A cycle's report and the outcomes that it revealed."""
 
     report: CycleReport
     kept: tuple[StartTimeOutcome, ...] = ()
@@ -80,17 +89,20 @@ class CycleReportWithOutcomes:
 
 @dataclass(slots=True)
 class ForecastOutcomeTracker:
-    """A tracker of pending jobs' expected starts and running jobs' predictions. Reports must be recorded in order."""
+    """A tracker of pending jobs' expected starts and running jobs' predictions.
+
+    Reports must be recorded in order.
+    """
 
     promises: dict[int, int] = field(default_factory=dict)
-    """First expected starts by id of the pending job. Replaced, never modified, because another thread may read it."""
+    """First expected start by pending job's id. Replaced, never modified, because another thread may read it."""
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
     def record_report_and_get_outcomes(
         self, report: CycleReport, context: BridgeStatusFacts | None = None
     ) -> CycleReportWithOutcomes:
-        """Process one cycle's report and return it with the outcomes that it revealed."""
+        """Process a cycle's report and return it with the outcomes that it revealed."""
         kept = tuple(
             StartTimeOutcome(job.id, self.promises[job.id], start_s)
             for job, start_s in report.started
@@ -109,7 +121,10 @@ class ForecastOutcomeTracker:
         return CycleReportWithOutcomes(report, kept, predicted, context, self._restarts - restarts)
 
     def _record_run_time_predictions(self, report: CycleReport) -> None:
-        """Record predictions when jobs start, because later predictions depend on how long the job has run."""
+        """Record each job's prediction at its start.
+
+        Later predictions depend on how long the job has run.
+        """
         snapshot = report.snapshot
         if snapshot is None:
             return
@@ -123,7 +138,7 @@ class ForecastOutcomeTracker:
             known.popitem(last=False)
 
     def _record_first_expected_starts(self, report: CycleReport) -> None:
-        """Record the first expected starts of jobs. A cycle without a plan changes nothing."""
+        """Record the first expected starts. A cycle without a plan changes nothing."""
         snapshot, decision = report.snapshot, report.decision
         if snapshot is None or decision is None or decision.plan_s is None:
             return

@@ -1,6 +1,7 @@
-"""Convert the forecasts' persistent state (ended jobs, intervals, and their outcomes) to and from plain values.
+"""Convert the forecasts' persistent state to and from plain values.
 
-Each value read from a file is validated. An invalid value raises `CorruptFileContent`.
+The state consists of ended jobs, start intervals, and the outcomes of intervals. Each value read from a file is
+validated. An invalid value raises `CorruptFileContent`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 FORMAT = 2
 MAX_ENDED_JOBS = 20_000
-"""Maximum number of stored ended jobs; the oldest are dropped first."""
+"""Maximum number of stored ended jobs. The oldest are dropped first."""
 MAX_JOBS_WITH_INTERVALS = 20_000
-"""Maximum number of jobs with intervals; the oldest are dropped first."""
+"""Maximum number of jobs with intervals. The oldest are dropped first."""
 MAX_INTERVALS_PER_JOB = 200
-"""Maximum number of intervals per job; the oldest are dropped first."""
+"""Maximum number of intervals per job. The oldest are dropped first."""
 _MAX_NAME_CHARS = 256
 _MAX_POLICY_CHARS = 1 << 16
 _MAX_COUNT = 10**9
@@ -76,7 +77,7 @@ def _forecast_to_json(each: StartForecast) -> list[Any]:
 
 
 def forecast_state_from_json(kept: Any) -> LearnedForecastState:
-    """Return the learned state from plain values. Raise `CorruptFileContent` if a value is invalid."""
+    """Return the learned state from plain values. Raise `CorruptFileContent`."""
     try:
         with convert_content_errors():
             if kept["format"] != FORMAT:

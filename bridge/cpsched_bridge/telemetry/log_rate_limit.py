@@ -1,4 +1,7 @@
-"""Limit log lines that clients can cause: log the first line of each kind, and count the others per minute."""
+"""Limit the log lines that clients can cause.
+
+The first line of each kind in a minute is logged, and the others are counted.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ class LogRateLimit:
     _since_s: float | None = None
 
     def log(self, message: str, kind: str = "", traced: str = "") -> None:
-        """Log the first message of its kind in this minute, and count the others. By default, each text is a kind."""
+        """Log the first message of its kind in this minute, and count the others.
+
+        By default, each distinct message is a kind of its own.
+        """
         self.flush_minute()
         kind = kind or message
         if kind not in self._counts and len(self._counts) >= _MAX_KINDS:
@@ -52,7 +58,10 @@ class LogRateLimit:
             self.tell(message[:_MAX_MESSAGE_CHARS], 1, traced)
 
     def flush_minute(self) -> None:
-        """At the end of a minute, log the remaining count of each kind. Must be called regularly."""
+        """At the end of a minute, log the remaining count of each kind.
+
+        The caller must call this regularly.
+        """
         now_s = self.clock()
         if self._since_s is None:
             self._since_s = now_s
@@ -74,7 +83,7 @@ class RateLimitedHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the record unless it reports a response that the server cancelled on shutdown."""
+        """Log the record unless it reports a response cancelled on shutdown."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, CancelledError):
             return
@@ -84,7 +93,7 @@ class RateLimitedHandler(logging.Handler):
         self._said.log(message, kind, "".join(traceback.format_exception(error)) if error else "")
 
     def capture_loggers(self, *names: str) -> None:
-        """Redirect the loggers with these names to this handler alone."""
+        """Redirect the named loggers to this handler alone."""
         for name in names:
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [self], False

@@ -1,4 +1,4 @@
-"""Configure the bridge's log: text on a terminal, otherwise one JSON object per line."""
+"""Configure the bridge's log: text on a terminal, otherwise JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report whether the loop is alive and whether its last cycle succeeded, with reasons."""
+"""Report whether the loop is alive and its last cycle succeeded, with reasons."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cpsched_bridge.cycle_report import LATE_INTERVALS, OK_RESULT, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
 _CYCLE_MARGIN_S = 30.0
-"""Seconds allowed for reading the cluster and sending commands, in addition to the decision and the pause."""
+"""Seconds allowed for reading the cluster and sending commands, beyond the decision and the pause."""
 _MAX_LISTED_EVENTS = 5
 
 
 @dataclass(slots=True)
 class LoopHealth:
-    """The health of the loop, updated at the end of each cycle and read from another thread."""
+    """The health of the loop, updated after each cycle and read by another thread."""
 
     cycle: CycleSettings
     clock: Callable[[], float] = time.monotonic
@@ -39,7 +39,10 @@ class LoopHealth:
 
     @property
     def max_ready_age_s(self) -> float:
-        """Maximum time in seconds from a successful cycle to the end of the next, unless that is late or slow."""
+        """Maximum seconds from the end of a successful cycle to the end of the next.
+
+        If a cycle ends later, the bridge is not ready.
+        """
         return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
@@ -47,7 +50,10 @@ class LoopHealth:
         self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
 
     def on_startup_step(self, step: str) -> None:
-        """Record a step before the first cycle; an empty step ends the start-up. A bridge that progresses is alive."""
+        """Record a start-up step, which proves that the bridge is alive.
+
+        An empty step ends the start-up.
+        """
         self._waits_for, self._last_s = step, self.clock()
 
     @property
@@ -56,14 +62,14 @@ class LoopHealth:
         return self._waits_for
 
     def list_stall_reasons(self) -> list[str]:
-        """Return the reasons why the loop appears to hang, or an empty list if it is alive."""
+        """Return why the loop appears to hang, or an empty list if it is alive."""
         age_s = self.clock() - self._last_s
         if age_s <= self.max_cycle_gap_s:
             return []
         return [f"no cycle has ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
 
     def list_unready_reasons(self) -> list[str]:
-        """Return the reasons why the bridge is not ready.
+        """Return why the bridge is not ready.
 
         Return an empty list if its last cycle succeeded recently.
         """

@@ -1,8 +1,8 @@
-"""Define the bridge's metrics: name, help text, labels, and the samples that result from a cycle.
+"""Define the bridge's metrics: name, help text, labels, and samples per cycle.
 
 Names follow the Prometheus conventions: base units, `_total` counters, no label per job, user or node. A metric with
-labels has at most `most` label sets, and all others are counted as `other`. The exporter adds the
-process's own `process_*` metrics (memory, CPU time, open files).
+labels has at most `most` label sets, and all others are counted as `other`. The exporter adds the process's own
+`process_*` metrics (memory, CPU time, open files).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def make_value_sampler(
 def make_observation_value_sampler(
     read: Callable[[CycleReportWithOutcomes], float],
 ) -> Callable[[CycleReportWithOutcomes], Samples | None]:
-    """Return a function that samples one value without labels in cycles that read the cluster."""
+    """Return a function that samples one unlabeled value if the cluster was read."""
     return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
 
 
@@ -164,7 +164,7 @@ def _count_decisions(cycle: CycleReportWithOutcomes) -> Samples:
 def _make_effort_sampler(
     read: Callable[[CycleReportWithOutcomes], float],
 ) -> Callable[[CycleReportWithOutcomes], Samples]:
-    """Return a function that samples one value per decision that considered at least one job."""
+    """Return a function that samples one value per decision that considered a job."""
     return lambda cycle: [((), float(read(cycle)))] if _get_effort_field(cycle, "considered") else []
 
 
@@ -181,7 +181,7 @@ def _sample_optimality_gaps(cycle: CycleReportWithOutcomes) -> Iterator[float]:
 
 
 def _get_easy_ratios_and_area_weight(cycle: CycleReportWithOutcomes) -> Mapping[str, float]:
-    """Return the ratios to the virtual schedule and the weight `area`, by name."""
+    """Return the ratios to the virtual EASY schedule and the weight `area`, by name."""
     return cycle.report.decision.effort.ratios if cycle.report.decision is not None else {}
 
 
@@ -215,7 +215,7 @@ def _sample_start_delays(cycle: CycleReportWithOutcomes) -> Samples:
 def _make_forecast_score_sampler(
     read: Callable[[StartForecastScore], float],
 ) -> Callable[[CycleReportWithOutcomes], Samples]:
-    """Return a function that samples one value per forecast whose job started, by horizon."""
+    """Return a function that samples one value per scored forecast, by horizon."""
     return lambda cycle: [((_HORIZONS[each.horizon],), float(read(each))) for each in cycle.outcomes]
 
 
@@ -397,7 +397,7 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
            ("version",), 1, _make_label_sets(version("cpsched"))),
 )  # fmt: skip
-"""All metrics; the exporter serves them in this order."""
+"""All metrics, in the order in which the exporter serves them."""
 
 FORMER_NAMES = {
     "cpsched_held_jobs": "cpsched_kept_jobs",
@@ -408,7 +408,7 @@ FORMER_NAMES = {
     "cpsched_cycle_late_seconds": "cpsched_cycle_gap_seconds",
     "cpsched_unmanaged_jobs": "cpsched_unsupported_jobs",
 }
-"""Names before 0.1.0 by metric. They are also served, and are removed two minor releases later."""
+"""Names before 0.1.0 by metric. The exporter also serves these names for two minor releases."""
 
 
 def list_former_families(metrics: Iterable[MetricFamily] = METRICS) -> Iterator[MetricFamily]:

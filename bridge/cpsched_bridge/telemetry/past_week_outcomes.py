@@ -1,4 +1,7 @@
-"""Count how many jobs in the past week started within, before and after their predicted intervals, by horizon."""
+"""Count the past week's start-interval outcomes by horizon.
+
+A job starts within, before or after its interval.
+"""
 
 from __future__ import annotations
 

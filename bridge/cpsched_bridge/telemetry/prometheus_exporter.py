@@ -1,7 +1,7 @@
-"""Export metrics from cycle reports to Prometheus. Only this module imports `prometheus_client`.
+"""Export metrics from cycle reports to Prometheus.
 
-`cpsched_bridge.telemetry.metric_families` defines the metrics. A scrape reads the values of the last cycle and never
-waits for the cluster or the solver.
+Only this module imports `prometheus_client`. `cpsched_bridge.telemetry.metric_families` defines the metrics. A scrape
+reads the values of the last cycle and never waits for the cluster or the solver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids an unused e
 
 
 class PrometheusExporter:
-    """An exporter for the bridge's metrics, with its own registry that is updated in every cycle."""
+    """An exporter for the bridge's metrics, with its own registry."""
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()
@@ -83,7 +83,10 @@ class _RegisteredMetric:
             child.set(values.get(id(child), self.metric.absent))
 
     def _get_series(self, labels: Labels) -> Any:
-        """Return the series for these label values, or the shared `other` series if the limit is reached."""
+        """Return the series for these label values.
+
+        If the limit is reached, return the shared `other` series.
+        """
         found = self._sets.get(labels)
         if found is None:
             others = (OTHER,) * len(self.metric.labels)

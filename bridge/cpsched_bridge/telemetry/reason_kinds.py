@@ -43,7 +43,7 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "may run in a magnetic reservation ({})"),
     PendingCode.PREEMPTION: ("left_to_slurm", "may start by preempting jobs in {}"),
 }
-"""Kind and text for each code; `_format_missing_nodes` returns the text for missing resources."""
+"""Kind and text for each code. `_format_missing_nodes` returns the text for missing resources."""
 _REDACTED_TEXTS = {
     PendingCode.DEPENDS_ON: "its dependencies are not satisfied",
     PendingCode.CLUSTER: "{}",
@@ -64,7 +64,7 @@ _DETAILS = re.compile(r"[:(;].*", re.DOTALL)
 NOT_MANAGED = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
 """Reason for a job that the bridge currently does not schedule."""
 NO_REASON_GIVEN = PendingReason(PendingCode.OTHER, ("the dispatcher gives no reason",))
-"""Reason for a job that does not start and for which the dispatcher gives no reason."""
+"""Reason for a pending job for which the dispatcher gives no reason."""
 KIND_TEXTS = {
     "never": "can never run on this cluster",
     "resources": "wait for resources",
@@ -93,7 +93,10 @@ def classify_reason(reason: PendingReason) -> str:
 
 
 def redact_reason(reason: PendingReason) -> PendingReason:
-    """Return a reason without the details that may name other users, such as a limit's owner and usage."""
+    """Return a reason without details that may name other users.
+
+    For example, omit a limit's owner and usage.
+    """
     if reason.code is PendingCode.OTHER:
         text = _DETAILS.sub("", str(reason.arguments[0])).strip()
     elif reason.code in _REDACTED_TEXTS:
@@ -128,7 +131,7 @@ def _format_missing_nodes(fit: int, units: int, whole: bool, distinct: bool) -> 
 
 
 def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
-    """Return the number of jobs for every kind of reason, or None if the cluster was not read."""
+    """Return the number of jobs by kind of reason, or None without an observation."""
     seen = report.observation
     if seen is None:
         return None

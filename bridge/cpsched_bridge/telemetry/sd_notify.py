@@ -1,4 +1,4 @@
-"""Notify systemd by sending one datagram per message to NOTIFY_SOCKET; see sd_notify(3)."""
+"""Send messages to systemd through NOTIFY_SOCKET; see sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ class SystemdNotifier:
             self._address = "\0" + self._address[1:]
 
     def notify(self, *assignments: str) -> None:
-        """Send assignments such as `READY=1`, `WATCHDOG=1` or `STATUS=...` if a service manager is listening."""
+        """Send assignments such as `READY=1`, `WATCHDOG=1` or `STATUS=...`.
+
+        Do nothing if no service manager is listening.
+        """
         if not self._address:
             return
         with (

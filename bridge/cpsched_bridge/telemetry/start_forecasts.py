@@ -1,4 +1,4 @@
-"""Forecast job starts as quantiles, and answer HTTP queries about hypothetical submissions.
+"""Forecast job starts as quantiles, and estimate hypothetical submissions.
 
 The loop only passes each cycle's report to the forecaster. `refresh` and the queries do the slow work in their callers'
 threads.
@@ -41,11 +41,14 @@ from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 _MAX_UNLEARNED = 200_000
 _MAX_CLOCK_OFFSET_S = 3600
-"""Seconds by which a stored state may be in the future; beyond that, it belongs to another, simulated clock."""
+"""Maximum seconds by which a stored state may be in the future. A later state belongs to a simulated clock."""
 BASIS_AGE_FACTOR = 20.0
-"""Minimum age at which the queue is placed again, as a multiple of the time that placing takes."""
+"""Minimum interval between two placements of the queue, as a multiple of the time that one placement takes."""
 MAX_JOBS_AHEAD = 200
-"""Maximum number of jobs ahead; with more, a hypothetical job gets the interval of jobs planned for a similar time."""
+"""Maximum number of jobs ahead that are sampled with a hypothetical job.
+
+With more, the job gets the interval of jobs planned for a similar time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,10 @@ class HypotheticalSubmission:
     partition: str = ""
     whole: bool = False
     amounts: Mapping[str, int] = field(default_factory=dict)
-    """Amount per node by resource name; if empty, one core."""
+    """Amount per node by resource name. If empty, the job requests one core."""
 
     def to_job(self, now_s: int, cluster: Cluster) -> Job:
-        """Return the job for this submission. Raise `InvalidValue` for an impossible request."""
+        """Return the job for this submission. Raise `InvalidValue`."""
         minutes = parse_slurm_time_min(self.time) if self.time else None
         if not minutes:
             raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
@@ -74,7 +77,10 @@ class HypotheticalSubmission:
 
 
 def _find_resource(name: str, cluster: Cluster) -> str:
-    """Return the cluster's name for a resource (gpu in Slurm, gpus in traces). Raise `InvalidValue` if unknown."""
+    """Return the cluster's name for a resource. Raise `InvalidValue` if unknown.
+
+    A GPU is `gpu` in Slurm and `gpus` in traces.
+    """
     for known in (name, name.removesuffix("s"), f"{name}s"):
         if known in cluster.resources:
             return known
@@ -82,7 +88,10 @@ def _find_resource(name: str, cluster: Cluster) -> str:
 
 
 def find_partition_node_set(cluster: Cluster, partition: str) -> int:
-    """Return the node set of a partition, or of all nodes for an empty name. Raise `InvalidValue` if unknown."""
+    """Return the index of a partition's node set, or 0, all nodes, for "".
+
+    Raise `InvalidValue` if the partition is unknown.
+    """
     if not partition:
         return 0
     known = list_requestable_partitions(cluster)
@@ -94,8 +103,8 @@ def find_partition_node_set(cluster: Cluster, partition: str) -> int:
 def list_requestable_partitions(cluster: Cluster) -> list[str]:
     """Return the names of the node sets that a user may request.
 
-    Node sets that were derived for a few jobs are omitted. They exclude nodes, for example those of a reservation, and
-    Slurm names a reservation after its user.
+    Omit node sets that were derived for a few jobs. They exclude nodes, for example those of a reservation, and Slurm
+    names a reservation after its user.
     """
     parts = [cluster.conditions_of_node_set(row) for row in range(len(cluster.node_set_names))]
     return [str(each[0]) for each in parts if len(each) == 1 and each[0].kind != "reservation"]
@@ -103,10 +112,10 @@ def list_requestable_partitions(cluster: Cluster) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionStartEstimate:
-    """The expected start of a job, which is None if unknown or if the job can never start."""
+    """The expected start of a job. Its times are None if the job can never start."""
 
     asked: str
-    """The alternative request as text, or empty for the original request."""
+    """The alternative request as text, or "" for the original request."""
     planned_s: int | None
     interval: StartForecast | None
 
@@ -119,12 +128,12 @@ class _LatestPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CachedPlannedQueue:
-    """A placed queue on which answers are based for a while."""
+    """A placed queue on which answers are based until `until_s`."""
 
     latest: _LatestPlan
     queue: WillRunEstimator
     until_s: float
-    """Time of `StartForecaster.clock` until which the basis is valid."""
+    """Time on `StartForecaster.clock` until which the basis is valid."""
 
 
 @dataclass(slots=True)
@@ -134,11 +143,11 @@ class StartForecaster:
     intervals: Mapping[int, StartForecast] = field(default_factory=dict)
     """Start intervals by job id for jobs that were pending at the last `refresh`. Replaced, never modified."""
     policy: str = ""
-    """The mode and the policy as text. Outcomes under another policy do not count."""
+    """The mode and the policy as text. Outcomes under another policy are not used for calibration."""
     clock: Callable[[], float] = time.monotonic
     """Clock in seconds, replaceable in tests."""
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_UNLEARNED))
-    """Ended jobs, and (job id, start second) pairs, that have not been learned yet."""
+    """Ended jobs, and (job id, start time) pairs, from which the forecaster has not learned yet."""
     _latest: _LatestPlan | None = None
     week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
     """Outcomes of start intervals in the past week."""
@@ -150,7 +159,7 @@ class StartForecaster:
     _recalled: LearnedForecastState | None = None
     """The state of an earlier bridge process, kept until the cluster's clock is known."""
     _known_until_s: int | None = None
-    """Latest end time of the jobs that an earlier bridge process has learned from."""
+    """Latest end time of the jobs from which an earlier bridge process learned."""
     _clock_s: int | None = None
     _outcomes: list[StartForecastScore] = field(default_factory=list)
     """Outcomes since the last call of `take_outcomes`."""
@@ -163,7 +172,7 @@ class StartForecaster:
         """Record one cycle. The loop calls this method, which never blocks."""
         if report.observation is not None:
             if self._clock_s is None:
-                # Jobs that started while no bridge was running may have intervals, too.
+                # Jobs that started while no bridge was running may also have intervals.
                 self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
             self._clock_s = report.observation.now_s
         self._unread.extend(report.past)
@@ -180,7 +189,7 @@ class StartForecaster:
             self._latest = _LatestPlan(kept, np.array(decision.plan_s))
 
     def refresh(self) -> None:
-        """Forecast the starts of all pending jobs from the latest plan."""
+        """Forecast the starts of pending jobs from the latest plan."""
         with self._busy:
             latest = self._learn_and_get_latest_plan()
             if latest is None:
@@ -227,7 +236,7 @@ class StartForecaster:
         return found
 
     def restore_memory_when_clock_known(self, memory: LearnedForecastState) -> None:
-        """Restore the state of an earlier bridge process as soon as the cluster's time is known.
+        """Restore an earlier bridge process's state once the cluster's time is known.
 
         A state that is later than the cluster's time is ignored.
         """
@@ -273,7 +282,10 @@ class StartForecaster:
             ]
 
     def _get_cached_planned_queue(self) -> _CachedPlannedQueue | None:
-        """Return the basis for answers: the latest plan, or a recent one if the queue takes long to place."""
+        """Return the basis for answers: the latest plan if placing the queue is fast.
+
+        If it is slow, the basis may be an earlier plan.
+        """
         latest, basis = self._learn_and_get_latest_plan(), self._basis
         if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
             return basis
@@ -294,7 +306,10 @@ class StartForecaster:
         return SubmissionStartEstimate(asked, planned_s, interval)
 
     def _sample_hypothetical_starts(self, job: Job, planned_s: int, latest: _LatestPlan) -> IntArray:
-        """Return sampled starts, int64[draws, 1], for a hypothetical job behind all jobs planned up to its start."""
+        """Return sampled starts, int64[draws, 1], for a hypothetical job.
+
+        The job is placed behind all jobs planned to start before it.
+        """
         snapshot, plan_s = latest.snapshot, latest.plan_s
         before = np.flatnonzero(plan_s <= min(planned_s, NEVER - 1))
         if len(before) > MAX_JOBS_AHEAD:

@@ -1,8 +1,8 @@
 """Control access to the status page.
 
 A web site can make its own host name resolve to the reader's machine. Its scripts can then read this page under that
-name (DNS rebinding). Therefore, the page accepts a request only if its host is an IP address, which no web site can
-claim, localhost, or a configured name.
+name (DNS rebinding). The page therefore accepts a request only if its host is an IP address, localhost, or a configured
+name. No web site can claim an IP address.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ _HOST = re.compile(
 )
 """Pattern for an address or a name with an optional port, but no user, path, trailing dot, zone or space."""
 _HOST_NOT_ALLOWED = (
-    "page.hosts: this host name is not allowed; use localhost or this machine's IP address, or add the name there\n"
+    "page.hosts: this host name is not allowed; use localhost or the host's IP address, or add the name to page.hosts\n"
 )
 Page = Callable[[Request], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class PageAccessControl:
-    """The page's access rules. Requests run one at a time because they share the interpreter with the main loop."""
+    """The page's access rules.
+
+    Requests run one at a time because they share the interpreter with the main loop.
+    """
 
     hosts: Sequence[str] = ()
     """Allowed host names in addition to IP addresses and localhost."""
@@ -49,7 +52,10 @@ class PageAccessControl:
         return cls(page.hosts, readers)
 
     def restrict_to_readers(self, page: Page) -> Page:
-        """Return `page` restricted to permitted readers; `request.state.reader` is None if the reader sees all jobs."""
+        """Return `page` restricted to permitted readers.
+
+        `request.state.reader` is None if the reader sees all jobs.
+        """
 
         def handle_if_permitted(request: Request) -> Response:
             if not is_allowed_host(request.headers.get("host", ""), self.hosts):
@@ -72,7 +78,10 @@ class PageAccessControl:
 
 
 def is_allowed_host(host: str, names: Collection[str] = ()) -> bool:
-    """Return whether `host`, with or without a port, is an address, localhost, or one of `names` in any case."""
+    """Return whether `host` is an IP address, localhost, or one of `names`.
+
+    The host may include a port. Case does not matter.
+    """
     found = _HOST.fullmatch(host)
     if found is None or int(found["port"] or 0) > 65535:
         return False

@@ -1,4 +1,4 @@
-"""Define the values of version 1 of the HTTP API, and generate the OpenAPI document from them.
+"""Define the values of version 1 of the HTTP API and its OpenAPI document.
 
 Fields of version 1 are never removed and never change their meaning, but fields may be added. Times whose names end in
 `_s` are in seconds on the cluster's clock, which with Slurm is Unix time.
@@ -65,7 +65,7 @@ class Job(ApiValue):
 
 
 class Jobs(ApiValue):
-    """The pending and running jobs that the reader may see: pending jobs first, in queue order."""
+    """The jobs that the reader may see, pending jobs first and in queue order."""
 
     now_s: int = Field(description="The cluster's time when it was observed.")
     jobs: list[Job]

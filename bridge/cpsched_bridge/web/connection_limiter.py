@@ -1,8 +1,8 @@
-"""Limit the number and rate of client connections, to protect the process's file descriptors.
+"""Limit the number and rate of client connections.
 
-The kernel accepts a connection long before the program does, and asyncio accepts all connections, with one descriptor
-each. With this limiter, a client waits in the kernel's queue until there is capacity. To make room, the limiter closes
-the least recently used connection.
+The limits protect the process's file descriptors. The kernel accepts a connection long before the program does, and
+asyncio accepts all connections, with one descriptor each. With this limiter, a client waits in the kernel's queue until
+there is capacity. To make room, the limiter closes the least recently used connection.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 MAX_CLIENTS = 64
-"""Maximum number of open connections, provided that the process may open enough files."""
+"""Maximum number of open connections, if the process may open enough files."""
 BACKLOG = 128
 """Maximum number of connections that wait in the kernel's queue."""
 
 _MIN_CLIENTS = 4
 _FILES_DIVISOR = 4
-"""Divisor of the open-file limit: clients may use a quarter of the files, and the loop the rest."""
+"""Divisor of the open-file limit: clients may use a quarter of the files."""
 ACCEPTS_PER_BURST, ACCEPT_PAUSE_S = 16, 0.025
 """Number of connections accepted between two pauses, and the length of a pause in seconds.
 
-At most 640 connections per second thus take time from the main loop.
+The server thus accepts at most 640 connections per second, which limits the time taken from the main loop.
 """
 _OUT_OF_FILES_PAUSE_S = 1.0
 
@@ -34,7 +34,10 @@ class LimitedConnection(Protocol):
 
     @property
     def closing_order_key(self) -> tuple[bool, float]:
-        """Whether a request is in progress, and since what time in seconds. The smallest value is closed first."""
+        """Whether a request is in progress, and since what time in seconds.
+
+        The limiter closes the connection with the smallest value first.
+        """
         ...
 
     def close_immediately(self) -> None:
@@ -43,7 +46,10 @@ class LimitedConnection(Protocol):
 
 
 def compute_max_connections(open_files: int | None = None) -> int:
-    """Return the maximum number of connections for an open-file limit, by default that of the process."""
+    """Return the maximum number of connections for an open-file limit.
+
+    By default, use the limit of this process.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
     return (
         MAX_CLIENTS if limit == resource.RLIM_INFINITY else max(_MIN_CLIENTS, min(MAX_CLIENTS, limit // _FILES_DIVISOR))
@@ -51,7 +57,7 @@ def compute_max_connections(open_files: int | None = None) -> int:
 
 
 class ConnectionLimiter:
-    """A limiter that accepts connections on one listening socket, in the running event loop.
+    """A limiter that accepts connections on one socket, in the running event loop.
 
     - `let_in` receives each accepted socket. The receiver must call `on_connect` and later `on_disconnect` with the
       socket's client, or only `on_disconnect` with None if the socket did not become a client.

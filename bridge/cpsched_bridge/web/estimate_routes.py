@@ -1,4 +1,4 @@
-"""Serve queries about hypothetical submissions: expected starts, and job sizes that could start now."""
+"""Serve expected starts of hypothetical jobs, and job sizes that could start now."""
 
 from __future__ import annotations
 
@@ -95,5 +95,5 @@ def _parse_submission(query: QueryParams) -> HypotheticalSubmission:
 
 def _parse_count(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
-        raise InvalidValue(name, text, "must be a number, at least 0")
+        raise InvalidValue(name, text, "must be a whole number of at least 0")
     return int(text)

@@ -20,7 +20,7 @@ HEADERS = {
 
 
 def make_error_response(request: Request, text: str, status: int) -> Response:
-    """Return an error response as JSON for paths below `/api`, otherwise as text."""
+    """Return an error response: JSON for paths below `/api`, otherwise text."""
     if request.scope["path"].startswith("/api/"):
         return to_json_response(Error(error="; ".join(text.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(text, status, HEADERS)

@@ -1,4 +1,7 @@
-"""Run a web server in a thread that responds while the loop waits. Only this module imports uvicorn."""
+"""Run a web server in a thread, so that it responds while the loop waits.
+
+Only this module imports uvicorn.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +59,20 @@ class _TimedConnection(H11Protocol, LimitedConnection):
         self._set_deadline(REQUEST_TIMEOUT_S)
 
     def handle_events(self) -> None:
-        """Handle received bytes or the next pipelined request, whose response has its own time limit."""
+        """Handle received bytes or the next pipelined request.
+
+        Each response has its own time limit.
+        """
         before = self.cycle
         super().handle_events()
         if self.cycle is not before and self._is_answering():
             self._set_deadline(RESPONSE_TIMEOUT_S)
 
     def on_response_complete(self) -> None:
-        """Restart the time limit once the client has read the response."""
+        """Restart the time limit when the server has written a response.
+
+        It then applies to reading the rest of the response, or to the next request.
+        """
         self._set_deadline(RESPONSE_TIMEOUT_S if self.transport.get_write_buffer_size() else REQUEST_TIMEOUT_S)
         super().on_response_complete()
 
@@ -86,7 +95,7 @@ class _TimedConnection(H11Protocol, LimitedConnection):
 
 
 class _LimitedUvicornServer(uvicorn.Server):
-    """A uvicorn server whose connections are accepted by a limiter."""
+    """A uvicorn server with a limiter that accepts its connections."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -122,7 +131,7 @@ class _LimitedUvicornServer(uvicorn.Server):
 
     @override
     async def on_tick(self, counter: int) -> bool:
-        """Write the collected log lines. Called ten times per second."""
+        """Write the collected log lines. Uvicorn calls this ten times per second."""
         CLIENT_LOG_LIMIT.flush_minute()
         return await super().on_tick(counter)
 
@@ -134,9 +143,9 @@ class _LimitedUvicornServer(uvicorn.Server):
 
 
 class HttpServer:
-    """A server for an ASGI application on a host and port. Port 0 selects a free port, which `url` contains.
+    """A server for an ASGI application on a host and port.
 
-    `setting` is the name of the port's setting in error messages.
+    Port 0 selects a free port, which `url` contains. `setting` is the name of the port's setting in error messages.
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:

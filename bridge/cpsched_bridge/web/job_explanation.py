@@ -1,6 +1,7 @@
-"""Explain a job's state and pending reason for `cpsched why`, the status page and version 1 of the API.
+"""Explain a job's state and pending reason.
 
-The input is a view of the page or a round from the journal. Sentences consist of text and links to jobs and nodes.
+`cpsched why`, the status page and version 1 of the API use the explanation. The input is a view of the page or a round
+from the journal. Sentences consist of text and links to jobs and nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NOT_CALIBRATED = "Not calibrated yet: too few jobs with a forecast have started 
 EASY_RATIO_LABELS = {
     LARGE: "large jobs", LARGE_SQUARED: "large jobs squared", WAITS: "mean wait", LONGEST: "longest wait"
 }  # fmt: skip
-"""Labels of the ratios to the virtual schedule of `easy`."""
+"""Labels of the ratios to the virtual EASY schedule."""
 _MAX_NODES = 16
 _MAX_NAMED_JOBS = 8
 
@@ -57,7 +58,10 @@ ExplainedJob = QueuedJobView | RunningJobView | UnscheduledJobView
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """A job's state and the reasons for it as sentences, with the job from the view if there is one."""
+    """A job's state and its explanation as sentences.
+
+    `job` is the job in the view, if there is one.
+    """
 
     id: int
     label: str
@@ -71,9 +75,9 @@ class JobExplanation:
 
 
 def format_easy_comparison(ratios: Mapping[str, float]) -> str:
-    """Return a line on `Effort.ratios`: the ratios to EASY and the weight that follows.
+    """Return a line with the ratios to EASY and the weight that follows from them.
 
-    Return "" if there is no weight.
+    Return "" if `ratios`, from `Effort.ratios`, contains no weight.
 
     >>> format_easy_comparison({"large": 0.98, "waits": 0.714, "area": 0.42})
     'Recent jobs compared with EASY: large jobs 98 %, mean wait 71 %; weight of large jobs 0.42'
@@ -88,7 +92,7 @@ def format_easy_comparison(ratios: Mapping[str, float]) -> str:
 
 
 def format_easy_targets(targets: Mapping[str, float]) -> str:
-    """Return a line with the largest permitted ratios to EASY, or "" if there are none.
+    """Return a line with the largest permitted ratios to EASY, or "" without any.
 
     >>> format_easy_targets({"large": 1.05, "longest": 1.0})
     'Targets compared with EASY: large jobs at most 105 %, longest wait at most 100 %'
@@ -98,7 +102,10 @@ def format_easy_targets(targets: Mapping[str, float]) -> str:
 
 
 def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
-    """Return the explanation for the job with this id or label; its state is `unknown` if no job matches."""
+    """Return the explanation for the job with this id or label.
+
+    Its state is `unknown` if no job matches.
+    """
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):
@@ -121,7 +128,10 @@ def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
 def view_from_round(
     record: RoundRecord, past: JournalJobRecord | None = None, aside: UnscheduledJob | None = None
 ) -> StatusPageView:
-    """Return a view of a recorded round, with an ended job (`past`) or an unscheduled job (`aside`) added."""
+    """Return a view of a recorded round.
+
+    Add the ended job `past` and the unscheduled job `aside`, if given.
+    """
     names, now_s = record.cluster.node_names, record.now_s
     first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
     waits = record.waits
@@ -222,7 +232,10 @@ def _describe_run_time(job: QueuedJobView, predictor: str) -> str:
 
 
 def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
-    """Yield sentences about the jobs that `job` waits for: running jobs that must end, and jobs that start first."""
+    """Yield sentences about the jobs for which `job` waits.
+
+    They are running jobs that must end, and pending jobs that start first.
+    """
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
@@ -241,7 +254,10 @@ def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterato
 
 
 def _explain_delay(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
-    """Return why a job is expected to start later than first predicted, as far as the view shows."""
+    """Return why a job is expected to start later than first predicted.
+
+    Consider only the jobs in the view.
+    """
     before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
     others: list[QueuedJobView | RunningJobView] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
@@ -301,7 +317,7 @@ def _describe_unscheduled_job(job: UnscheduledJobView) -> str:
 
 
 def explain_missing_array_task(asked: str, labels: Collection[str]) -> str:
-    """Return why the observation lacks a pending array task, or "" if `labels` do not explain that."""
+    """Return why the observation lacks a pending array task, or "" if unexplained."""
     array, _, task = asked.partition("_")
     shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
     if not task.isdecimal() or len(task) > 9 or len(shown) < MAX_PENDING_TASKS or int(task) <= max(map(int, shown)):

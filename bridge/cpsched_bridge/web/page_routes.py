@@ -31,10 +31,10 @@ def make_page_routes(
     access: PageAccessControl,
     forecaster: StartForecaster,
 ) -> list[Route]:
-    """Return the routes of the status page and version 1 of the API, with access control.
+    """Return the routes of the status page and of version 1 of the API.
 
-    `view` returns the current view. If there is none, `nothing_yet` returns the reasons. Handlers are plain functions
-    that run in the server's thread pool. Pages are cached per request, round and reader.
+    The routes enforce `access`. `view` returns the current view. If there is none, `nothing_yet` returns the reasons.
+    Handlers are plain functions that run in the server's thread pool. Pages are cached per request, round and reader.
     """
     made = dict[str, str]()
 
@@ -54,7 +54,10 @@ def make_page_routes(
         )
 
     def list_visible_unready_reasons(request: Request) -> Sequence[str]:
-        """Return why there is no view yet. Errors may name jobs, so users who see only their own jobs get none."""
+        """Return why there is no view yet.
+
+        Errors may name jobs. A user who sees only their own jobs therefore gets an empty list.
+        """
         return nothing_yet() if request.state.reader is None else []
 
     def make_page_handler(make: Callable[[StatusPageContext], str]) -> Page:
@@ -126,14 +129,17 @@ def _reject_unknown_path(request: Request) -> Response:
 
 
 def _make_entity_tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
-    """Return an entity tag that changes with the round, the alerts, the reader, and a restart of the bridge."""
+    """Return an entity tag for a page in its current state.
+
+    It changes with the round, the alerts, the reader, and a restart of the bridge.
+    """
     status = view.status
     state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 
 def _read_static_files() -> Mapping[str, tuple[bytes, str]]:
-    """Return the style sheet, which includes the chart's colors, the script and the icon, by name."""
+    """Return the style sheet with the chart's colors, the script and the icon."""
     found = {name: ((html_templates.STATIC_FOLDER / name).read_bytes(), kind) for name, kind in _STATIC_TYPES.items()}
     css, kind = found["page.css"]
     return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}

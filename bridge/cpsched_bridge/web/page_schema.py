@@ -79,7 +79,10 @@ class QueuedJobView(JobView, JobRequestView):
 
     @property
     def kind(self) -> str:
-        """The kind of the pending reason, as in the metric cpsched_waiting_jobs; empty if the job starts now."""
+        """The kind of the pending reason; empty if the job starts now.
+
+        The metric cpsched_waiting_jobs uses the same kinds.
+        """
         return classify_reason(self.reason) if self.reason is not None else ""
 
     @property
@@ -109,7 +112,7 @@ class UnscheduledJobView(JobView):
 
     @property
     def why(self) -> str:
-        """The reason why the bridge does not schedule the job, as text."""
+        """The reason why the job is not scheduled, as text."""
         return format_reason(self.reason)
 
 
@@ -201,7 +204,10 @@ class NodeOutageView(PageModelBase):
 
 
 class GanttChartView(PageModelBase):
-    """A chart of past, running and planned jobs by node and time. The nodes of planned jobs are estimates."""
+    """A chart of past, running and planned jobs by node and time.
+
+    The nodes of planned jobs are estimates.
+    """
 
     now_s: int
     node_names: list[str]
@@ -218,7 +224,10 @@ class ResourceUsageSample(PageModelBase):
 
 
 class NodeCapacitiesView(PageModelBase):
-    """The total and free amounts of each node, in the order of `GanttChartView.node_names` and the resources."""
+    """The total and free amounts of each node.
+
+    Nodes are in the order of `GanttChartView.node_names`, and amounts in the order of the resources.
+    """
 
     capacity: list[list[int]]
     free: list[list[int]]

@@ -1,4 +1,4 @@
-"""Receive the cycle reports and serve the metrics, the health endpoints and the status page."""
+"""Receive cycle reports, and serve metrics, health endpoints and the status page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StatusApplication:
             self.page_state(cycle, self._following.promises)
 
     def on_startup_step(self, step: str) -> None:
-        """Record a step before the first cycle; an empty string ends the start-up."""
+        """Record a step before the first cycle. An empty string ends the start-up."""
         self.health.on_startup_step(step)
 
     def build_app(self) -> Starlette:
@@ -61,7 +61,10 @@ class StatusApplication:
         return make_app(routes)
 
     def write_start_forecasts_file(self) -> None:
-        """Write all jobs and their start forecasts to the configured file, if any. Raise `OSError` on failure."""
+        """Write all jobs and their start forecasts to the configured file, if any.
+
+        Raise `OSError` on failure.
+        """
         path, view = self.settings.page.start_times_file, self.page_state.get_view()
         if path is None or view is None:
             return
@@ -70,7 +73,7 @@ class StatusApplication:
         beside.replace(path)
 
     def _get_current_view(self) -> page_schema.StatusPageView | None:
-        """Return the latest view, with an alert if the cycles have stalled."""
+        """Return the latest view, with an alert if the loop appears to hang."""
         view, late = self.page_state.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
             return view
@@ -78,8 +81,8 @@ class StatusApplication:
         return view.model_copy(update={"status": status})
 
     def _make_metrics_routes(self) -> list[Route]:
-        # `async`, so that a scrape does not wait for the thread pool.
-        # Only operators may read this; a reader named by a proxy is not an operator.
+        # The handlers are `async`, so a scrape does not wait for the thread pool.
+        # Only operators may read metrics. A user identified by a proxy is not an operator.
         header = self.settings.page.user_header if self.settings.serves_page else ""
 
         async def send_metrics(request: Request) -> Response:
@@ -109,7 +112,10 @@ class StatusApplication:
 
 
 def make_app(routes: Sequence[Route]) -> Starlette:
-    """Return an application that answers unknown paths with 404; a redirect would reveal the bridge's own address."""
+    """Return an application that answers unknown paths with 404.
+
+    A redirect would reveal the bridge's own address.
+    """
     app = Starlette(routes=list(routes))
     app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
@@ -118,7 +124,10 @@ def make_app(routes: Sequence[Route]) -> Starlette:
 
 
 class _RejectAbsoluteUrlMiddleware:
-    """A middleware that accepts only paths as targets, because `GET http://somewhere/ HTTP/1.1` names a second host."""
+    """A middleware that accepts only paths as targets.
+
+    A target such as `GET http://somewhere/ HTTP/1.1` names a second host.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

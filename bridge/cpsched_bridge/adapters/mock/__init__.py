@@ -50,12 +50,15 @@ class Options(SettingsSection):
 
 
 def can(options: Options) -> Capabilities:
-    """Return the adapter's capabilities; boosts are available only with Slurm's scheduler."""
+    """Return the adapter's capabilities. Boosts require Slurm's scheduler."""
     return Capabilities(boosts=options.scheduler == "priority")
 
 
 def connect(options: Options) -> MockBackend:
-    """Return the backend for a simulated site whose clock starts at the first job's arrival."""
+    """Return the backend for a simulated site.
+
+    The site's clock starts at the first job's arrival.
+    """
     from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
     from cpsched_sim.systems.system_file import System, load_system
     from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs

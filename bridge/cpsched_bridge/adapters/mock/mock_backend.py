@@ -25,7 +25,10 @@ from cpsched_bridge.ports import (
 
 
 class MockBackend(Backend, SupportsBoost):
-    """A backend for the simulated cluster `site`. Calls that need its state first advance it to `clock`'s time."""
+    """A backend for the simulated cluster `site`.
+
+    Calls that need the cluster's state first advance it to `clock`'s time.
+    """
 
     child_starts = 0
     history_missing = False
@@ -64,7 +67,7 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
-        """Return the orders unchanged, because a simulated site uses exactly the nodes in the order."""
+        """Return the orders unchanged. A simulated site uses exactly the ordered nodes."""
         return orders
 
     @override

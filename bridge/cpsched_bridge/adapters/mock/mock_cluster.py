@@ -1,7 +1,7 @@
-"""Simulate a cluster with submissions, a submit plugin, holds, pins and a scheduler.
+"""Simulate a cluster with submissions, holds, pins and a scheduler.
 
-The site's scheduler starts jobs that the bridge does not hold. It uses either EASY backfill with requested run times or
-slurmctld's order, which is priority plus boost.
+A submit plugin may hold new jobs for the bridge. The site's scheduler starts jobs that the bridge does not hold. It
+uses either EASY backfill with requested run times or slurmctld's order, which is priority plus boost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class NodeMaintenance:
-    """A period from `from_s` to `to_s` in which no job starts on these nodes; running jobs continue."""
+    """A period from `from_s` to `to_s` in which no job starts on these nodes.
+
+    Running jobs continue.
+    """
 
     name: str
     nodes: tuple[int, ...]
@@ -52,11 +55,11 @@ class JobNodePin:
 
 
 class MockCluster:
-    """A simulated cluster. Jobs arrive at their submit times, and `advance` sets the time.
+    """A simulated cluster in which jobs arrive at their submit times.
 
-    If `plugin` is set, each new job arrives held for the bridge. `launch_s` is the delay in seconds between the release
-    and the start of a pinned job. `starts` counts each job's starts, and `repeated` counts orders to start a job that
-    has already started.
+    `advance` sets the time. If `plugin` is set, each new job arrives held for the bridge. `launch_s` is the delay in
+    seconds between the release and the start of a pinned job. `starts` counts each job's starts, and `repeated` counts
+    orders to start a job that has already started.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class MockCluster:
         self._scheduler = scheduler or EasyDispatcher()
         self._again_s: int | None = None
         self.points: dict[int, int] = {}
-        """Points added to the priority of pending jobs; no entry means 0."""
+        """Points added to the priority of pending jobs. A job without an entry has 0."""
         self._left: list[UnmanagedJob] = []
         self._claim: Lease | None = None
         self.ended: list[EndedJob] = []
@@ -97,7 +100,10 @@ class MockCluster:
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
-        """Return the time of the next arrival, launch, job end or maintenance end, or None if there is no event."""
+        """Return the time of the next event, or None if there is none.
+
+        Events are arrivals, launches, job ends and ends of maintenance.
+        """
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
@@ -106,7 +112,10 @@ class MockCluster:
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
 
     def advance(self, to_s: int) -> None:
-        """Advance the time to `to_s`. At each event, process arrivals and job ends, then run the scheduler."""
+        """Advance the time to `to_s`.
+
+        At each event, process arrivals and job ends, then run the scheduler.
+        """
         while (event_s := self.next_event_s()) is not None and event_s <= to_s:
             at_s = max(event_s, self.now_s)
             while self._arrivals and self._arrivals[0].job.submit_s <= at_s:
@@ -145,7 +154,10 @@ class MockCluster:
         )  # fmt: skip
 
     def start(self, orders: Sequence[StartCommand]) -> list[Outcome]:
-        """Release and pin jobs, and return the outcomes. A job whose nodes are free starts after the launch delay."""
+        """Release and pin jobs, and return the outcomes.
+
+        A job whose nodes are free starts after the launch delay.
+        """
         return [self._start_job(order) for order in orders]
 
     def hold(self, job_ids: Collection[int]) -> list[Outcome]:
@@ -175,7 +187,7 @@ class MockCluster:
         return [self._set_boost(each) for each in advice]
 
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        """Store the lease if `expected` is the current lease. Return whether it was stored."""
+        """Store the lease if `expected` is the current lease. Return whether it was."""
         if self._claim != expected:
             return False
         self._claim = lease
@@ -246,7 +258,7 @@ class MockCluster:
         self._start_placements({self._state.slot_of(job_id): placement})
 
     def _start_released_jobs(self) -> None:
-        """Start pinned jobs on their nodes, and other released jobs according to the site's scheduler."""
+        """Start pinned jobs on their nodes, and other released jobs by the scheduler."""
         for id in list(self._pins):
             self._start_pinned_job(id)
         released = self._find_released_jobs()
@@ -264,7 +276,7 @@ class MockCluster:
         self._start_placements(decision.starts.placements())
 
     def _start_by_boosted_priority(self, released: Collection[int], free: IntArray) -> None:
-        """Start released jobs in order of priority plus boost; the sum is at least 1."""
+        """Start released jobs in order of priority plus boost, which is at least 1."""
         observed = self._state.observe()
         jobs = [
             dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))

@@ -46,12 +46,11 @@ class ManualClock(SimulatedClock):
 
 
 class EventDrivenClock(RealClock):
-    """A clock that ends each wait of the loop at the site's next event instead of after an interval.
+    """A clock that ends each wait of the loop at the site's next event.
 
-    If `on_cycle` is registered as a listener of the bridge, waits also end at the dispatcher's next wake-up.
-
-    If jobs wait but no event remains, at most `patience` further cycles follow, one second apart. Site time stops while
-    kernels compile.
+    If `on_cycle` is registered as a listener of the bridge, waits also end at the dispatcher's next wake-up. If jobs
+    wait but no event remains, at most `patience` further cycles follow, one second apart. Site time stops while kernels
+    compile.
     """
 
     def __init__(self, site: MockCluster, patience: int = 3) -> None:
@@ -64,7 +63,7 @@ class EventDrivenClock(RealClock):
         self._again_s = None if report.decision is None else report.decision.again_s
 
     def _find_next_event_s(self) -> int | None:
-        """Return the time of the next event or of the dispatcher's next run, whichever is earlier."""
+        """Return the time of the next event or dispatcher run, whichever is earlier."""
         event_s = self._site.next_event_s()
         again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
         return min((each for each in (event_s, again_s) if each is not None), default=None)
@@ -86,7 +85,7 @@ class EventDrivenClock(RealClock):
 
 
 class SpeedLimitedEventClock(EventDrivenClock):
-    """A clock that moves from event to event at most `speed` times as fast as real time.
+    """A clock that moves from event to event at most `speed` times real time.
 
     The run ends after `budget_s` real seconds. On a slow machine, the run covers less site time but makes the same
     decisions.

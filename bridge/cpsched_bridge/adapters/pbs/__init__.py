@@ -1,4 +1,4 @@
-"""The PBS adapter: run PBS's commands, and translate their output with pure functions."""
+"""The PBS adapter, which runs PBS's commands and translates their output."""
 
 from __future__ import annotations
 

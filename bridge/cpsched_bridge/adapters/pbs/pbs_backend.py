@@ -6,7 +6,7 @@
   reads PBS again immediately before it starts jobs.
 - To adopt jobs, the bridge closes their queue. To pause, it opens the queue.
 - The bridge moves jobs that it releases or cannot model from a closed queue to `left_queue`.
-- In advise mode, the queues are open, and the bridge sets the boosts of waiting jobs; see `pbs_boosts`.
+- In advise mode, the queues are open, and the bridge sets the boosts of waiting jobs. See `pbs_boosts`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ UNKNOWN_JOB = "is unknown to PBS"
 
 
 class PbsBackend(Backend, SupportsBoost, QueueGate):
-    """A backend that observes and controls one PBS server. `queues` are the managed queues."""
+    """A backend that observes and controls one PBS server.
+
+    `queues` are the managed queues.
+    """
 
     child_starts = 0
     history_missing = False
@@ -86,7 +89,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         self._controlled_queues: set[str] = set()
         """Queues that this process has closed, or in which it has started jobs, since it last opened them."""
         self._opened_by_others: set[str] = set()
-        """Queues in `_controlled_queues` that another actor has opened since."""
+        """Queues in `_controlled_queues` that another actor has opened."""
         self._closed: set[str] | None = None
         """Managed queues that were closed at the last reading, or None before the first reading."""
         self._unconfirmed_queues: set[str] = set()
@@ -114,7 +117,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
     def _track_queues_opened_by_others(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
-        """Record which queues another actor opened or closed, and return messages about the changes."""
+        """Record which queues were opened or closed, and return messages on changes.
+
+        The messages concern queues that another actor opened, and their closure.
+        """
         messages = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
         for name, queue in queues.items():
@@ -129,7 +135,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def read_history(self) -> Sequence[EndedJob]:
-        """Return the ended jobs in PBS's job history; no jobs if the server has no history or does not answer."""
+        """Return the ended jobs in PBS's job history.
+
+        Return no jobs if the server has no history or does not return it.
+        """
         reading = self._interpret_reading(self._reader.read())
         try:
             return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), reading.machine)
@@ -138,16 +147,17 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
-        """Return the orders unchanged, because PBS uses exactly the vnodes in an order."""
+        """Return the orders unchanged, because PBS uses exactly an order's vnodes."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
     @override
     def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
-        """Check each order against a new reading, then start the job. Return the outcomes.
+        """Check each order against a new reading, then start the job.
 
-        If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS before each start.
+        Return the outcomes. If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS
+        before each start.
         """
         until_s = time.monotonic() + self._starting_s
         with self._left_queue.keep_closed(time.monotonic() + self._starting_s / 2) as close_error:
@@ -186,7 +196,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     def _start_job(
         self, number: int, reading: TranslatedPbsReading, placed: str, until_s: float
     ) -> tuple[Outcome, str]:
-        """Start one job. Return its outcome and the message of the timeout, or "" if none occurred.
+        """Start one job. Return its outcome and the message of a timeout, or "".
 
         For a shrink-to-fit job, set the walltime first.
         """
@@ -328,10 +338,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        """Write the lease to a custom resource of the server. Return whether the bridge holds the lease.
+        """Write the lease to a custom resource. Return whether the bridge holds it.
 
-        Only managers may write the resource. PBS has no compare-and-set, so the bridge reads the resource before and
-        after writing. If two bridges write at the same moment, the last writer holds the lease.
+        Only managers may write this resource of the server. PBS has no compare-and-set, so the bridge reads the
+        resource before and after writing. If two bridges write at the same moment, the last writer holds the lease.
         """
         if pbs_observation.find_lease(self._reader.read_server()) != expected:
             return False
@@ -412,7 +422,10 @@ def _find_start_refusal_reason(order: StartCommand, reading: TranslatedPbsReadin
 
 
 def _try_allocate_start_order(order: StartCommand, reading: TranslatedPbsReading, free: np.ndarray) -> str:
-    """Subtract the order's amounts from `free`. Return why that is impossible, or "" on success."""
+    """Subtract the order's amounts from `free`.
+
+    Return why that is impossible, or "" on success.
+    """
     machine, request = reading.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:

@@ -1,6 +1,6 @@
 """Set boosts: points in a job resource that PBS's `job_sort_formula` adds.
 
-PBS's scheduler starts the jobs in open queues in the order given by that formula. The bridge only changes a number on
+PBS's scheduler starts the jobs in open queues in the order given by that formula. The bridge only changes the points of
 waiting jobs. It neither starts nor holds jobs.
 
 In OpenPBS 23.06.06:
@@ -37,7 +37,10 @@ NO_FORMULA = JobSortFormula.parse("0")
 
 @dataclass(slots=True)
 class PbsBoostAccess:
-    """Read and write access to jobs' points. `advise` takes at most `time_limit_s` seconds."""
+    """Read and write access to jobs' points.
+
+    `advise` takes at most `time_limit_s` seconds.
+    """
 
     reader: PbsStateReader
     commands: PbsCommands
@@ -46,7 +49,10 @@ class PbsBoostAccess:
     command_s: float
 
     def read_ranks(self) -> list[QueueRank]:
-        """Return the ranks of waiting jobs. All ranks are fixed if the formula does not add points."""
+        """Return the ranks of waiting jobs.
+
+        All ranks are fixed if the formula does not add points.
+        """
         formula = self._read_usable_formula()
         jobs, queues = self.reader.read_jobs_and_queues()
         found = rank_jobs(jobs, queues, self.queues, formula or NO_FORMULA)
@@ -113,7 +119,7 @@ class PbsBoostAccess:
 
 
 def _find_outcome_without_command(advice: BoostCommand, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
-    """Return the outcome of a boost that needs no command, or None if it needs a command."""
+    """Return the outcome of a boost that needs no command, or None."""
     record = jobs.get(name)
     if record is None or not can_be_boosted(record):
         if not advice.points:

@@ -141,13 +141,20 @@ def _check_lease_resource(seen: PbsRecords) -> ReadinessCheck:
 
 
 def _check_boost_resource(seen: PbsRecords) -> ReadinessCheck:
-    """Check the resource that stores boosts. With a different flag, users could boost their own jobs."""
+    """Check the resource that stores boosts.
+
+    With a different flag, users could boost their own jobs.
+    """
     kind = seen.resources.get(BOOST_RESOURCE)
     ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
     remedy = f"qmgr -c 'create resource {BOOST_RESOURCE} type=long,flag=r'"
     if kind is not None:
         remedy = f"qmgr -c 'set resource {BOOST_RESOURCE} type=long,flag=r'"
-    found = "only managers can set boosts" if ok else f"there is no resource {BOOST_RESOURCE} with type long and flag r"
+    found = (
+        "only managers and operators can set boosts"
+        if ok
+        else f"there is no resource {BOOST_RESOURCE} with type long and flag r"
+    )
     return ReadinessCheck("points", ok, found, remedy, mode="advise")
 
 
@@ -173,7 +180,7 @@ def _check_formula(seen: PbsRecords) -> ReadinessCheck:
 
 
 def _check_formula_threshold(seen: PbsRecords) -> ReadinessCheck:
-    """Check that there is no threshold for the formula, because boosts would lift jobs above it."""
+    """Check that the formula has no threshold. Boosts would lift jobs above it."""
     having = [name for name, each in sorted(seen.schedulers.items()) if get_text_attribute(each, THRESHOLD_ATTRIBUTE)]
     remedy = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD_ATTRIBUTE}'"
     found = (

@@ -19,7 +19,7 @@ Value = str | tuple[str, ...] | dict[str, "str | tuple[str, ...]"]
 Record = dict[str, Value]
 
 UNREADABLE_KEY = "unreadable"
-"""Attribute that marks an unreadable record; its value is the reason."""
+"""Attribute that marks an unreadable record. Its value is the reason."""
 
 
 class UnquotedValue(str):
@@ -64,7 +64,7 @@ BUILT_IN_NON_TEXT_RESOURCES = frozenset({
 
 
 def is_text_resource(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
-    """Return whether a resource's values are text, which means that `07` differs from `7`."""
+    """Return whether a resource's values are text, so that `07` differs from `7`."""
     return (
         kinds[resource].type not in NON_TEXT_TYPES if resource in kinds else resource not in BUILT_IN_NON_TEXT_RESOURCES
     )
@@ -72,7 +72,7 @@ def is_text_resource(resource: str, kinds: Mapping[str, PbsCustomResource]) -> b
 
 @dataclass(frozen=True, slots=True)
 class PbsRecords:
-    """PBS's records by name; jobs include array parents and subjobs."""
+    """PBS's records by name. Jobs include array parents and subjobs."""
 
     now_s: int
     server: Record
@@ -88,7 +88,10 @@ class PbsRecords:
 
 
 def get_text_attribute(record: Mapping[str, Value], name: str, default: str = "") -> str:
-    """Return an attribute as text, or `default`. Raise `ValueError` if it is not a single text value."""
+    """Return an attribute as text, or `default` if it is missing.
+
+    Raise `ValueError` if the attribute is not a single text value.
+    """
     value = record.get(name, default)
     if not isinstance(value, str):
         raise ValueError(f"{name} is not a single text value")
@@ -96,7 +99,10 @@ def get_text_attribute(record: Mapping[str, Value], name: str, default: str = ""
 
 
 def get_attribute_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
-    """Return the parts of an attribute such as `Resource_List`, or {} if it is missing."""
+    """Return the parts of an attribute, such as `Resource_List`, or {}.
+
+    Raise `ValueError` if the attribute has no parts.
+    """
     value = record.get(name, {})
     if not isinstance(value, dict):
         raise ValueError(f"{name} has no parts")
@@ -104,7 +110,7 @@ def get_attribute_parts(record: Mapping[str, Value], name: str) -> dict[str, str
 
 
 def get_attribute_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
-    """Return the parts of an attribute whose value is a single text."""
+    """Return the parts of an attribute whose values are single texts."""
     return {key: value for key, value in get_attribute_parts(record, name).items() if isinstance(value, str)}
 
 

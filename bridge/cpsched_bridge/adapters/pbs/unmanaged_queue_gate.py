@@ -28,18 +28,24 @@ POLL_INTERVAL_S = 0.05
 
 
 class UnmanagedQueueGate:
-    """The queue `name`, which this class opens and closes. An empty name means that there is no queue."""
+    """The queue `name`, which this class opens and closes.
+
+    An empty name means that there is no queue.
+    """
 
     def __init__(self, reader: PbsStateReader, commands: PbsCommands, name: str) -> None:
         self.name = name
         self._reader = reader
         self._commands = commands
         self._may_be_closed = bool(name)
-        """Whether this bridge or the previous one may have closed the queue."""
+        """Whether this bridge or an earlier one may have closed the queue."""
 
     @contextlib.contextmanager
     def keep_closed(self, until_s: float) -> Iterator[str]:
-        """Keep the queue closed within the context. Yield "", or the reason why it could not be closed by `until_s`."""
+        """Keep the queue closed within the context.
+
+        Yield "", or the reason why it could not be closed by `until_s`.
+        """
         try:
             yield self._close_queue(until_s) if self.name else ""
         finally:
@@ -64,7 +70,7 @@ class UnmanagedQueueGate:
         )
 
     def reopen(self) -> str:
-        """Open the queue if a bridge may have closed it. Return the error, or "" on success."""
+        """Open the queue if a bridge may have closed it. Return the error, or ""."""
         if not self._may_be_closed:
             return ""
         try:

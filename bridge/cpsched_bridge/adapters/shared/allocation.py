@@ -18,9 +18,9 @@ Amounts = dict[int, tuple[int, ...]]
 def request_from_allocation(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
     """Return an allocation as a request and a placement.
 
-    If equal units cannot add up to the allocation, each node counts with the smallest amounts of processors and memory
-    on any of the job's nodes. A plan then never overestimates what the job will release. Other resources count with
-    their largest amounts, because other records may not show that they are in use.
+    If equal units cannot add up to the allocation, each node counts with the job's smallest amounts of processors and
+    memory on any node. A plan then never overestimates what the job will release. Other resources count with their
+    largest amounts, because node records may not show that they are in use.
     """
     nodes, table = sorted(amounts), np.array([amounts[node] for node in sorted(amounts)])
     cores = table[:, CORES]

@@ -25,4 +25,4 @@ def make_unreadable_reason(error: object) -> PendingReason:
 
 
 UNREADABLE_FIELD_ERRORS = (ValueError, TypeError, ArithmeticError)
-"""Exceptions that the translation of an unreadable field may raise, for example for a limit that is out of range."""
+"""Exceptions that the translation of an unreadable field may raise, for example for a limit out of range."""

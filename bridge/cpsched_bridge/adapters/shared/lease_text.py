@@ -15,7 +15,10 @@ def format_lease(lease: Lease) -> str:
 
 
 def parse_lease(text: str, unknown: str) -> Lease:
-    """Return the lease in `text`; if malformed, the lease's location quotes the text."""
+    """Return the lease in `text`.
+
+    Malformed text becomes a lease whose location consists of `unknown` and the text.
+    """
     found = dict(parse_qsl(text))
     try:
         return Lease(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))

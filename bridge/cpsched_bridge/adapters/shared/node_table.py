@@ -12,12 +12,12 @@ from cpsched.model import BoolArray, Cluster, IntArray, NodeSetCondition
 CORES = 0
 MEMORY = 1
 FIRST_OTHER_RESOURCE = 2
-"""Columns of a node table's capacity; other resources begin at `FIRST_OTHER_RESOURCE`."""
+"""Columns of a node table's capacity. Other resources begin at `FIRST_OTHER_RESOURCE`."""
 
 
 @dataclass(slots=True)
 class ConfiguredNodeTable:
-    """A table of the nodes as configured, valid while readings show the same `key`."""
+    """A table of the nodes as configured, valid while readings have the same `key`."""
 
     key: object
     """The facts from the node records that this table was built from."""
@@ -25,9 +25,9 @@ class ConfiguredNodeTable:
     index: dict[str, int]
     resources: tuple[str, ...]
     capacity: IntArray
-    """Capacity, int64[N, R]; the first two columns are processors and memory in MiB."""
+    """Capacity, int64[N, R]. The first two columns are processors and memory in MiB."""
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
-    """Node sets by row, bool[N] each; row 0 contains all nodes."""
+    """Node sets by row, bool[N] each. Row 0 contains all nodes."""
     weights: IntArray | None = field(default=None, kw_only=True)
     """Weight of each node, int64[N], or None if nodes have no weights."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)

@@ -20,7 +20,7 @@ from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailab
 from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
-"""Maximum length of an answer in bytes; 10,000 ordinary jobs need about 15 MB."""
+"""Maximum length of an answer in bytes. 10,000 ordinary jobs need about 15 MB."""
 _CHUNK = 1 << 18
 _MAX_STDERR_BYTES = 4096
 
@@ -94,7 +94,10 @@ class ParallelCommands:
         return _RunningProgram(process)
 
     def wait_for_outputs(self, wait_s: float) -> bool:
-        """Wait at most `wait_s` seconds; return whether `collect_outputs` would not wait."""
+        """Wait at most `wait_s` seconds.
+
+        Return whether `collect_outputs` can then return immediately.
+        """
         waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()

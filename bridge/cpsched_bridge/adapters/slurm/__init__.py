@@ -1,7 +1,7 @@
 """The Slurm adapter, which uses pyslurm or Slurm's commands.
 
-It provides an adapter's `Options`, `connect` and `can`. They are imported on first use, because pyslurm's child process
-also imports this package and should start quickly.
+It provides an adapter's `Options`, `connect` and `can`. Python imports them on first use, because pyslurm's child
+process also imports this package and should start quickly.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class ControllerLoadMonitor:
     asking: BackgroundQuery
     clock: Callable[[], float]
     busy: str = ""
-    """Why slurmctld counts as busy according to the last output, or empty if it is not busy.
+    """Why slurmctld counts as busy according to the last output, or "" if it is not busy.
 
     Missing output does not change this value.
     """

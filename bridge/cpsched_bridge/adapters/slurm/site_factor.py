@@ -38,7 +38,7 @@ Row = Mapping[str, float]
 
 @dataclass(slots=True)
 class SiteFactorBoostAccess:
-    """A reader and writer of site factors; each call may take `deadline_s` seconds."""
+    """A reader and writer of site factors. Each call may take `deadline_s` seconds."""
 
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = run_and_read_output
@@ -48,7 +48,7 @@ class SiteFactorBoostAccess:
     def read_ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
         """Return Slurm's ranks of the pending jobs in a reading.
 
-        `tiers` are the priority tiers of partitions; a missing partition has tier 1. Raise `BackendUnavailable` if
+        `tiers` are the priority tiers of partitions. A missing partition has tier 1. Raise `BackendUnavailable` if
         sprio does not answer.
         """
         rows = self._read_sprio_rows()

@@ -72,13 +72,13 @@ from cpsched_bridge.ports import (
 )
 
 CLEAR_NODE_LIST = "ReqNodeList="
-"""scontrol's setting that clears a node list; an empty list sent by pyslurm would change nothing."""
+"""scontrol's setting that clears a node list. An empty list sent by pyslurm would change nothing."""
 Command = Callable[[Sequence[Record]], Sequence[CommandReply]]
 
 BATCH_SIZE = 100
 """Maximum number of orders in one transport call, so that its deadline covers a bounded amount of work."""
 HISTORY_S = 7 * 86_400
-"""How far back ended jobs are read at startup, in seconds. A week covers users who submit only on certain days."""
+"""Seconds before startup from which ended jobs are read. A week covers users who submit only on certain days."""
 ACCOUNTING_WAIT_S = 120.0
 """Maximum time that `cpsched doctor --accounting` waits for the accounting database, in seconds."""
 MAX_FAULTY_ORDERS = 5
@@ -173,7 +173,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def read_history(self) -> Sequence[EndedJob]:
-        """Return ended jobs from the accounting database or, if it fails, slurmctld."""
+        """Return ended jobs from the accounting database or, if it fails, from slurmctld."""
         translator = self._get_translator()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
@@ -280,7 +280,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Release jobs; before the first observation, treat their node lists as pins."""
+        """Release jobs. Before the first observation, treat their node lists as pins."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._send_orders_clearing_pins("release", job_ids)
@@ -482,7 +482,7 @@ def _suggest_reading_remedy(error: BackendError) -> str:
 
 
 def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list[Outcome]:
-    """Send orders and return their outcomes; a faulty order does not fail the others.
+    """Send orders and return their outcomes. One faulty order fails only itself.
 
     If a batch is rejected as a whole, each half is sent again until the faulty orders are found. Sending an order twice
     is safe. A crash of the child process counts as a rejection. If `MAX_FAULTY_ORDERS` orders fail and none succeeds,

@@ -27,7 +27,10 @@ LINEAR = "select/linear"
 """The node selection plugin that gives each job whole nodes."""
 PREEMPT_TYPES = ("preempt/qos", "preempt/partition_prio")
 MAX_READING_S, MAX_READING_CALLS = 60, 8
-"""Maximum duration in seconds of a reading, after which the dead-man timer acts, and maximum number of its calls."""
+"""Maximum duration of a reading in seconds, and maximum number of its calls.
+
+The dead-man timer acts after this duration.
+"""
 MAX_LISTED_ITEMS = 5
 """Maximum number of jobs, limits or partitions that a check lists."""
 
@@ -301,9 +304,10 @@ def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Re
 
 
 def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may_choose: bool = True) -> ReadinessCheck:
-    """Check that no QOS or partition suspends preempted jobs, and that the preempting QOS could be read.
+    """Check that no QOS or partition suspends preempted jobs.
 
-    `may_choose`: whether the site's `PreemptParameters` allow `preemption.choose`.
+    Also check that the preempting QOS could be read. `may_choose`: whether the site's `PreemptParameters` allow
+    `preemption.choose`.
     """
     suspended = sorted(
         name for name in rules.classes if rules.preempting_classes_of(name) and rules.mode_of(name) == "suspend"
@@ -434,14 +438,14 @@ def check_min_job_age(config: Mapping[str, Any]) -> ReadinessCheck:
 
 
 def check_priority_type(config: Mapping[str, Any]) -> ReadinessCheck:
-    """Check the priority plugin; only priority/multifactor supports boosts."""
+    """Check the priority plugin. Only priority/multifactor supports boosts."""
     kind = str(config["priority_type"] or "priority/basic")
     ok = kind == "priority/multifactor"
     return ReadinessCheck("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
 
 
 def check_site_factor(config: Mapping[str, Any]) -> ReadinessCheck:
-    """Check that no site factor plugin is configured; it would overwrite boosts."""
+    """Check that no site factor plugin is configured. It would overwrite boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
     remedy = (

@@ -26,7 +26,7 @@ DEFAULT_DECISION_LIMIT_S = 0.1
 
 
 class Options(SettingsSection):
-    """The Slurm adapter's options; slurm.conf defines everything else."""
+    """The Slurm adapter's options. slurm.conf defines everything else."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",

@@ -22,7 +22,7 @@ The nodes are a hostlist. The amounts are per node, and are the same on all node
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlurmRecords:
-    """One reading of a Slurm cluster; `now_s` is the controller's time."""
+    """One reading of a Slurm cluster. `now_s` is the controller's time."""
 
     now_s: int
     nodes: Sequence[Record]
@@ -34,7 +34,7 @@ class SlurmRecords:
     jobs: Sequence[Record]
     """Records with the fields in `JOB_FIELDS`: all jobs that the controller remembers."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
-    """Layouts by Slurm's own job number, for jobs that run on several nodes; unreadable layouts are omitted."""
+    """Layouts by Slurm's own job number, for jobs that run on several nodes. Unreadable layouts are omitted."""
     guarded: bool = True
     """Whether the submit plugin is loaded, even if it is switched off."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -273,7 +273,7 @@ PARTITIONS_FIELD = "partitions"
 
 
 SETTABLE_PARTITIONS_PATTERN = r"[\w.+@-]+(?:,[\w.+@-]+)*"
-"""Pattern (ASCII) for partitions that a start can set and restore; Slurm also accepts names with blanks or slashes."""
+"""Pattern (ASCII) for partitions that a start can set and restore. Slurm also accepts names with blanks or slashes."""
 
 
 def narrow_to_partition(record: Record, name: str) -> Record:

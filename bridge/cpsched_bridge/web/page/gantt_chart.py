@@ -1,7 +1,7 @@
 """Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
 Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job. More nodes are drawn in groups. A group's row
-shows what share of its nodes is in use or planned over time. Even a drawing of 10,000 nodes is therefore small.
+shows the share of its nodes that is in use or planned over time. A drawing of 10,000 nodes is therefore small.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIN_EDGE_DISTANCE = 20
 """Minimum distance from the edge at which a centered label is not cut off."""
 _MIN_ROW_HEIGHT, _MAX_ROW_HEIGHT, _ROW_GAP = 18, 120, 3
 _TIME_STEPS = 300
-"""Number of time steps in a curve that shows the use of a group."""
+"""Number of time steps in the curve that shows the use of a group."""
 _TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _COLORS = 8
 _OUTAGE_TEXTS = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
@@ -52,23 +52,26 @@ STYLE = """
 .g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
 .g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
 """
-"""Style sheet with Paul Tol's colors for all types of color vision, whose contrast with white is at least 4.5 to 1."""
+"""Style sheet with Paul Tol's colors, which suit all types of color vision. Contrast with white: at least 4.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class GanttWindow:
-    """The visible part of the chart: an interval in seconds and a half-open range of node indices."""
+    """The visible part of the chart.
+
+    It is an interval in seconds and a half-open range of node indices.
+    """
 
     from_s: int
     to_s: int
     first: int
     last: int
     live: bool = True
-    """Whether to mark the current time; otherwise, times are relative to `GanttChartView.now_s`, a schedule's start."""
+    """Whether to mark the current time. Otherwise, times are relative to the schedule's start, `now_s` of the chart."""
 
     @property
     def row_height(self) -> float:
-        """Height of a row. Fewer rows are higher, which makes parallel jobs easier to distinguish."""
+        """Height of a row. Fewer rows are higher, which separates parallel jobs better."""
         return max(_MIN_ROW_HEIGHT, min(_MAX_ROW_HEIGHT, 320 / min(MAX_ROWS, self.last - self.first)))
 
     @classmethod
@@ -89,7 +92,7 @@ class GanttWindow:
 
 @dataclass(frozen=True, slots=True)
 class GanttLinkTargets:
-    """The link targets in a drawing; an empty address disables the links."""
+    """The link targets in a drawing. An empty address disables the links."""
 
     job: Callable[[int], str] = lambda id: ""
     nodes: Callable[[int, int], str] = lambda first, last: ""
@@ -102,7 +105,7 @@ def draw_gantt_svg(
     alone: bool = False,
     title: str = "",
 ) -> Markup:
-    """Return the chart as SVG. `alone`: include the style sheet, for a stand-alone file."""
+    """Return the chart as SVG. `alone` includes the style sheet in the file."""
     links = links or GanttLinkTargets()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
@@ -251,7 +254,7 @@ def _draw_single_nodes(
 
 
 def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
-    """Return (lane, number of lanes) for each bar, such that bars in a lane do not overlap.
+    """Return (lane, number of lanes) for each bar. Bars in a lane do not overlap.
 
     Lanes restart whenever no job runs or all jobs change, so that many jobs in the morning do not make the afternoon's
     bars thin.
@@ -338,7 +341,7 @@ def _list_spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span
 def compute_group_usage(
     spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.float64]:
-    """Return float64[groups, bins]: the share of each group's nodes that spans occupy in each time bin."""
+    """Return the share of each group's nodes in use per bin, float64[groups, bins]."""
     step_s = (window.to_s - window.from_s) / _TIME_STEPS
     size = parts[0][1] - parts[0][0]
     nodes = window.last - window.first
@@ -355,7 +358,7 @@ def compute_group_usage(
 
 
 def _draw_area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
-    """Return the shares as a step curve."""
+    """Return the shares as an area bounded by a step curve."""
     if not shares.any():
         return Markup()
     wide = (_WIDTH - _LEFT - _RIGHT) / _TIME_STEPS

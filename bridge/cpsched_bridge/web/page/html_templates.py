@@ -1,4 +1,7 @@
-"""Render HTML templates, which escape user-written text. Only this module imports Jinja."""
+"""Render HTML templates, which escape user-written text.
+
+Only this module imports Jinja.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _MAX_NODES = 8
 
 
 def sanitize_display_text(text: object) -> str:
-    """Return user-written text as one line of limited length, to be escaped by the template."""
+    """Return user-written text as one line of limited length, not yet escaped."""
     words = escape_controls(str(text))
     return words if len(words) <= _MAX_TEXT_CHARS else words[: _MAX_TEXT_CHARS - 1] + "…"
 
@@ -51,5 +54,5 @@ _ENVIRONMENT.filters.update(
 
 
 def render_template(name: str, **values: Any) -> str:
-    """Return a rendered template. Raise Jinja's error if a value is missing."""
+    """Return a rendered template. Raise a Jinja error if a value is missing."""
     return _ENVIRONMENT.get_template(name).render(values)

@@ -84,7 +84,10 @@ NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilterField:
-    """A field by which jobs can be filtered: its values, most frequent first, and whether they are complete."""
+    """A field by which jobs can be filtered, with the selected `value`.
+
+    `values` lists the offered values, most frequent first. `whole` is whether the list is complete.
+    """
 
     name: str
     value: str
@@ -99,7 +102,7 @@ def filter_jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
 
 
 def select_jobs_by_state(view: StatusPageView, state: str) -> list[Job]:
-    """Return all jobs in a state; pending jobs if the state is unknown."""
+    """Return all jobs in a state, or the pending jobs if the state is unknown."""
     of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
     if state == "all":
         return [*view.queue, *view.running, *view.aside]

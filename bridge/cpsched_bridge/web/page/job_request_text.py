@@ -9,7 +9,10 @@ from cpsched_bridge.web.page_schema import JobRequestView
 
 
 def summarize_job_request(asked: JobRequestView, resources: Sequence[str]) -> str:
-    """Return a request as one line, such as `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`."""
+    """Return a request as one line.
+
+    Example: `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`.
+    """
     totals = [
         format_quantity(name, asked.units * each) for name, each in zip(resources, asked.per_unit, strict=False) if each
     ]

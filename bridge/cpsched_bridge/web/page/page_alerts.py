@@ -1,4 +1,4 @@
-"""List one-line alerts for operators, which the page and the wall display show first."""
+"""List one-line alerts for operators, shown first on the page and wall display."""
 
 from __future__ import annotations
 

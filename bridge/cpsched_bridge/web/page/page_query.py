@@ -52,11 +52,11 @@ class StatusPageQuery:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether jobs or nodes may be filtered out."""
+        """Whether the query may exclude jobs or nodes."""
         return any((self.q, self.kind, self.user, self.account, self.partition, self.qos, self.node))
 
     def make_address(self, **changes: object) -> str:
-        """Return the page's address with changes applied. A changed selection starts at its first page."""
+        """Return the page's address with changes applied, at its first page."""
         values = asdict(self) | {"page": 1} | changes
         plain = asdict(StatusPageQuery())
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})

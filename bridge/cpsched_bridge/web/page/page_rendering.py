@@ -51,11 +51,11 @@ class StatusPageContext:
     view: StatusPageView
     asked: StatusPageQuery
     part: bool = False
-    """Whether to render only the part that changes, to update an open page."""
+    """Whether to render only the part that changes, which updates an open page."""
 
 
 def render_index(context: StatusPageContext) -> str:
-    """Render the overview: alerts, resource use, pending reasons, next jobs, and the plan."""
+    """Render the overview: alerts, resource use, pending reasons, jobs, and the plan."""
     view, asked = context.view, context.asked
     window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
     links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.make_address(first=first, last=last))
@@ -73,7 +73,7 @@ def render_index(context: StatusPageContext) -> str:
 
 
 def render_jobs(context: StatusPageContext) -> str:
-    """Render the selected jobs, a hundred per page."""
+    """Render the selected jobs, at most `ROWS_PER_PAGE` per page."""
     view, asked = context.view, context.asked
     found = job_filters.filter_jobs(view, asked)
     shown, pages, asked = _select_page_rows(found, asked)
@@ -134,8 +134,8 @@ def render_start_estimate(
 ) -> str:
     """Render the form for hypothetical submissions, its input, and the answer.
 
-    `wrong` is the error message. `found` is the answer at cluster time `now_s`, and `could` lists the sizes that could
-    start now.
+    `wrong` is the error message, or "". `found` is the answer at cluster time `now_s`. `could` lists the sizes that
+    could start now.
     """
     status = context.view.status
     amounts = [(each.name, _format_field_label(each.name)) for each in status.resources if each.capacity]
@@ -176,12 +176,15 @@ def _format_expected_start(expected: SubmissionStartEstimate, now_s: int) -> tup
 
 
 def _format_clock_time(at_s: int) -> str:
-    """Return the time of day in parentheses, or "" if the cluster's clock is not Unix time."""
+    """Return the time of day in parentheses.
+
+    Return "" if the cluster's clock is not Unix time.
+    """
     return f" ({format_cluster_time(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 
 def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
-    """Render the page shown before the first observation, with the reasons why it is empty."""
+    """Render the page shown before the first observation, with the reasons."""
     return html_templates.render_template(
         "waiting.html", base=base, home=base or "./", version=version, every_s=_MIN_UPDATE_S, part=False,
         here="", refresh_s=_RELOAD_INTERVAL_S, why=why,
@@ -199,7 +202,7 @@ def _render_page(name: str, context: StatusPageContext, base: str = "", **values
 
 
 def _select_page_rows(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
-    """Return the rows of one page, the number of pages, and the query with a valid page number."""
+    """Return one page's rows, the number of pages, and a query with a valid page."""
     pages = max(1, -(-len(found) // ROWS_PER_PAGE))
     asked = replace(asked, page=min(asked.page, pages))
     return found[(asked.page - 1) * ROWS_PER_PAGE : asked.page * ROWS_PER_PAGE], pages, asked
@@ -219,7 +222,7 @@ class JobTableRow:
 
 
 def _make_job_table_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
-    """Return the jobs as table rows. Show each job's state only if the states are `mixed`."""
+    """Return the jobs as table rows, with each job's state if states are `mixed`."""
     names = [each.name for each in view.status.resources]
     rows = [_make_job_table_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]

@@ -17,7 +17,10 @@ _FIGURES = re.compile(r"\b\d[\d.,]*\b")
 def summarize_reasons(
     counts: Mapping[str, int], jobs: Iterable[QueuedJobView | UnscheduledJobView]
 ) -> list[PendingReasonCount]:
-    """Return the kinds that have jobs, most frequent first. `counts` are job counts by kind."""
+    """Return the kinds that have jobs, most frequent first.
+
+    `counts` are job counts by kind.
+    """
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         if isinstance(job, UnscheduledJobView) or job.kind == OTHER:
@@ -32,7 +35,10 @@ def summarize_reasons(
 
 
 def _get_common_reason_text(reason: PendingReason | None) -> str:
-    """Return the part that similar reasons share, without names and without the numbers in a plug-in's text."""
+    """Return the common part of similar reasons, without names.
+
+    Numbers are removed from a plug-in's text.
+    """
     assert reason is not None
     text = format_reason(redact_reason(reason))
     return (

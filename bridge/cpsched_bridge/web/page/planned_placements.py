@@ -1,7 +1,7 @@
-"""Estimate the nodes of planned jobs: a chart needs start times and nodes, but plans rarely include nodes.
+"""Estimate the nodes of planned jobs, because plans rarely include nodes.
 
-Jobs are placed on free capacity, in the order of their planned starts, using the common fit rule. The result is a
-consistent schedule, but the dispatcher may later choose other nodes.
+The chart needs start times and nodes. Jobs are placed on free capacity, in the order of their planned starts, using the
+common fit rule. The result is a consistent schedule, but the dispatcher may later choose other nodes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ MAX_PLACED_JOBS = 400
 def estimate_planned_placements(
     snapshot: Snapshot, decision: Decision, until_s: int, outages: Sequence[Outage] = ()
 ) -> dict[int, tuple[int, int, Placement]]:
-    """Return (begin, end, placement) by job id for jobs that are planned to start now or before `until_s`.
+    """Return (begin, end, placement) by job id for planned jobs.
 
-    The placement is empty if the job does not fit at that time. No job is placed on a node during an outage.
+    These jobs start now or before `until_s`. The placement is empty if the job does not fit at that time. Jobs that do
+    not start now are not placed on a node during an outage.
     """
     table, capacity = snapshot.table, snapshot.cluster.capacity
     free = snapshot.free.copy()
@@ -65,7 +66,10 @@ def _list_planned_jobs(
 
 
 def _find_first_free_nodes(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
-    """Return a placement on the first free nodes without an outage, or an empty one if there are too few."""
+    """Return a placement on the first free nodes without an outage.
+
+    It is empty if there are too few nodes.
+    """
     room = units_fitting_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
     if int(room.sum()) < request.units:
@@ -86,6 +90,6 @@ def _subtract_job_amounts(free: IntArray, request: Request, placement: Placement
 
 
 def _add_back_job_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
-    """Add a job's amounts to `free`, up to the capacity of a node that has been drained since."""
+    """Add a job's amounts to `free`, up to the capacity of each node."""
     for node, amounts in amounts_by_node(request, placement, capacity).items():
         free[node] = (free[node] + amounts).clip(max=capacity[node])

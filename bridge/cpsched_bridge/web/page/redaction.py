@@ -1,4 +1,4 @@
-"""Reduce a view to the part that one user may see: the user's own jobs and the machine.
+"""Reduce a view to what one user may see: the user's own jobs and the machine.
 
 For other users, it keeps only what `sinfo` shows to everyone: the use of each node, the total use, and the nodes that
 accept no jobs. It omits other users' names, jobs, job counts, accounts, reservations, and reasons.
@@ -25,7 +25,7 @@ from cpsched_bridge.web.page_schema import (
 )
 
 _GENERIC_REASON = PendingReason(PendingCode.OTHER, (KIND_TEXTS[OTHER],))
-"""Generic reason that replaces a plug-in's reasons, which may name other jobs."""
+"""Generic text that replaces a plug-in's reason, which may name other jobs."""
 A = TypeVar("A", bound=JobRequestView)
 
 
@@ -60,14 +60,17 @@ def _redact_queued_job(job: QueuedJobView, position: int, ids: Iterable[int]) ->
 
 
 def _redact_reservations(job: A) -> A:
-    """Return a job without the names of excluded reservations, because Slurm names a reservation after its user."""
+    """Return a job without the names of excluded reservations.
+
+    Slurm names a reservation after its user.
+    """
     parts = tuple(part for part in job.nodes_from if part.kind != "reservation")
     return job.model_copy(update={"nodes_from": parts})
 
 
 def _redact_unscheduled_job(job: UnscheduledJobView) -> UnscheduledJobView:
     asked = _redact_reservations(job.asked) if job.asked is not None else None
-    own = job.reason.code is PendingCode.DEPENDS_ON  # the owner has named these jobs
+    own = job.reason.code is PendingCode.DEPENDS_ON  # the owner specified these jobs
     return job.model_copy(update={"reason": job.reason if own else redact_reason(job.reason), "asked": asked})
 
 

@@ -1,4 +1,4 @@
-"""Collect the page's data, which the loop writes in every cycle and the server's threads read.
+"""Collect the page's data: the loop writes it, and the server's threads read it.
 
 Recording a cycle is cheap. The values for the page are built on request, once per round.
 """
@@ -31,7 +31,7 @@ from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import estimate_planned_placements
 
 HISTORY_S = 3600
-"""Length of the past that the chart and the history cover, in seconds."""
+"""Time covered by the chart's past and by the history, in seconds."""
 PLANNED_WINDOW_S = 24 * 3600
 """Time into the future for which planned jobs are placed, in seconds."""
 _MAX_ENDED_JOBS = 5000
@@ -54,7 +54,10 @@ class EndedJobView:
 
 @dataclass(frozen=True, slots=True)
 class LatestCycleReports:
-    """The reports of the last cycle and of the last cycle that read the cluster, replaced as a whole."""
+    """The reports of the last cycle and of the last cycle that read the cluster.
+
+    Each update replaces the whole object.
+    """
 
     last: CycleReport
     read: CycleReport
@@ -120,12 +123,12 @@ class StatusPageState:
         self._moments.append(page_schema.ResourceUsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def get_last_cycle_number(self) -> int:
-        """Return the number of the last cycle, or 0 before the first cycle that read the cluster."""
+        """Return the last cycle's number, or 0 if no cycle has read the cluster yet."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
     def get_view(self) -> page_schema.StatusPageView | None:
-        """Return the view of the last cycle, or None before the first cycle that read the cluster."""
+        """Return the last cycle's view, or None if no cycle has read the cluster yet."""
         with self._building:
             with self._lock:
                 instant, past = self._instant, list(self._past)
@@ -142,7 +145,7 @@ class StatusPageState:
 
 
 def make_coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
-    """Return one row per horizon that has forecasts, and one for all horizons.
+    """Return one row per horizon that has forecasts, and one row for all horizons.
 
     Return no rows if there are no forecasts.
     """
@@ -244,7 +247,10 @@ class _StatusPageViewBuilder:
         }
 
     def _list_node_conditions(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
-        """Return a node set's conditions. If names are hidden, omit reservations, which Slurm names after users."""
+        """Return a node set's conditions. If names are hidden, omit reservations.
+
+        Slurm names a reservation after its user.
+        """
         parts = [
             each
             for each in cluster.conditions_of_node_set(node_set)
@@ -257,7 +263,10 @@ class _StatusPageViewBuilder:
         return "" if self.are_names_hidden else _sanitize_text(text)
 
     def _get_visible_reason(self, reason: PendingReason) -> PendingReason:
-        """Return a reason. If names are hidden, omit the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
+        """Return a reason. If names are hidden, omit details such as a limit's owner.
+
+        Example: `AssocMaxJobsLimit: 2 of ...`.
+        """
         return _sanitize_reason(reason_kinds.redact_reason(reason) if self.are_names_hidden else reason)
 
     def _list_queued_jobs(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
@@ -338,7 +347,7 @@ class _StatusPageViewBuilder:
     def _list_outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.NodeOutageView]:
         """Yield the cluster's outages, and one outage for all other unavailable nodes.
 
-        By default, Slurm names a reservation after its user, so its name is hidden if users' names are hidden.
+        By default, Slurm names a reservation after its user. The name is hidden if users' names are hidden.
         """
         listed: set[int] = set()
         for each in seen.outages:
@@ -412,12 +421,12 @@ class _StatusPageViewBuilder:
 
 
 def _format_startup_wait(text: str) -> str:
-    """Return why the bridge starts no jobs while it waits for `text`, or "" if `text` is empty."""
+    """Return why the bridge starts no jobs while it waits for `text`, or ""."""
     return f"no decision yet: {text}" if text else ""
 
 
 def _sanitize_text(text: str) -> str:
-    """Return `text` cut to the maximum length, with escapes for characters that UTF-8 cannot encode."""
+    """Return `text` cut to the maximum length, with unencodable characters escaped."""
     return text[:_MAX_TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
 
 

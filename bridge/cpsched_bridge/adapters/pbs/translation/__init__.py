@@ -1,4 +1,4 @@
-"""Translate PBS's records into the bridge's model with pure functions, without I/O or clocks.
+"""Translate PBS's records into the bridge's model with pure functions.
 
 - `pbs_job_ids`, `pbs_units`: job numbers, amounts and times.
 - `vnodes`: vnodes as nodes, and their free amounts.

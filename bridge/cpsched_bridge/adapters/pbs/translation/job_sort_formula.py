@@ -1,4 +1,4 @@
-"""Evaluate PBS's `job_sort_formula`, by which PBS sorts waiting jobs, largest value first.
+"""Evaluate `job_sort_formula`, by which PBS sorts waiting jobs, largest first.
 
 A formula is an arithmetic expression in Python syntax over these terms:
 
@@ -26,12 +26,12 @@ from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amo
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
 BOOST_RESOURCE = "cpsched_points"
-"""Custom resource that contains a job's boost; only managers write it."""
+"""Custom resource that contains a job's boost. Only managers and operators can write it."""
 KIB_IN_MIB = 1024
 SCHEDULER_ONLY_TERMS = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
 """Terms that PBS does not print."""
 MAX_FORMULA_CHARS = 1024
-"""Maximum length of a formula in characters; also PBS's limit for one line of qmgr input."""
+"""Maximum length of a formula in characters, which is also PBS's limit for one line of qmgr input."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -58,7 +58,10 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class FormulaNotComputable(Exception):
-    """An error for a formula that only PBS's scheduler can evaluate. The message states why."""
+    """An error for a formula that only PBS's scheduler can evaluate.
+
+    The message states the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,10 @@ class JobSortFormula:
 
     @classmethod
     def parse(cls, text: str) -> JobSortFormula:
-        """Return the parsed formula. Raise `FormulaNotComputable` if it is invalid or PBS does not print its terms."""
+        """Return the parsed formula. Raise `FormulaNotComputable`.
+
+        A formula is not computable if it is invalid or if PBS does not print its terms.
+        """
         if len(text) > MAX_FORMULA_CHARS:
             raise FormulaNotComputable(f"is longer than {MAX_FORMULA_CHARS} characters")
         try:

@@ -1,4 +1,4 @@
-"""Translate `select` and `place` into a request, and a placement into `qrun` syntax.
+"""Translate `select` and `place` to a request, and a placement to `qrun` syntax.
 
 A PBS job requests chunks: `2:ncpus=4:mem=8gb` requests two. PBS places a chunk on one host, possibly on several of its
 vnodes. The bridge places a unit on one vnode, which PBS also allows. Different chunks become one unit if they may share
@@ -37,7 +37,7 @@ _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RequestedChunks:
-    """`count` equal chunks, with the amounts they consume and the vnode properties they require."""
+    """`count` equal chunks, with their amounts and the vnode properties they require."""
 
     count: int
     amounts: tuple[tuple[str, str], ...]
@@ -64,14 +64,14 @@ class CandidateVnodeGroups:
         return self.groups.member_mask(group, len(self.allowed)) & self.allowed
 
     def is_candidate_group(self, vnodes: BoolArray) -> bool:
-        """Return whether `vnodes` are exactly the vnodes that the job may use in some group that can hold it."""
+        """Return whether `vnodes` are the allowed vnodes of a group that can hold the job."""
         groups = self.groups.groups_of_vnode(int(vnodes.argmax()))
         return any(self.holds[each] and (self.vnode_mask(each) == vnodes).all() for each in groups.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedRequest:
-    """A request and the chunks that make up one of its units."""
+    """A request, and the chunks that make up one of its units."""
 
     request: Request
     chunks: tuple[str, ...]
@@ -80,7 +80,10 @@ class ChunkedRequest:
     """Groups of a job with `group=`, or None for other jobs."""
 
     def matches_request(self, request: Request, machine: ConfiguredVnodeTable) -> bool:
-        """Return whether `request` equals this request, possibly for another of its groups."""
+        """Return whether `request` equals this request.
+
+        Its vnodes may be those of another group in `choice`.
+        """
         if request == self.request or self.choice is None:
             return request == self.request
         there = machine.rows[request.node_set]
@@ -95,7 +98,10 @@ class ChunkedRequest:
 
 
 def parse_place_text(text: str) -> PbsPlaceDirective:
-    """Return the parsed `place` value. Raise `JobNotModelled` for values that PBS's manual does not list."""
+    """Return the parsed `place` value.
+
+    Raise `JobNotModelled` for values that PBS's manual does not list.
+    """
     found = parse_pbs_place(text)
     if found.unknown:
         raise JobNotModelled(f"place={text[:60]}")
@@ -218,7 +224,10 @@ def _to_amount_vector(chunk: RequestedChunks, machine: ConfiguredVnodeTable) -> 
 
 
 def _has_exclusive_vnodes(how: PbsPlaceDirective, machine: ConfiguredVnodeTable, mask: BoolArray) -> bool:
-    """Return whether the job has exclusive use of its vnodes, according to `place` or the vnodes' `sharing`."""
+    """Return whether the job has exclusive use of its vnodes.
+
+    This depends on `place` and on the vnodes' `sharing`.
+    """
     found = {_get_exclusive_scope(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:
         raise JobNotModelled("may use vnodes with different sharing")
@@ -229,7 +238,7 @@ def _has_exclusive_vnodes(how: PbsPlaceDirective, machine: ConfiguredVnodeTable,
 
 
 def _get_exclusive_scope(wish: str, sharing: str) -> str:
-    """Return the scope of exclusive use: "vnode", "host", or "" if the job shares both."""
+    """Return the scope of exclusive use: "vnode", "host", or "" for none."""
     if sharing == "ignore_excl":
         return ""
     if sharing.startswith("force_") or not wish:

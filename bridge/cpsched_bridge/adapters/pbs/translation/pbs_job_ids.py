@@ -20,7 +20,10 @@ JOB_NAME_PATTERN = re.compile(r"(\d{1,12})(?:\[(\d{0,7})\])?\.([A-Za-z0-9][A-Za-
 
 
 def parse_job_number(name: str) -> int:
-    """Return the number of a job, array or subjob. Raise `ValueError` if `name` is not a job name."""
+    """Return the number of a job, array or subjob.
+
+    Raise `ValueError` if `name` is not a job name.
+    """
     found = JOB_NAME_PATTERN.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} is not a job name")
@@ -31,7 +34,10 @@ def parse_job_number(name: str) -> int:
 
 
 def assign_job_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Return a unique number for each name, at least `FIRST_AMBIGUOUS_NUMBER` for text that is not a job name."""
+    """Return a unique number for each name.
+
+    Text that is not a job name gets a number of at least `FIRST_AMBIGUOUS_NUMBER`.
+    """
     found: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(names):

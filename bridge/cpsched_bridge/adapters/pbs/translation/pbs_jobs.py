@@ -46,7 +46,7 @@ STARTED_ARRAY_STATE = "B"
 QUEUE_OPENED_REASON = PendingReason(PendingCode.QUEUE_OPENED)
 SUBJOB_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("subjobs",))
 MIN_WALLTIME_RESOURCE, MAX_WALLTIME_RESOURCE = "min_walltime", "max_walltime"
-"""Resources that bound the walltime of a shrink-to-fit job, whose walltime is chosen when the job starts."""
+"""Resources that bound the walltime of a shrink-to-fit job. Its walltime is chosen when the job starts."""
 MAX_TRIED_WALLTIMES = 6
 """Maximum number of walltimes to try for a shrink-to-fit job."""
 ELIGIBLE_TIME_TOLERANCE_S = 2
@@ -133,7 +133,10 @@ def translate_pending_jobs(
 
 
 def build_job(record: Record, number: int, asks: ChunkedRequest, walltime_s: int, since_s: int | None = None) -> Job:
-    """Return the job for a record. `since_s`, the start of its wait, defaults to its submission."""
+    """Return the job for a record.
+
+    `since_s` is the start of its wait, by default its submission.
+    """
     return Job(
         id=number,
         submit_s=_get_submit_time_s(record) if since_s is None else since_s,
@@ -153,7 +156,7 @@ def get_walltime_s(record: Record) -> int:
 
 
 def list_shrink_to_fit_walltimes_s(record: Record, context: PbsJobTranslationContext) -> tuple[int, ...]:
-    """Return the walltimes in seconds with which a waiting job may start, longest first.
+    """Return a waiting job's possible walltimes in seconds, longest first.
 
     A job without a `min_walltime` has exactly one walltime. Other jobs have their longest walltime, shorter ones that
     end before a reservation (in whole minutes), and the shortest. Without a `max_walltime`, the longest is `walltime`,
@@ -265,7 +268,10 @@ def _make_unmanaged_job(
 
 
 def _count_startable_subjobs(jobs: Mapping[str, Record]) -> dict[str, int]:
-    """Return how many more subjobs may run, by name of each array that has `max_run_subjobs`."""
+    """Return how many more subjobs may run, by array name.
+
+    Only arrays with `max_run_subjobs` are included.
+    """
     most: dict[str, int] = {}
     for name, record in jobs.items():
         bound = str(record.get("max_run_subjobs", "")) if pbs_job_ids.is_array_job_name(name) else ""
@@ -279,7 +285,10 @@ def _count_startable_subjobs(jobs: Mapping[str, Record]) -> dict[str, int]:
 
 
 def _get_submit_time_s(record: Mapping[str, Value]) -> int:
-    """Return the Unix time at which a job was submitted to this server, or 0 if it is unreadable."""
+    """Return the Unix time of a job's submission to this server, or 0.
+
+    The result is 0 if the time is missing or unreadable.
+    """
     for name in ("ctime", "qtime"):
         text = record.get(name)
         if isinstance(text, str) and text:
@@ -291,7 +300,10 @@ def _get_submit_time_s(record: Mapping[str, Value]) -> int:
 
 
 def _compute_wait_start_s(record: Record, parent: Record | None, number: int, context: PbsJobTranslationContext) -> int:
-    """Return the Unix time at which a job began to wait, from its eligible time or its submission time."""
+    """Return the Unix time at which a job began to wait.
+
+    It is computed from the job's eligible time or its submission time.
+    """
     eligible_time = record.get("eligible_time", (parent or {}).get("eligible_time"))
     if not (context.accrues_eligible_time and isinstance(eligible_time, str)):
         return _get_submit_time_s(record)
@@ -308,9 +320,10 @@ def _compute_wait_start_s(record: Record, parent: Record | None, number: int, co
 
 
 def _is_job_starting(record: Record) -> bool:
-    """Return whether a job's host has not accepted it yet, or has rejected it (state E).
+    """Return whether a job's host has not accepted it yet, or has rejected it.
 
-    Such a job counts as released rather than running, because PBS may requeue it before it runs.
+    A rejected job has state E. Such a job counts as released rather than running, because PBS may requeue it before it
+    runs.
     """
     if record.get("job_state") == "E":
         return record.get("Exit_status") in REJECTED_BY_HOST_STATUSES

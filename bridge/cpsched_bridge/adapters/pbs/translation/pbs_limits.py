@@ -1,4 +1,4 @@
-"""Translate the run limits of PBS's server and queues; `qrun` ignores these limits.
+"""Translate the run limits of PBS's server and queues, which `qrun` ignores.
 
 - `max_run` limits the number of running jobs, and `max_run_res.R` their total amount of R. Entries are `[o:PBS_ALL=N]`
   (all jobs together), `[u:NAME=N]` (a user), `[g:NAME=N]` (a group), and `[p:NAME=N]` (a project). The NAME
@@ -45,7 +45,10 @@ _ENTITY_NAMES = {"u": "user", "g": "group", "p": "project"}
 
 @dataclass(frozen=True, slots=True)
 class PbsRunLimit:
-    """A limit of `most` units of `resource` for `who`. `GENERIC_ENTITY` applies to each name without its own limit."""
+    """A limit of `most` units of `resource` for `who`.
+
+    `GENERIC_ENTITY` applies to each name without its own limit.
+    """
 
     scope: str
     """Name of the queue, or empty for a limit on the server."""
@@ -65,7 +68,10 @@ class PbsRunLimitTable:
 
     @classmethod
     def from_records(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
-        """Return the limits on the server and the queues. `notes` lists unreadable entries."""
+        """Return the limits on the server and the queues.
+
+        `notes` lists the unreadable entries.
+        """
         found = cls()
         kept: list[PbsRunLimit] = []
         for scope, record in (("", server), *queues.items()):
@@ -114,10 +120,13 @@ class PbsRunLimitTable:
         return PendingJobLimitsAndUsage(standings, used)
 
     def _find_limits_for_job(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
-        """Yield the limits that apply to a job, each with the name under which usage is counted."""
+        """Yield (limit, name) for each limit that applies to a job.
+
+        The usage is counted under this name.
+        """
         try:
             names = get_limit_entities_of_job(record)
-        except UNREADABLE_FIELD_ERRORS:  # the job is running, because an unreadable waiting job would be unmanaged
+        except UNREADABLE_FIELD_ERRORS:  # a running job; an unreadable waiting job is unmanaged
             names = {"o": ALL_ENTITY, "u": "", "g": "", "p": ""}
         queue = str(record.get("queue", ""))
         for limit in self.limits:
@@ -128,7 +137,10 @@ class PbsRunLimitTable:
 
 
 def get_limit_entities_of_job(record: Record) -> dict[str, str]:
-    """Return the names under which a job is counted, by letter of the limit. Raise `ValueError` if unreadable."""
+    """Return the names under which a job is counted, by letter of the limit.
+
+    Raise `ValueError` if a name is unreadable.
+    """
     return {
         "o": ALL_ENTITY,
         "u": get_job_owner(record),
@@ -192,7 +204,10 @@ def _parse_exact_amount(text: str) -> Fraction:
 
 
 def _compute_limit_usage_of_job(record: Record, resource: str) -> int:
-    """Return how much a job adds to a limit's usage: 1 for `JOB_COUNT`, otherwise the amount it requests."""
+    """Return how much a job adds to a limit's usage.
+
+    This is 1 for `JOB_COUNT`, otherwise the amount that the job requests.
+    """
     if resource == JOB_COUNT:
         return 1
     try:

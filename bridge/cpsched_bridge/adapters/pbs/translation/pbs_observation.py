@@ -1,4 +1,4 @@
-"""Translate PBS readings into observations, and store the state that later readings need."""
+"""Translate PBS readings into observations, with state for later readings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OBJECT_KINDS_BY_PBS_NAME: Mapping[str, ObjectKind] = {
 }  # fmt: skip
 """Names that the ports use for PBS's kinds of objects."""
 MAX_UNUSED_NODE_SETS = 100
-"""Maximum number of unused node sets to retain, beyond twice the number in use."""
+"""All node sets are dropped if unused sets outnumber used sets by more than this number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class PbsTranslator:
     """Number of node sets that the jobs in the last reading need."""
 
     def interpret_reading(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
-        """Return the translation of a reading. Raise `ValueError` if it has no vnodes.
+        """Return the translation of a reading. Raise `ValueError` without vnodes.
 
         The translator stores only the vnode table and the number of node sets in use.
         """
@@ -129,7 +129,7 @@ class PbsTranslator:
         )
 
     def record_start(self, job: Job, start_s: int) -> None:
-        """Record a start that PBS accepted: the job may end before the next reading."""
+        """Record a start that PBS accepted. The job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
     def observe(self, seen: PbsRecords, reading: TranslatedPbsReading) -> Observation:
@@ -183,7 +183,10 @@ class PbsTranslator:
         )
 
     def _find_ended_jobs(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
-        """Return the jobs that ended since the last reading, with the time of this reading as their end."""
+        """Return the jobs that ended since the last reading.
+
+        Their end is the time of this reading.
+        """
         gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 

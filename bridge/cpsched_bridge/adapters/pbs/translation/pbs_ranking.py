@@ -42,7 +42,7 @@ def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
 
 
 def get_boost(record: Record) -> int:
-    """Return a job's points, or 0 if it has none. Raise `ValueError` if the value is not a number."""
+    """Return a job's points, or 0. Raise `ValueError` if they are not a number."""
     return int(get_attribute_part_texts(record, "Resource_List").get(BOOST_RESOURCE, "0"))
 
 
@@ -54,7 +54,7 @@ def can_be_boosted(record: Record) -> bool:
 def rank_jobs(
     jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: JobSortFormula
 ) -> list[QueueRank]:
-    """Return the ranks of waiting jobs in managed queues, and of other waiting jobs with points.
+    """Return the ranks of waiting jobs in managed queues or with points.
 
     PBS's values are rounded down and shifted by a common amount that makes each at least 1.
     """

@@ -1,7 +1,7 @@
-"""Translate PBS's reservations. A partly reserved vnode counts as completely reserved.
+"""Translate PBS's reservations.
 
-If a reservation's times are unreadable, its vnodes are always reserved. If its list of vnodes is unreadable, the vnodes
-on which PBS shows the reservation are reserved.
+A partly reserved vnode counts as completely reserved. If a reservation's times are unreadable, its vnodes are always
+reserved. If its list of vnodes is unreadable, the vnodes on which PBS shows the reservation are reserved.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _STATES_WITHOUT_VNODES = frozenset({
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PbsReservation:
-    """A reservation that restricts vnodes to its own jobs from `from_s` until `to_s`, in Unix seconds."""
+    """A reservation of vnodes from `from_s` until `to_s`, in Unix seconds.
+
+    Only the reservation's own jobs may use its vnodes.
+    """
 
     name: str
     members: BoolArray
@@ -42,7 +45,10 @@ class PbsReservation:
 
 
 def parse_vnode_names(text: str) -> list[str]:
-    """Return the vnode names in an `exec_vnode` or `resv_nodes` value, in order and with repetitions."""
+    """Return the vnode names in an `exec_vnode` or `resv_nodes` value.
+
+    The names are in order and may repeat.
+    """
     return _VNODE.findall(text)
 
 

@@ -41,11 +41,11 @@ def translate_running_jobs(
     now_s: int,
     begins: Collection[int] = (),
 ) -> tuple[list[RunningJob], dict[int, str]]:
-    """Return the running jobs, and descriptions of allocations that differ from the request, by job number.
+    """Return the running jobs, and descriptions of unexpected allocations.
 
-    Jobs in `begins` count as waiting. `known` contains jobs from earlier readings. If a job's allocation equals the
-    request stored there, that job is returned. Otherwise, the job is built from its allocation. All returned jobs are
-    stored in `known`.
+    An allocation is unexpected if it differs from the request. Descriptions are by job number. Jobs in `begins` count
+    as waiting. `known` contains jobs from earlier readings. If a job's allocation equals the request stored there, that
+    job is returned. Otherwise, the job is built from its allocation. All returned jobs are stored in `known`.
     """
     found, otherwise = [], {}
     for name, record in jobs.items():
@@ -91,9 +91,9 @@ def _translate_running_job(
 
 
 def parse_exec_vnode(exec_vnode: str, machine: ConfiguredVnodeTable) -> Amounts:
-    """Return a job's amounts by vnode row, without unknown vnodes. Raise `ValueError` for malformed amounts.
+    """Return a job's amounts by vnode row, without unknown vnodes.
 
-    Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
+    Raise `ValueError` for malformed amounts. Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
     """
     found: dict[int, list[int]] = {}
     for name, words in _EXEC_VNODE_PART.findall(exec_vnode):

@@ -14,7 +14,7 @@ from cpsched.parsing.pbs_select import parse_size_bytes
 
 MIB = 1 << 20
 UNLIMITED_WALLTIME_S = 365 * 86400
-"""Walltime in seconds of a job without a walltime, and duration of an object with an unreadable end."""
+"""Walltime in seconds of a job without a walltime, and of a reservation with unreadable times."""
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 
@@ -28,9 +28,9 @@ def parse_resource_amount(text: str, is_size: bool) -> Fraction:
 
 
 def parse_unix_time_s(text: str) -> int:
-    """Return the Unix time from a UTC time or a number of seconds. Raise `ValueError` for other text.
+    """Return the Unix time from a UTC time or a number of seconds.
 
-    Example: "Sun Nov 22 12:40:38 2026".
+    Example: "Sun Nov 22 12:40:38 2026". Raise `ValueError` for other text.
     """
     if text.isascii() and text.isdigit():
         return int(text)

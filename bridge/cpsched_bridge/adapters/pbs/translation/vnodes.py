@@ -26,7 +26,7 @@ from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.ports import Outage
 
 BUILT_IN_CONSUMABLES = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
-"""Built-in consumable resources other than processors and memory."""
+"""Types of the built-in consumable resources other than processors and memory."""
 USABLE_STATES = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
 """States of a usable vnode. A vnode in any other state, such as `offline`, receives no jobs."""
 FULL_STATES = frozenset({"job-exclusive", "resv-exclusive"})
@@ -53,7 +53,10 @@ class VnodeGroups:
         return found
 
     def member_mask(self, group: int, count: int) -> BoolArray:
-        """Return a mask of the vnodes in the group, bool[`count`]. `count` is the total number of vnodes."""
+        """Return a mask of the group's vnodes, bool[`count`].
+
+        `count` is the total number of vnodes.
+        """
         mask = np.zeros(count, np.bool_)
         mask[self.rows[self.groups == group]] = True
         return mask
@@ -88,7 +91,10 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         kinds: Mapping[str, PbsCustomResource],
         previous: ConfiguredVnodeTable | None = None,
     ) -> ConfiguredVnodeTable:
-        """Return the table, or `previous` if nothing changed. Raise `ValueError` if there are no vnodes."""
+        """Return the table, or `previous` if nothing changed.
+
+        Raise `ValueError` if there are no vnodes.
+        """
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
@@ -130,8 +136,9 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         return len(set(hosts)) == len(hosts)
 
     def mask_vnodes_with_value(self, resource: str, value: str) -> BoolArray:
-        """Return a mask of the vnodes with this value of a non-consumable resource or of a resource in
-        `IDENTIFYING_RESOURCES`.
+        """Return a mask of the vnodes with this value of a resource.
+
+        The resource is non-consumable or in `IDENTIFYING_RESOURCES`.
         """
         mask = np.zeros(len(self.names), np.bool_)
         mask[
@@ -210,7 +217,10 @@ def split_readable_vnodes(vnodes: Mapping[str, Record]) -> tuple[dict[str, Recor
 
 
 def _normalize_boolean(value: str) -> str:
-    """Return a boolean value in a uniform spelling, because PBS accepts several spellings."""
+    """Return a boolean value in a uniform spelling, and other values unchanged.
+
+    PBS accepts several spellings of boolean values.
+    """
     word = value.strip()
     if word.lower() in ("true", "t", "yes", "y"):
         return "True"

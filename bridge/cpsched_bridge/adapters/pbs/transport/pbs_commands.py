@@ -30,7 +30,10 @@ class PbsCommands:
         self._programs = programs
 
     def run_job(self, job: str, placed: str, within_s: float) -> None:
-        """Run a job on these vnodes now. The caller must check that it fits, because PBS does not."""
+        """Run a job on these vnodes now.
+
+        The caller must check that the job fits, because PBS does not.
+        """
         self._programs.run_command(
             ["qrun", "-H", _require_match(PLACEMENT_PATTERN, placed), _require_match(JOB_PATTERN, job)], within_s
         )
@@ -57,7 +60,10 @@ class PbsCommands:
         )
 
     def set_walltime(self, job: str, seconds: int, within_s: float) -> None:
-        """Set a waiting job's walltime in seconds, as PBS does before it starts a shrink-to-fit job."""
+        """Set a waiting job's walltime in seconds.
+
+        PBS does the same before it starts a shrink-to-fit job.
+        """
         self._programs.run_command(
             ["qalter", "-l", f"walltime={int(seconds)}", _require_match(JOB_PATTERN, job)], within_s
         )

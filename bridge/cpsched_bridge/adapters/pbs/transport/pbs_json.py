@@ -140,7 +140,10 @@ def _parse_objects_separately(text: str, kind: str) -> ParsedPbsObjects:
 
 
 def _parse_record_lines(piece: str, indent: int) -> Record | None:
-    """Return the record from the lines that are indented beyond `indent`, or None if it is unreadable."""
+    """Return the record from the lines indented beyond `indent`.
+
+    Return None if it is unreadable.
+    """
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
     listed = ""

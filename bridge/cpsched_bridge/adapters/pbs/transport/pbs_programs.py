@@ -17,7 +17,10 @@ FIXED_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC0"}
 
 
 def build_pbs_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment, which locates pbs.conf, combined with `FIXED_ENVIRONMENT`."""
+    """Return this process's environment with the settings in `FIXED_ENVIRONMENT`.
+
+    The environment locates pbs.conf.
+    """
     return dict(os.environ if own is None else own) | FIXED_ENVIRONMENT
 
 
@@ -31,13 +34,16 @@ _REFUSED_ERRORS = re.compile(r"unauthorized|permission denied|access .*denied|il
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error that an exit status and error output indicate, or None on success."""
+    """Return the error that a query's exit status and error output indicate.
+
+    Return None on success.
+    """
     error = _interpret_command_exit(command, status, complaint)
     return error if error is None or _REFUSED_ERRORS.search(complaint) else BackendUnavailable(str(error))
 
 
 class PbsProgramRunner:
-    """A runner for PBS's programs in the folder `bin`, or on the search path if `bin` is empty.
+    """A runner for PBS's programs in the folder `bin`, or on the search path if "".
 
     A query takes at most `within_s` seconds.
     """
@@ -82,7 +88,10 @@ class PbsProgramRunner:
 
 
 def _interpret_command_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return a command's error, or None on success. An error message from the server counts as a refusal."""
+    """Return a command's error, or None on success.
+
+    An error message from the server counts as a refusal.
+    """
     if status == 0:
         return None
     text = f"{command}: {format_error_output(complaint, status)}"

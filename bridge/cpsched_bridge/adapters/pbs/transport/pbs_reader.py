@@ -145,7 +145,10 @@ def _is_unambiguous_job_name(name: str, doubtful: set[str]) -> bool:
 
 
 def _parse_objects_marking_unreadable(text: str, kind: str) -> dict[str, Record]:
-    """Return objects that only managers can write, with `UNREADABLE_KEY` in doubtful objects."""
+    """Return the objects of one kind, marking doubtful ones with `UNREADABLE_KEY`.
+
+    Only managers can write these objects.
+    """
     found = parse_pbs_json(text, kind)
     return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}
 
@@ -164,7 +167,10 @@ def _is_quoted(value: str | tuple[str, ...]) -> bool:
 
 
 def _set_attribute_text(record: Record, attribute: str, part: str, text: str | None) -> None:
-    """Set the text of an attribute or part. If `text` is None, mark the record as unreadable."""
+    """Set the text of an attribute or part.
+
+    If `text` is None, mark the record as unreadable.
+    """
     parts = record.get(attribute)
     if text is None:
         record[UNREADABLE_KEY] = f"{part or attribute} is printed as a number instead of text"

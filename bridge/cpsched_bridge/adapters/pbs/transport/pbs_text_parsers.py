@@ -1,4 +1,4 @@
-"""Parse PBS output other than JSON: reservations, schedulers, resources and vnodes."""
+"""Parse PBS's text output: reservations, schedulers, resources and vnodes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def parse_resource_definitions(text: str) -> dict[str, PbsCustomResource]:
 
 
 def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
-    """Return the vnodes' attributes in the output of `pbsnodes -av`, by vnode name, as exact text."""
+    """Return the vnodes' attributes in the output of `pbsnodes -av`.
+
+    They are exact text, by vnode name.
+    """
     found: dict[str, dict[str, str]] = {}
     record: dict[str, str] = {}
     for line in text.splitlines():

@@ -42,21 +42,21 @@ from cpsched_bridge.ports import (
 )
 
 WITHHELD_S = 300
-"""How long capacity is kept for a job that Slurm starts by preemption, in seconds.
+"""Time in seconds for which capacity is kept for a job that Slurm starts by preemption.
 
 This covers grace times and a cycle of Slurm's backfill. After that, Slurm probably will not start the job.
 """
 
 
 _GET_REQUEST_FIELDS = attrgetter(*(field.name for field in dataclasses.fields(Request)))
-"""Getter of a request's fields, whose tuple is hashed and compared more than twice as fast as the request."""
+"""Getter of a request's fields as a tuple, which is hashed and compared more than twice as fast as the request."""
 _EndangeredJob = tuple[RunningJob, int | None, tuple[str, ...], Record]
-"""A running job that Slurm may preempt: job, last checkpoint, the classes whose jobs may stop it, and its record."""
+"""A running job that Slurm may preempt: job, last checkpoint, classes whose jobs may stop it, and record."""
 
 
 @dataclass(slots=True)
 class PreemptorsLeftToSlurm:
-    """The jobs left to Slurm because they may preempt, and when each was first left."""
+    """The jobs left to Slurm because they may preempt, and since when."""
 
     _since_s: dict[int, int] = field(default_factory=dict)
     _marked: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
@@ -187,7 +187,10 @@ class _PreemptionOfferBuilder:
     def offer_cheapest_preemption(
         self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
     ) -> PreemptionPlan | None:
-        """Offer the cheapest preemption of these jobs for a held job, and return it, or return None."""
+        """Offer the cheapest preemption of these jobs for a held job.
+
+        Return it, or None if there is none.
+        """
         jobs = sorted(stopped, key=lambda each: (each.job.submit_s, each.job.id))
         plan = plan_preemption(
             trial,
@@ -216,7 +219,10 @@ class _PreemptionOfferBuilder:
 
 
 class _PreemptibleCapacity:
-    """The amounts that each class's running jobs free when they end, without the jobs already given to a start."""
+    """The amounts that running jobs free when they end, by class.
+
+    Jobs that were already given to a start do not count.
+    """
 
     def __init__(
         self, cluster: Cluster, preemptible: Mapping[str, Sequence[RunningJob]], given: Collection[int]
@@ -246,7 +252,7 @@ class _PreemptibleCapacity:
         return [job for job in self._on_node.get(node, ()) if self._classes[job.job.id] in names]
 
     def give(self, victims: Sequence[RunningJob]) -> None:
-        """Give jobs to a start, so that they make room for no other start."""
+        """Give jobs to a start, so that they do not make room for another start."""
         new = dict[str, list[RunningJob]]()
         for job in victims:
             if job.job.id not in self.given:
@@ -275,9 +281,10 @@ class _PreemptorSearch:
     """Placements of the jobs to leave to Slurm, by job number."""
 
     def search(self) -> Iterator[PendingJob]:
-        """Yield the jobs to leave, by tier and priority. Each takes the capacity that it needs from the later ones.
+        """Yield the jobs to leave to Slurm, by tier and priority.
 
-        Capacity only shrinks during the search, so a request that did not fit is not tried again.
+        Each job takes the capacity that it needs from the later ones. Capacity only shrinks during the search, so a
+        request that did not fit is not tried again.
         """
         trial = FreeAmounts(self.seen.cluster, self.seen.free)
         hopeless = set[tuple[object, ...]]()
@@ -309,7 +316,10 @@ class _PreemptorSearch:
                 yield each
 
     def _offer_preemptions_under_way(self, trial: FreeAmounts) -> set[int]:
-        """Offer the preemptions under way, and return the ids of those whose jobs are still held."""
+        """Offer the preemptions under way.
+
+        Return the ids of the held jobs for which others are being stopped.
+        """
         if self.chooser is None or not self.chooser.options.under_way:
             return set()
         decided = [each for each in self.seen.pending if each.job.id in self.chooser.options.under_way]
@@ -321,7 +331,10 @@ class _PreemptorSearch:
         }
 
     def _place_with_victims(self, pending: PendingJob, trial: FreeAmounts, room: _PreemptibleCapacity) -> Placement:
-        """Return the placement of a job after its victims have ended, empty if it does not fit. Give it the victims."""
+        """Return the placement of a job after its victims have ended.
+
+        Give the victims to the job. The placement is empty if the job does not fit.
+        """
         names = self._get_victim_classes(pending)
         placement = room.compute_free_after_preemption(trial, names).find_placement(pending.job.request)
         if not placement:
@@ -392,7 +405,7 @@ def _list_endangered_jobs(
 
 
 def _find_effective_preempt_mode(record: Record, mode: PreemptMode) -> PreemptMode | None:
-    """Return what Slurm does to a preempted job, or None if it is unknown whether the job can be requeued.
+    """Return what Slurm does to a preempted job, or None if this is unknown.
 
     `slurm_job_preempt` cancels a job that `_job_requeue_op` refuses: without `Requeue`, or not a batch job.
     """

@@ -145,7 +145,7 @@ def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int],
 
 
 RANKED_PER_CYCLE = 250
-"""Maximum number of jobs that one cycle ranks after a new snapshot; 10,000 jobs would take a third of a second."""
+"""Maximum number of jobs that one cycle ranks after a new snapshot. 10,000 jobs would take a third of a second."""
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def compute_start_boosts(
             _get_partition_tier(name, policy_snapshot) > _get_partition_tier(own, policy_snapshot) for name in above
         ):
             continue
-        # Slurm shows priorities below 1 as 1; the job's own nice value causes such priorities.
+        # Slurm shows priorities below 1 as 1. The job's own nice value causes them.
         points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
         needed = max(highest[name] for name in above) + 1 - points
         if 0 < needed <= most:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import QOS_FORMAT
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-"""Maximum length of an answer in bytes; a longer answer counts as failed."""
+"""Maximum length of an answer in bytes. A longer answer counts as failed."""
 
 COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "config": (("scontrol", "show", "config"),),
@@ -30,9 +30,9 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
 }
 """Commands by answer name. If some sites lack a command, a fallback follows it."""
 DEADLINE_S = 10.0
-"""Time limit in seconds for all commands together; after that, the last known policy is used."""
+"""Time limit in seconds for all commands together. After that, the last known policy is used."""
 REQUIRED_OUTPUTS = ("config", "partitions")
-"""Required answers; a cluster without accounting lacks the others."""
+"""Required answers. A cluster without accounting lacks the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class BackgroundCommandQuery(BackgroundQuery):
         return self.counted(command)
 
     def _collect_answer(self, name: str) -> None:
-        """Collect the answer of an ended command; if it failed, start its fallback."""
+        """Collect the answer of an ended command. If it failed, start its fallback."""
         status = self._running[name].process.poll()
         if status is None:
             return

@@ -3,8 +3,8 @@
 The output format is the same from Slurm 22.05 to 26.05.
 
 slurmctld enforces the state of the association manager (`scontrol show assoc_mgr`), which contains inherited limits and
-decayed usage. The flags and factors of QOS, and the per-user limits of a QOS that has not been used yet, come from
-`sacctmgr`, because the state lacks them. Fair-share factors come from `sshare`, because the state shows two decimals.
+decayed usage. The state lacks the flags and factors of QOS, and the per-user limits of a QOS that has not been used
+yet. These come from `sacctmgr`. Fair-share factors come from `sshare`, because the state shows only two decimals.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PartitionPriorityProperties:
     """Amount of each trackable resource in the partition."""
     preempt_mode: PreemptMode | None = None
     grace_s: int = 0
-    """How long a preempted job continues to run, in seconds (`GraceTime`)."""
+    """Time in seconds for which a preempted job continues to run (`GraceTime`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class SitePolicySnapshot:
     - `period_s`: the interval at which Slurm recomputes priorities, in seconds.
     - `trouble`: the unusable objects.
     - `preemption`: which jobs may preempt which, or None if Slurm preempts no job.
-    - `exempt_s`: how long jobs run before Slurm may preempt them, in seconds; a QOS may override it.
+    - `exempt_s`: run time in seconds after which Slurm may preempt a job. A QOS may override it.
     - `victim_order`: the order in which Slurm preempts jobs, or None if `PreemptParameters` has an unsupported option.
     """
 
@@ -146,7 +146,7 @@ class UnreadablePolicyOutput(CpschedError):
 
 
 def parse_policy_config(text: str) -> dict[str, str]:
-    """Return the settings in `CONFIG_NAMES`; a missing setting is empty."""
+    """Return the settings in `CONFIG_NAMES`, with "" for a missing setting."""
     found = dict.fromkeys(CONFIG_NAMES, "")
     for line in text.splitlines():
         match = _CONFIG_LINE.fullmatch(line.strip())
@@ -413,7 +413,7 @@ def _sort_associations_parents_first(
 ) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
     """Return the associations sorted parents first, their parents, and the orphans.
 
-    An account names its parent, and a user's parent is the user's account. Parents are indices; the root has -1. If
+    An account names its parent, and a user's parent is the user's account. Parents are indices, and the root has -1. If
     there is no root, every association is an orphan.
     """
     below: dict[str, list[dict[str, str]]] = {}
@@ -548,10 +548,10 @@ OUTPUT_NAMES = ("config", "partitions", "state", "qos", "shares")
 
 
 def parse_licenses(text: str) -> dict[str, int]:
-    """Return how many of each license jobs may hold, from `scontrol -o show license`.
+    """Return the number of each license that jobs may hold.
 
-    Licenses that are reserved or that other clusters hold do not count. Licenses tied to particular nodes, which have a
-    `Mode`, are omitted.
+    `text` is the output of `scontrol -o show license`. Licenses that are reserved or that other clusters hold do not
+    count. Licenses tied to particular nodes, which have a `Mode`, are omitted.
     """
     found: dict[str, int] = {}
     odd = set[str]()
@@ -566,10 +566,10 @@ def parse_licenses(text: str) -> dict[str, int]:
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
-    """Return the policy in these answers, named as in `OUTPUT_NAMES`, or "licenses".
+    """Return the policy in these answers.
 
-    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no answer for `state`), there are neither
-    limits nor shares.
+    The answers are named as in `OUTPUT_NAMES`, or "licenses". Raise `UnreadablePolicyOutput` or `InvalidValue`. Without
+    accounting (no answer for `state`), there are neither limits nor shares.
     """
     config = parse_policy_config(texts["config"])
     partitions, odd_partitions = parse_partition_priority_properties(texts["partitions"])

@@ -21,9 +21,10 @@ RETRY_S = 30.0
 
 @dataclass(slots=True)
 class PeriodicSitePolicyReader:
-    """A cache of the last policy snapshot, which it keeps if a reading fails.
+    """A cache of the last policy snapshot, which is kept if a reading fails.
 
-    It is renewed every `PriorityCalcPeriod`, at least every `MAX_READ_INTERVAL_S`. Changes in failures are reported.
+    It is renewed every `PriorityCalcPeriod`, at least every `MAX_READ_INTERVAL_S`. `poll` reports failures and
+    recoveries.
     """
 
     asking: BackgroundQuery
@@ -62,7 +63,10 @@ class PeriodicSitePolicyReader:
         return self._update_policy_snapshot(found)
 
     def _update_policy_snapshot(self, found: BackgroundCommandOutput) -> list[str]:
-        """Parse answers, with previous ones for missing ones; return messages to log."""
+        """Parse the answers, using previous answers for missing ones.
+
+        Return messages to log.
+        """
         failures = dict(found.failures)
         texts = self._texts | dict(found.texts)
         try:

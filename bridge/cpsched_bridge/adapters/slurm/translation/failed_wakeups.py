@@ -26,7 +26,7 @@ NOT_WOKEN = "FAILED TO WAKE UP"
 
 @dataclass(slots=True)
 class FailedWakeupTracker:
-    """The nodes whose last attempt to wake up failed; a restart forgets them."""
+    """The nodes whose last attempt to wake up failed. A restart forgets them."""
 
     _waking: set[str] = field(default_factory=set)
     """The nodes that were powering up at the last reading."""

@@ -90,7 +90,7 @@ def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) 
 
 
 def _select_integer_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
-    """Return the integer entries of `allocated_tres`; "mem" may be text such as "4G"."""
+    """Return the integer entries of `allocated_tres`. "mem" may be text, such as "4G"."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 

@@ -124,17 +124,17 @@ JOB = PendingReasonMeaning(make_job_backoff_key)
 JOB_MOMENTARILY = PendingReasonMeaning(make_job_backoff_key, transient=True)
 EQUIVALENT_JOBS = PendingReasonMeaning(make_equivalence_backoff_key)
 ACCESS = PendingReasonMeaning(make_access_backoff_key)
-"""Concerns the user's jobs with the same account, QOS and partition."""
+"""Meaning of reasons that concern the user's jobs with the same account, QOS and partition."""
 PARTITION = PendingReasonMeaning(make_partition_backoff_key)
 ARRAY = PendingReasonMeaning(make_array_backoff_key, clears_on_end=True)
 ASSOCIATION = PendingReasonMeaning(make_association_backoff_key, clears_on_end=True)
-"""Concerns the user's jobs in the account."""
+"""Meaning of reasons that concern the user's jobs in the account."""
 QOS = PendingReasonMeaning(make_qos_backoff_key, clears_on_end=True)
-"""Concerns the user's jobs in the QOS."""
+"""Meaning of reasons that concern the user's jobs in the QOS."""
 PRIORITY_ORDER = PendingReasonMeaning(None, lower_priority=True)
 REFUSED_NODES = PendingReasonMeaning(None, refused=True)
 NO_GROUP = PendingReasonMeaning(None)
-"""Concerns the chosen nodes, all jobs, a held job or one that has run, so that no group backs off."""
+"""Meaning of reasons that concern the chosen nodes, all jobs, a held job, or a job that has run. No group backs off."""
 
 _NAMES_BY_MEANING: tuple[tuple[PendingReasonMeaning, str], ...] = (
     (JOB, """

@@ -28,7 +28,7 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import has_node_range
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 
 MAX_TRIED_NODES = 100_000
-"""Maximum number of nodes to try for a job; no cluster has more nodes."""
+"""Maximum number of nodes to try for a job. No cluster has more nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Use Slurm's number for a job, and compute a number for each array task.
 
-Slurm assigns a number to an array task only when the task starts or is changed. The computed number identifies the task
-until it ends, even after its record has been split off from the array's record.
+Slurm assigns its own number to an array task only when the task starts or is changed. The computed number identifies
+the task until it ends, even after its record has been split off from the array's record.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def translate_pending_job(
     """Return the job in a pending record, or raise `JobNotModelled`.
 
     `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not begin times
-    and dependencies, which change. A job that does not fit on the empty machine is left to Slurm instead of being
-    marked ineligible, because the bridge's model may be wrong.
+    and dependencies, which change. A job that does not fit on the empty machine is left to Slurm, not marked
+    ineligible, because the bridge's model may be wrong.
     """
     record = with_default_cpus_per_gpu(record, partition)
     require_supported_request(record)

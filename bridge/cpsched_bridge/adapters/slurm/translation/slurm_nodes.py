@@ -77,7 +77,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     """CPUs per core, or per socket if Slurm allocates whole sockets. Requests are rounded up to a multiple of this."""
     features: dict[str, BoolArray]
     own_weights: IntArray
-    """`Weight` of each node, int64[N]; `weights` also includes the nodes' wake-up ranks."""
+    """`Weight` of each node, int64[N]. `weights` also includes the nodes' wake-up ranks."""
     counts_memory: bool
     """Whether Slurm allocates memory (CR_*_Memory)."""
     whole_nodes: bool
@@ -91,7 +91,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     shared: dict[str, IntArray]
     """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
-    """Topologies by the name that partitions use; see `SlurmRecords.topologies`."""
+    """Topologies by the name that partitions use. See `SlurmRecords.topologies`."""
     core_limits: Mapping[str, PartitionCpusPerNodeLimit] = field(default_factory=dict)
     """Limits on the total CPUs that a partition's jobs use on a node, by partition."""
 
@@ -159,9 +159,8 @@ class SlurmNodeTable(ConfiguredNodeTable):
     def accepts_any_node_combination(self, mask: BoolArray, topology: Topology) -> bool:
         """Return whether Slurm accepts every combination of these nodes for a job.
 
-        According to measurements and the source of 22.05 to 26.05, topology/tree rejects nodes without a common switch,
-        and topology/block rejects nodes that do not fill blocks. Nodes below one switch, or in one block, are never
-        rejected.
+        topology/tree rejects nodes without a common switch, and topology/block rejects nodes that do not fill blocks.
+        Nodes below one switch, or in one block, are never rejected. Measured, and read in the source of 22.05 to 26.05.
         """
         if not topology.plugin:
             return True
@@ -251,7 +250,10 @@ def _get_node_key(node: Record) -> tuple[object, ...]:
 
 
 def _get_socket_shape(node: Record) -> tuple[int, int]:
-    """Return the sockets and the CPUs per socket; zeros if jobs cannot use all CPUs."""
+    """Return the sockets and the CPUs per socket.
+
+    Return zeros if jobs cannot use all CPUs.
+    """
     sockets = node.get("sockets") or 0
     cpus = (node.get("cores_per_socket") or 0) * (node["threads_per_core"] or 1)
     return (sockets, cpus) if sockets * cpus == (node["effective_cpus"] or 0) else (0, 0)

@@ -64,7 +64,7 @@ class SlurmTranslator:
     """Whether partitions check accounts, in the form that `partition_access.find_account_check_rules` returns."""
     cluster_name: str = ""
     job_defaults: str | None = None
-    """slurm.conf's `JobDefaults` for jobs that request GPUs; partitions may override each of them."""
+    """slurm.conf's `JobDefaults` for jobs that request GPUs. Partitions may override each of them."""
     whole_nodes: bool = False
     """Whether Slurm allocates only whole nodes (select/linear)."""
     spreads_shares: bool = False
@@ -176,7 +176,7 @@ class SlurmTranslator:
         return ended_jobs_from_sacct(records, self._update_machine(seen))
 
     def _update_machine(self, seen: SlurmRecords) -> SlurmNodeTable:
-        """Return the configured machine; if it is new, discard earlier translations.
+        """Return the configured machine. If it is new, discard earlier translations.
 
         Each list of excluded nodes adds a node set. To drop the sets of ended jobs, a new machine is built.
         """

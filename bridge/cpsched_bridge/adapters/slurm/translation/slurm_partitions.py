@@ -63,7 +63,7 @@ ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
 
 
 def mark_partitions_sharing_nodes(table: Sequence[Record]) -> list[Record]:
-    """Return the records; mark `FORCE:1` partitions that share nodes with others.
+    """Return the records. Mark `FORCE:1` partitions that share nodes with others.
 
     Slurm starts no job of a marked partition on a node that runs a job of a partition with `OverSubscribe=NO`. It may
     start the job on cores that jobs in partitions of lower tiers use (`_verify_node_state` and `_job_test` in

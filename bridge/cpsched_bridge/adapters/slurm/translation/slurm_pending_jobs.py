@@ -180,9 +180,8 @@ class CachingPendingJobTranslator:
         """Return the record with only the partition in which the job should start.
 
         If the job could start immediately in several partitions, the partition with the highest tier comes first. If
-        the dispatcher does not start the job there, the next reading chooses the next partition, because a reservation
-        or a limit may block the free nodes of the first. The job is left to Slurm if any of its partitions is not
-        modelled.
+        the dispatcher does not start the job there, the next reading chooses the next partition. A reservation or a
+        limit may block the free nodes of the first. The job is left to Slurm if any of its partitions is not modelled.
         """
         names = record["partition"].split(",")
         unknown = next((name for name in names if name not in context.partitions), None)

@@ -194,9 +194,9 @@ def _is_allow_list(names: Sequence[str] | None) -> bool:
 
 
 def _is_any_name_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
-    """Return whether a list of names admits any of `mine`; an empty list admits all.
+    """Return whether a list of names admits any of `mine`.
 
-    The list contains either allowed names, or denied names with a leading "-".
+    The list contains either allowed names, or denied names with a leading "-". An empty list admits all names.
     """
     if not names:
         return True

@@ -17,7 +17,7 @@ ADMIN_HELD_MARK = "bridge:admin-held"
 """Marks that the plugin adds to a job's comment if a user or administrator also holds the job."""
 
 PINNED_MARK = "bridge:pinned("
-"""The plugin's mark for a node list set by the bridge; the parentheses contain the list that the owner requested."""
+"""The plugin's mark for a node list set by the bridge. The parentheses contain the list that the owner requested."""
 
 HELD_BY_USER_REASON = "JobHeldUser"
 HELD_BY_ADMIN_REASON = "JobHeldAdmin"
@@ -41,7 +41,7 @@ SLURM_HOLD_REASONS = LAUNCH_FAILED_REASONS | frozenset(
 )
 """Reasons why Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
 LASTING_HOLD_REASONS = SLURM_HOLD_REASONS - {"BadConstraints"}
-"""Reasons for holds that an administrator must release. Slurm checks a job with another reason after its release."""
+"""Reasons for holds that an administrator must release. After a release, Slurm itself checks `BadConstraints`."""
 
 PENDING = "PENDING"
 RUNNING = "RUNNING"
@@ -128,7 +128,7 @@ def classify_hold(
 
 
 def hold_from_record(record: Record, guarded: bool) -> Hold:
-    """Return the kind of hold on a record's pending job; see `classify_hold`."""
+    """Return the kind of hold on a record's pending job. See `classify_hold`."""
     return classify_hold(
         record["priority"],
         record["state_reason"],

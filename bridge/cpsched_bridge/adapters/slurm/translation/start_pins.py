@@ -16,7 +16,7 @@ class StartPinSettings:
     node_count: int
     """The job's exact number of nodes, or 0 if no other number is possible."""
     restore: str
-    """scontrol settings that restore the record fields changed by the pin; may be empty."""
+    """scontrol settings that restore the record fields changed by the pin, or "" for none."""
     cpus_per_node: int = 0
     """Minimum CPUs per node to send with `tasks_per_node`, or 0 if it is 0. See `EQUAL_SHARES_SINCE`."""
     cpus: int = 0

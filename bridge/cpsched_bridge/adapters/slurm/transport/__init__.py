@@ -42,7 +42,10 @@ class SlurmTransport(Protocol):
 
     @property
     def child_starts(self) -> int:
-        """Return the number of long-lived child processes started so far, or 0 if the transport needs none."""
+        """Return the number of long-lived child processes started so far.
+
+        It is 0 if the transport needs none.
+        """
         ...
 
     @property
@@ -58,11 +61,14 @@ class SlurmTransport(Protocol):
         ...
 
     def transport_choice(self) -> tuple[str, str] | None:
-        """Return the chosen transport's name and the reason, or None before the choice. Never wait."""
+        """Return the chosen transport's name and the reason. Never wait.
+
+        Return None before the choice.
+        """
         ...
 
     def read_config(self) -> Record:
-        """Return the controller's configuration as a record with the fields in `CONFIG_FIELDS`."""
+        """Return the controller's configuration with the fields in `CONFIG_FIELDS`."""
         ...
 
     def gather_doctor_facts(self) -> Record:
@@ -86,10 +92,10 @@ class SlurmTransport(Protocol):
         ...
 
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return the jobs in the accounting database that ended after `since_s` (Unix seconds).
+        """Return the jobs that ended after `since_s`, from the accounting database.
 
-        The records have the fields in `ENDED_JOB_FIELDS`. Raise `BackendTimeout` if the records have not arrived in
-        time. A later call may then return them.
+        `since_s` is in Unix seconds. The records have the fields in `ENDED_JOB_FIELDS`. Raise `BackendTimeout` if the
+        records have not arrived in time. A later call may then return them.
         """
         ...
 
@@ -115,10 +121,11 @@ class SlurmTransport(Protocol):
         ...
 
     def acquire_lease(self, text: str, expected: str | None) -> bool:
-        """Replace the lease reservation's text `expected` with `text`. Return whether that succeeded.
+        """Replace the lease reservation's text, and return whether that succeeded.
 
-        `text` contains no blanks or quotes. If `expected` is None, create the reservation, which must not exist. See
-        `Backend.acquire_lease` and `translation.lease_reservation`.
+        The present text must be `expected`, and the new text is `text`, without blanks or quotes. If `expected` is
+        None, create the reservation, which must not exist. See `Backend.acquire_lease` and
+        `translation.lease_reservation`.
         """
         ...
 

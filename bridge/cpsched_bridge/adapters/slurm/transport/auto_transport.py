@@ -1,4 +1,4 @@
-"""Choose a transport: pyslurm if it works on this host, otherwise Slurm's commands.
+"""Choose pyslurm if it works on this host, otherwise Slurm's commands.
 
 This module is used if the settings leave the choice open. pyslurm is tried in its own process. It is chosen if it can
 be imported, can read the controller's configuration, and is not newer than the controller. It is not chosen if the
@@ -34,7 +34,7 @@ def is_pyslurm_installed() -> bool:
 
 
 class AutoSlurmTransport(SlurmTransport):
-    """A transport that chooses pyslurm or the commands when it first reaches the controller.
+    """A transport that chooses pyslurm or the commands on first contact.
 
     `not_ready_reason` never chooses pyslurm.
     """

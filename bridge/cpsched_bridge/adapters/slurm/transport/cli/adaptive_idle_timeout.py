@@ -1,6 +1,6 @@
-"""Limit how long slurmctld may be silent during a reading, based on earlier readings.
+"""Limit how long slurmctld may be silent during a reading.
 
-A program that is still printing is not stuck.
+The limit depends on earlier readings. A program that is still printing is not stuck.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_TIMEOUT_FACTOR = 6.0
 
 @dataclass(slots=True)
 class AdaptiveIdleTimeout:
-    """A limit on how long a program may print nothing, never below `least_s` seconds.
+    """A limit on how long a program may print nothing, at least `least_s` seconds.
 
     A reading that times out doubles the limit, and a successful reading halves it.
     """
@@ -30,7 +30,7 @@ class AdaptiveIdleTimeout:
 
     @property
     def limit_s(self) -> float:
-        """Return the time limit in seconds for a program that keeps printing a long answer."""
+        """The time limit in seconds for a program that keeps printing a long answer."""
         return MAX_TIMEOUT_FACTOR * self.silence_s
 
     @contextmanager

@@ -52,15 +52,18 @@ from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTime
 
 DETAILS_INTERVAL_S = 20.0
 DETAILS_INTERVAL_FACTOR, MAX_DETAILS_INTERVAL_S = 20, 60.0
-"""If scontrol takes a long time to show all jobs, the bridge calls it less often, but at least once a minute."""
+"""Factor and maximum for the interval between queries for all jobs.
+
+The interval is the duration of the last query times the factor, and at least `DETAILS_INTERVAL_S`.
+"""
 PARTITIONS_INTERVAL_S = 15.0
 CONFIG_INTERVAL_S = 15.0
 MAX_SINGLE_JOB_QUERIES = 50
-"""Maximum number of changed jobs that are queried by number; each query is a slurmctld call."""
+"""Maximum number of changed jobs that are queried by number. Each query is a slurmctld call."""
 CHANGED_JOBS_DIVISOR = 100
 """Inverse of the fraction of changed jobs above which all jobs are queried."""
 MAX_SINGLE_JOB_QUERIES_WHILE_SLOW = 500
-"""`MAX_SINGLE_JOB_QUERIES` after a query for all jobs failed; later readings query the remaining jobs."""
+"""`MAX_SINGLE_JOB_QUERIES` after a query for all jobs failed. Later readings query the remaining jobs."""
 MAX_ARRAY_QUERIES = 20
 """Maximum number of arrays queried one by one, used if more jobs appear to be in arrays than one squeue accepts."""
 NODE_COUNT_CORRECT_SINCE = (24, 5)
@@ -94,9 +97,9 @@ def _get_array_number(row: Row) -> str:
 
 
 class SlurmCliReader:
-    """A reader of Slurm's state that runs Slurm's commands. It is called from one thread.
+    """A reader of Slurm's state that runs Slurm's commands, called from one thread.
 
-    - `deadline_s`: how long slurmctld may be silent; see `AdaptiveIdleTimeout`.
+    - `deadline_s`: how long slurmctld may be silent. See `AdaptiveIdleTimeout`.
     - `history_deadline_s`: the same for the accounting database.
     - `programs`: starts programs as `ParallelSlurmPrograms` does.
     """
@@ -130,20 +133,20 @@ class SlurmCliReader:
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
-        """Numbers of the jobs with ambiguous scontrol records; the other jobs' records are in `_shown`."""
+        """Numbers of the jobs with ambiguous scontrol records. The other jobs' records are in `_shown`."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
         """Time until which scontrol is called only for some jobs, because showing all of them took too long."""
         self._hidden_rows: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
-        """By number of a task that squeue hides: the query time, scontrol's record at that time, and squeue's row."""
+        """Query time, scontrol's record at that time, and squeue's row, by number of a task that squeue hides."""
         self._past: tuple[ParallelSlurmPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
     # ---- calls of SlurmTransport
 
     def read_config(self) -> Record:
-        """Return the configuration, which is read at most once every `CONFIG_INTERVAL_S` seconds."""
+        """Return the configuration, read at most every `CONFIG_INTERVAL_S` seconds."""
         self._cache_answers(
             self._run_queries(
                 self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
@@ -229,7 +232,7 @@ class SlurmCliReader:
         )
 
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return ended jobs; only the first call waits, for at most `deadline_s` seconds."""
+        """Return ended jobs. Only the first call waits, for at most `deadline_s` seconds."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
             end = squeue_parsing.make_field_terminator()
@@ -242,12 +245,12 @@ class SlurmCliReader:
         return sacct_parsing.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
     def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
-        """Return newly read records of the jobs with these Slurm job ids; None selects all jobs.
+        """Return newly read records of the jobs with these Slurm job ids.
 
-        An array's number selects all of its records. The records contain id, state, state_reason, priority,
-        admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id, array_tasks_waiting, start_time,
-        partition and qos. A job that has left the queue is missing. An array's common record is also missing if it
-        cannot be distinguished from forged records.
+        None selects all jobs. An array's number selects all of its records. The records contain id, state,
+        state_reason, priority, admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id,
+        array_tasks_waiting, start_time, partition and qos. A job that has left the queue is missing. An array's common
+        record is also missing if it cannot be distinguished from forged records.
         """
         if numbers is not None and not numbers:
             return []
@@ -276,7 +279,7 @@ class SlurmCliReader:
     # ---- implementation
 
     def _read_client_release(self) -> tuple[tuple[int, int], str]:
-        """Return and cache the release of Slurm's programs on this host, as numbers and as text."""
+        """Return and cache the release of this host's programs, as numbers and as text."""
         if self._version is None:
             version = self._run_queries({"version": ("squeue", "--version")})["version"]
             found = _VERSION.search(version)
@@ -326,7 +329,7 @@ class SlurmCliReader:
         return squeue_parsing.index_rows_by_job_number(self._squeued.read(printed, end))
 
     def _query_with_job_details(self, found: Mapping[int, Row], commands: dict[str, Sequence[str]]) -> dict[str, str]:
-        """Return the answers to `commands`; also query scontrol for jobs that are new or changed."""
+        """Return the answers to `commands`, and query scontrol for new or changed jobs."""
         fresh = [
             number
             for number, row in found.items()
@@ -364,7 +367,7 @@ class SlurmCliReader:
     def _query_some_job_details(
         self, found: Mapping[int, Row], fresh: Sequence[int], commands: dict[str, Sequence[str]]
     ) -> dict[str, str]:
-        """Return the answers to `commands`, and query scontrol for some of the jobs in `fresh`.
+        """Return the answers to `commands`, and query scontrol for some `fresh` jobs.
 
         This replaces a query for all jobs, which took too long. Jobs that have nodes come first, then jobs that were
         never shown, oldest first. The queries stop after `AdaptiveIdleTimeout.silence_s` seconds.
@@ -401,7 +404,7 @@ class SlurmCliReader:
         )
 
     def _store_job_details(self, apart: ParallelSlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
-        """Store only these jobs' records from scontrol, because any job may forge the records of other jobs.
+        """Store only these jobs' records. Any job may forge records of other jobs.
 
         Return False if scontrol does not show all of them, for example because a job has left the queue. With `whole`,
         nothing is stored in that case.
@@ -440,7 +443,7 @@ class SlurmCliReader:
     ) -> _SqueueReading:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
-        Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
+        Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs. scontrol was called later, so its
         answer must be incomplete. If `whole` is False, `rows` may lack jobs, so this is not checked.
         """
         arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
@@ -499,7 +502,7 @@ class SlurmCliReader:
         return found
 
     def _get_topologies(self, config: Record) -> dict[str, Record]:
-        """Return the topologies, which are queried every `topology_queries.QUERY_INTERVAL_S` seconds."""
+        """Return the topologies, queried every `QUERY_INTERVAL_S` seconds."""
         now_s = self._clock()
         if self._topologies is None or now_s - self._topologies[0] >= topology_queries.QUERY_INTERVAL_S:
             is_named = self._read_client_release()[0] >= topology_queries.TOPOCONF_SINCE
@@ -526,7 +529,7 @@ class SlurmCliReader:
 
 
 def _build_unambiguous_record(number: int, row: Row, found: _SqueueReading, merged: bool) -> Record | None:
-    """Return the record of a job for `SlurmCliReader.read_jobs`, or None if it is ambiguous."""
+    """Return a job's record for `SlurmCliReader.read_jobs`, or None if ambiguous."""
     array, is_task, task = row["JobArrayID"].partition("_")
     shown = found.shown.get(number)
     reason = row["Reason"]

@@ -1,4 +1,4 @@
-"""Implement `SlurmTransport` with Slurm's own commands, without long-lived processes."""
+"""Implement `SlurmTransport` with Slurm's commands, without lasting processes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ NODES_COMMAND = ("sinfo", "--noheader", "--Node", "--format=%N")
 def make_lease_commands(
     scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: SlurmRpcTokenBucket | None = None
 ) -> LeaseReservationCommands:
-    """Return the commands for the lease reservation, each limited to `deadline_s` seconds."""
+    """Return the lease reservation's commands, with a deadline for each."""
     spent = budget or SlurmRpcTokenBucket()
 
     def run_query(command: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.errors import BackendError
 
 MAX_QUERIES_PER_READING = 12
-"""Maximum number of groups that one reading queries; jobs in other groups are unreadable in that reading."""
+"""Maximum number of groups that one reading queries. Jobs in other groups are unreadable in that reading."""
 JOBS_PER_QUERY = 1000
 CACHE_S = 60.0
 """Seconds for which an answer is reused while squeue shows the job unchanged."""
@@ -23,7 +23,10 @@ CACHE_S = 60.0
 
 @dataclass(slots=True)
 class DuplicateJobRecordResolver:
-    """A cache of unambiguous records; `ask` returns scontrol's output for some jobs, or None on failure."""
+    """A cache of unambiguous records.
+
+    `ask` returns scontrol's output for some jobs, or None on failure.
+    """
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]

@@ -1,4 +1,4 @@
-"""Build records with the fields in `JOB_FIELDS` from the jobs that `squeue` and `scontrol` print.
+"""Build records with the fields in `JOB_FIELDS` from squeue and scontrol.
 
 An unreadable field is None and is listed in `unreadable`. The translation then leaves the job to Slurm and reports the
 reason. A job with an ambiguous scontrol record lacks `SCONTROL_ONLY_FIELDS`.
@@ -61,7 +61,10 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
 
 
 def _parse_count_or_infinite(word: str) -> int | str | None:
-    """Return the number of tasks per socket or core. In squeue's output, "N/A" means unlimited."""
+    """Return the number of tasks per socket or core.
+
+    In squeue's output, "N/A" means unlimited.
+    """
     return slurm_output_values.UNLIMITED if word == "N/A" else slurm_output_values.parse_nonzero_or_none(word)
 
 
@@ -160,7 +163,7 @@ def _is_scontrol_record_unchanged(
 
 
 def _correct_min_node_count(record: Record) -> int | None:
-    """Return a job's minimum number of nodes, without the extra node that slurmctld reports.
+    """Return a job's minimum number of nodes, without slurmctld's extra node.
 
     Before 24.05, its `_pack_default_job_details` adds a node unless the tasks fill all of their nodes, for example for
     two tasks of three CPUs.
@@ -174,7 +177,10 @@ def _correct_min_node_count(record: Record) -> int | None:
 
 
 def build_job_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
-    """Return the record and layout of one job, which squeue may have `merged` with other array tasks."""
+    """Return the record and layout of one job.
+
+    squeue may have `merged` the job with other array tasks.
+    """
     record = _UNSET_FIELDS.copy()
     unreadable: list[str] = []
     detail = parse_job_detail(shown, row["Name"]) if shown is not None else None
@@ -243,7 +249,7 @@ def _parse_cpus_per_task(row: Row) -> int | None:
 
 
 def normalize_job_oversubscribe(oversubscribe: str, exclusive: str | None) -> str:
-    """Return how a job shares its nodes, in the form that Slurm releases before 26.05 print.
+    """Return how a job shares its nodes, as Slurm releases before 26.05 print it.
 
     Release 26.05 prints two fields for this.
     """
@@ -358,7 +364,10 @@ def _set_placed_fields(record: Record, row: Row, detail: ScontrolJobDetail | Non
 
 
 def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
-    """Return a job's resources on each of its nodes, or None if it does not occupy several nodes."""
+    """Return a job's resources on each of its nodes.
+
+    Return None unless the job occupies several nodes.
+    """
     nodes = record["num_nodes"] or 0
     if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING_STATES:
         return None
@@ -368,7 +377,7 @@ def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | 
 
 @lru_cache(maxsize=8192)
 def _get_user_name(user: int) -> str:
-    """Return a user's name on this host, or the user id as text if the user has no name."""
+    """Return a user's name on this host, or the user id as text."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

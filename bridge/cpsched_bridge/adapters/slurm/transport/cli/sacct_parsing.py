@@ -1,4 +1,4 @@
-"""Parse ended jobs from `sacct` output, in which a new random word ends each field."""
+"""Parse ended jobs from `sacct` output, in which a random word ends each field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ MIN_TIME_S = 1_000_000
 
 
 def build_sacct_command(since_s: int, end: str) -> list[str]:
-    """Return the sacct command that lists the jobs of all users since `since_s`, without job steps."""
+    """Return the sacct command that lists all users' jobs since `since_s`.
+
+    It omits job steps.
+    """
     return [
         "sacct", "--allusers", "--allocations", "--noheader", "--noconvert", "--parsable", f"--delimiter={end}",
         f"--starttime=uts{max(MIN_TIME_S, since_s)}", "--endtime=now", f"--format={','.join(COLUMNS)}",
@@ -82,7 +85,7 @@ def _build_ended_job_record(values: dict[str, str], names: dict[int, str | None]
 
 
 def _parse_limit(word: str) -> int | str | None:
-    """Return the limit in minutes, None for no limit, or "PartitionLimit" for the partition's limit."""
+    """Return the limit in minutes, None for no limit, or "PartitionLimit"."""
     if word == slurm_output_values.UNLIMITED:
         return None
     return slurm_output_values.parse_nonzero_or_none(word) or "PartitionLimit"

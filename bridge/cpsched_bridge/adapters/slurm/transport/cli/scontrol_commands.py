@@ -45,9 +45,9 @@ NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 INVALID_PARTITION_ERROR = "Invalid partition name"
 """scontrol's error for a start in one change without the plugin."""
 MAX_RATE_LIMIT_WAIT_S = 6.0
-"""Maximum wait of one batch for the call limit in seconds; a start may take longer to become visible."""
+"""Maximum wait of one batch for the call limit in seconds. A start may take longer to become visible."""
 MAX_RELEASES_PER_CALL = 50
-"""Maximum number of jobs in one `release`; each job costs one slurmctld call."""
+"""Maximum number of jobs in one `release`. Each job costs one slurmctld call."""
 MAX_BATCH_TIME_FACTOR = 6
 """Maximum time for all commands of one batch, as a multiple of a single command's deadline."""
 
@@ -60,7 +60,10 @@ class JobRecordLookup(Protocol):
         ...
 
     def read_jobs(self, numbers: Collection[int] | None) -> Sequence[Record]:
-        """Return newly read records of the jobs with these Slurm job ids; None selects all jobs."""
+        """Return newly read records of the jobs with these Slurm job ids.
+
+        None selects all jobs.
+        """
         ...
 
 
@@ -73,7 +76,10 @@ class SubmitPluginCapability:
 
 
 class ScontrolJobActions(SingleJobActions):
-    """Actions on single jobs with scontrol, which use one scontrol process for all changes in a batch."""
+    """Actions on single jobs with scontrol.
+
+    They use one scontrol process for all changes in a batch.
+    """
 
     alone_below = 0  # a query for twenty jobs takes one process, as does a query for one job
 
@@ -103,7 +109,10 @@ class ScontrolJobActions(SingleJobActions):
 
     @override
     def start(self, job: Record, order: Record) -> None:
-        """Start the job with the number in the order; address an array task by its index."""
+        """Start the job with the number in the order.
+
+        An array task is addressed by its index.
+        """
         names = [str(name) for name in order["nodes"]]
         if odd := [name for name in names if not NODE_NAME_PATTERN.fullmatch(name)]:
             raise JobCommandRefused(f"{odd[0]!r} is not a node name")
@@ -154,7 +163,10 @@ class ScontrolJobActions(SingleJobActions):
         return answers
 
     def _release_chunk(self, jobs: Sequence[Record], part: Sequence[int], answers: list[CommandReply]) -> None:
-        """Release these jobs with one command; after an error, read which jobs are still held."""
+        """Release these jobs with one command.
+
+        After an error, read which jobs are still held.
+        """
         code: OutcomeCode = ""
         try:
             text = self._session.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")

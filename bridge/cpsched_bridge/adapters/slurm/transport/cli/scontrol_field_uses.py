@@ -26,8 +26,8 @@ class KnownScontrolFields:
 
     - `read`: fields on which the adapter's decisions depend.
     - `harmless`: fields on which no decision depends.
-    - `text`: harmless fields that contain users' text; their value is the rest of the line.
-    - `only`: the values with which a field is harmless; with any other value, the object is unusable.
+    - `text`: harmless fields that contain users' text. Their value is the rest of the line.
+    - `only`: the values with which a field is harmless. With any other value, the object is unusable.
     """
 
     read: frozenset[str]

@@ -1,7 +1,7 @@
-r"""Parse facts that only `scontrol show job` shows, from lines that no user can write.
+r"""Parse facts that only `scontrol show job` shows.
 
-scontrol prints names, comments and command lines unchanged. A job named "x\n\nJobId=7 ..." therefore prints a record of
-job 7. These rules separate genuine lines from forged lines:
+The facts are read from lines that no user can write. scontrol prints names, comments and command lines unchanged. A job
+named "x\n\nJobId=7 ..." therefore prints a record of job 7. These rules separate genuine lines from forged lines:
 - A record begins with a line such as "JobId=7 ". Slurm prints exactly one record for each job. If two records have the
   same number, one of them is forged, and that job is queried again, separately from other jobs
   (`DuplicateJobRecordResolver`).
@@ -23,7 +23,7 @@ from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL_JOBS_COMMAND = ("scontrol", "--details", "show", "job")
 INTERACTIVE_COMMAND = ("scontrol", "--details")
-"""Command line of a scontrol that reads commands from its input; see `format_show_job_input`."""
+"""Command line of a scontrol that reads commands from its input. See `format_show_job_input`."""
 NO_JOBS_OUTPUT = "No jobs in the system\n"
 LAST_TRUSTED_LINE = "\n   MinCPUsNode="
 
@@ -86,10 +86,10 @@ class ScontrolJobDetail:
 
 
 def split_job_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
-    """Return an answer's unambiguous records by number, and the numbers of ambiguous records.
+    """Return an answer's unambiguous records, and the numbers of ambiguous ones.
 
-    A number is ambiguous if it has several records or if its record has an unexpected first line. Raise
-    `AnswerNotUnderstood` if the answer is truncated.
+    The records are by number. A number is ambiguous if it has several records or if its record has an unexpected first
+    line. Raise `AnswerNotUnderstood` if the answer is truncated.
     """
     before, *pieces = f"\n{printed}".split(_RECORD_START)
     if not pieces:
@@ -141,7 +141,10 @@ def is_same_except_times(one: UnparsedScontrolJob, other: UnparsedScontrolJob, n
 
 
 def _strip_times(body: str, name: str) -> tuple[str, str, str] | None:
-    """Return a record without its run time and last evaluation time, or None if either is missing."""
+    """Return a record without its run time and last evaluation time.
+
+    Return None if either time is missing.
+    """
     start = len(name)
     run = body.find("\n   RunTime=", start)
     limit = body.find(" TimeLimit=", run)

@@ -1,8 +1,8 @@
-"""Parse nodes, partitions, reservations and the configuration from `scontrol` output.
+"""Parse nodes, partitions, reservations and the configuration from scontrol.
 
 Only administrators write this text. A record of the first three kinds begins on a line with its name and consists of
-`Name=value` fields; see `scontrol_field_uses`. An unreadable field is None and is listed in the record's
-`unreadable`. It affects only this record.
+`Name=value` fields. See `scontrol_field_uses`. An unreadable field is None and is listed in the record's `unreadable`.
+It affects only this record.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
 
 
 def _split_object_records(printed: str, name: str) -> list[str]:
-    """Return the text of each record in an answer; each begins with `name`, such as "NodeName".
+    """Return the text of each record in an answer.
 
-    Raise `AnswerNotUnderstood` if the answer ends within a record or has an unexpected format.
+    Each record begins with `name`, such as "NodeName". Raise `AnswerNotUnderstood` if the answer ends within a record
+    or has an unexpected format.
     """
     if printed.strip() in ("", *EMPTY_OUTPUTS):
         return []
@@ -83,7 +84,10 @@ def _build_record(
 
 
 def _parse_limit(word: str) -> int | str | None:
-    """Return a limit as a number, "UNLIMITED" for infinity, or None if it is 0 or not set."""
+    """Return a limit as a number, "UNLIMITED" for infinity, or None.
+
+    None means 0 or not set.
+    """
     return (
         slurm_output_values.UNLIMITED
         if word in (slurm_output_values.UNLIMITED, "INFINITE", "-1")
@@ -114,12 +118,15 @@ def _parse_node_list(word: str) -> str | None:
 
 
 def _parse_names_or_all(word: str) -> list[str]:
-    """Return a list of names; an empty list, in any printed form, becomes ["ALL"]."""
+    """Return a list of names, or ["ALL"] for an empty list in any printed form."""
     return ["ALL"] if word == "N/A" or slurm_output_values.parse_text_or_none(word) is None else word.split(",")
 
 
 def _parse_allocated_tres(word: str) -> dict[str, Any]:
-    """Return the amounts in a list such as "cpu=4,mem=4000M", as numbers where possible."""
+    """Return the amounts in a list such as "cpu=4,mem=4000M".
+
+    They are numbers where possible.
+    """
     pairs = [item.partition("=") for item in word.split(",") if "=" in item]
     return {name: int(amount) if amount.isdigit() else amount for name, _, amount in pairs}
 
@@ -212,7 +219,7 @@ def _normalize_partition_oversubscribe(values: Words) -> str:
 
 
 def parse_partitions(printed: str) -> list[Record]:
-    """Return the partitions in `printed` as records with the fields in `PARTITION_FIELDS`."""
+    """Return the partitions in `printed`, with the fields in `PARTITION_FIELDS`."""
     return [
         _parse_object_record(text, PARTITION_FIELDS, _PARTITION_FIELD_PARSERS, PARTITION)
         for text in _split_object_records(printed, "PartitionName")
@@ -241,7 +248,7 @@ _RESERVATION_FIELD_PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def parse_reservations(printed: str) -> list[Record]:
-    """Return the reservations in `printed` as records with the fields in `RESERVATION_FIELDS`.
+    """Return the reservations in `printed`, with the fields in `RESERVATION_FIELDS`.
 
     The burst buffer's text replaces a missing comment.
     """
@@ -304,7 +311,7 @@ def _parse_preempt_type(word: str) -> str | None:
 
 
 def parse_controller_config(printed: str) -> Record:
-    """Return the configuration in `printed` as a record with the fields in `CONFIG_FIELDS`.
+    """Return the configuration in `printed`, with the fields in `CONFIG_FIELDS`.
 
     Raise `AnswerNotUnderstood` if a field is unreadable.
     """

@@ -1,4 +1,4 @@
-"""Convert single values that Slurm's programs print to the values of `slurm_records`.
+"""Convert values that Slurm's programs print to those of `slurm_records`.
 
 The functions raise `ValueError` for an unexpected value.
 """
@@ -64,7 +64,10 @@ def parse_names(word: str) -> list[str]:
 
 
 def parse_minutes(word: str) -> int | None:
-    """Return a time limit such as "1-02:30:00" or "30:00" (30 minutes) in minutes, or None if there is no limit."""
+    """Return a time limit in minutes, or None if there is no limit.
+
+    Examples: "1-02:30:00", and "30:00" for 30 minutes.
+    """
     if word in UNSET_VALUES or word == UNLIMITED:
         return None
     found = _DURATION.fullmatch(word)
@@ -74,7 +77,10 @@ def parse_minutes(word: str) -> int | None:
 
 
 def parse_mib(word: str) -> int | None:
-    """Return an amount such as "4000M" or "4G" in MiB, or None if it is 0 or was not requested."""
+    """Return an amount such as "4000M" or "4G" in MiB, or None.
+
+    None means 0 or not requested.
+    """
     found = _AMOUNT.fullmatch(word)
     if found is None:
         raise ValueError(f"invalid amount of memory {word[:40]!r}")
@@ -87,10 +93,10 @@ def parse_mib(word: str) -> int | None:
 
 
 def parse_tres_amounts(word: str) -> dict[str, int] | None:
-    """Return the amounts in a list such as "cpu=4,mem=16G,node=1,gres/gpu:a100=2", with memory in MiB.
+    """Return the amounts in a list of resources, with memory in MiB.
 
-    Skip items other than cpu, mem, node, billing and gres. Generic resources may have any spelling that `parse_gres`
-    accepts.
+    Example: "cpu=4,mem=16G,node=1,gres/gpu:a100=2". Skip items other than cpu, mem, node, billing and gres. Generic
+    resources may have any spelling that `parse_gres` accepts.
     """
     if parse_text_or_none(word) is None or word == "N/A":
         return None
@@ -116,9 +122,9 @@ def _parse_whole_amount(amount: str, units: Mapping[str, float]) -> int:
 
 
 def parse_gres_counts(word: str) -> dict[str, int]:
-    """Return the counts in a list such as "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2", by name and type.
+    """Return the counts in a list of generic resources, by name and type.
 
-    Names of resources that jobs share end with `NO_CONSUME`.
+    Examples: "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2". Names of resources that jobs share end with `NO_CONSUME`.
     """
     found: dict[str, int] = {}
     for each in parse_gres(word):
@@ -128,7 +134,7 @@ def parse_gres_counts(word: str) -> dict[str, int]:
 
 
 def parse_dependencies(word: str) -> dict[str, Any] | None:
-    """Return dependencies by kind, in the form that `translation.job_dependencies` reads.
+    """Return dependencies by kind, as `translation.job_dependencies` reads them.
 
     Raise `ValueError` for an unknown kind.
     """

@@ -24,7 +24,7 @@ _REFUSED_ERRORS = re.compile(
 
 
 class ParallelSlurmPrograms(parallel_commands.ParallelCommands):
-    """A set of Slurm programs, run in their own environment, whose error output is checked."""
+    """A set of Slurm programs in their own environment, with checked error output."""
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class ParallelSlurmPrograms(parallel_commands.ParallelCommands):
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error indicated by an exit status and error output, or None on success.
+    """Return the error that an exit status and error output indicate.
 
-    A program that reports that it could not reach the controller has failed, regardless of its exit status.
+    Return None on success. A program that reports that it could not reach the controller has failed, regardless of its
+    exit status.
     """
     if status == 0 and not _UNREACHABLE_ERRORS.search(complaint):
         return None

@@ -34,7 +34,7 @@ PENDING_COLUMNS = (
 PLACED_COLUMNS = ("NodeList", "tres-alloc", "Requeue", "BatchFlag")
 ALL_COLUMNS = (*COMMON_COLUMNS, *PENDING_COLUMNS, *PLACED_COLUMNS)
 COLUMNS_SINCE_26_05 = ("Exclusive",)
-"""Columns added in 26.05; before 26.05, a value of `OverSubscribe` shows exclusive use of whole nodes."""
+"""Columns added in 26.05. Earlier releases show exclusive use of whole nodes as a value of `OverSubscribe`."""
 VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
 """Fields of waiting jobs that Slurm itself often changes, without a change of any field that only scontrol shows."""
 CHECKED_FIELDS = (
@@ -43,9 +43,9 @@ CHECKED_FIELDS = (
 )  # fmt: skip
 """Fields that are read again before a job is changed."""
 _FIELD_SEPARATOR = "\0"
-"""Replacement for the random word; no text from Slurm contains this byte."""
+"""Replacement for the random word. No text from Slurm contains this byte."""
 MAX_JOBS_PER_QUERY = 2000
-"""Maximum number of jobs that one squeue queries by number: it compares each job with all of these numbers."""
+"""Maximum number of jobs that one squeue queries by number, because it compares each job with all of these numbers."""
 
 
 def make_field_terminator() -> str:
@@ -69,7 +69,7 @@ def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[in
 
 
 class CachingSqueueParser:
-    """A parser of squeue output with these fields, which reuses the rows of unchanged jobs."""
+    """A parser of squeue output, which reuses the rows of unchanged jobs."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = tuple(fields)
@@ -122,7 +122,10 @@ def index_rows_by_job_number(found: Sequence[Row]) -> dict[int, Row]:
 
 
 def is_job_row_unchanged(before: Row | None, now: Row) -> bool:
-    """Return whether a job is unchanged, ignoring the `VOLATILE_COLUMNS` fields while it waits."""
+    """Return whether a job is unchanged.
+
+    Ignore the fields in `VOLATILE_COLUMNS` while the job waits.
+    """
     if before is now or before is None:
         return before is now
     if before["State"] != "PENDING":
@@ -137,7 +140,10 @@ def split_into_query_chunks(numbers: Collection[int]) -> list[list[int]]:
 
 
 def has_array_records(found: Mapping[int, Row]) -> bool:
-    """Return whether any row is an array's common record, which may hide other records."""
+    """Return whether any row is an array's common record.
+
+    Such a record may hide other records.
+    """
     return any("_[" in row["JobArrayID"] for row in found.values())
 
 

@@ -29,7 +29,7 @@ CHECKED_FIELDS = (
     "partition",
     "qos",
 )
-"""The record fields that these rules use; a record's "unreadable" lists those that could not be read."""
+"""The record fields that these rules use. A record's "unreadable" lists those that could not be read."""
 
 
 class JobCommandRefused(Exception):
@@ -41,7 +41,10 @@ class JobCommandRefused(Exception):
 
 
 class ControllerCallError(Exception):
-    """An error for a failed call to the controller; `lost` means that the call may have taken effect."""
+    """An error for a failed call to the controller.
+
+    `lost` means that the call may have taken effect.
+    """
 
     def __init__(self, text: str, *, lost: bool, code: OutcomeCode = "") -> None:
         super().__init__(text)
@@ -50,7 +53,7 @@ class ControllerCallError(Exception):
 
 
 def make_not_sent_error(why: str) -> ControllerCallError:
-    """Return the error for a command that was not sent for reasons unrelated to its job."""
+    """Return the error for a command that was not sent for an unrelated reason."""
     return ControllerCallError(f"not sent: {why}", lost=False, code="not_sent")
 
 
@@ -83,9 +86,9 @@ def require_pending(job: Record) -> None:
 
 
 def require_not_held_by_others(job: Record, guarded: bool) -> None:
-    """Raise `JobCommandRefused` unless the job is pending and not held by its owner or an administrator.
+    """Raise `JobCommandRefused` unless the job is pending and not held by others.
 
-    `guarded` states whether the submit plugin marks the bridge's holds.
+    Others are the job's owner and administrators. `guarded` states whether the submit plugin marks the bridge's holds.
     """
     require_pending(job)
     hold = slurm_states.classify_hold(
@@ -101,16 +104,20 @@ def require_not_held_by_others(job: Record, guarded: bool) -> None:
 
 
 def require_held(job: Record, guarded: bool) -> None:
-    """Raise `JobCommandRefused` unless the job passes `require_not_held_by_others` and is held."""
+    """Raise `JobCommandRefused` unless the job is held, and not by others.
+
+    See `require_not_held_by_others`.
+    """
     require_not_held_by_others(job, guarded)
     if is_unheld(job):
         raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
 
 
 def require_unchanged_victim(job: Record, order: Record) -> None:
-    """Raise `JobCommandRefused` unless the job runs with the order's start time, partition and QOS.
+    """Raise `JobCommandRefused` unless the job runs as the order describes.
 
-    The partition or the QOS determines whether the job may be preempted.
+    Its start time, partition and QOS must match, because the partition or the QOS determines whether the job may be
+    preempted.
     """
     state = get_readable_value(job, "state")
     if state != slurm_states.RUNNING:
@@ -142,7 +149,7 @@ def is_held_by_other_actor(job: Record, guarded: bool) -> bool:
 
 
 def get_readable_value(job: Record, name: str) -> Any:
-    """Return the value of a field, or raise `JobCommandRefused` if it could not be read."""
+    """Return the value of a field. Raise `JobCommandRefused` if it is unreadable."""
     if name in (job.get("unreadable") or ()):
         raise JobCommandRefused(f"its {name} cannot be read")
     return job[name]

@@ -1,6 +1,7 @@
-"""Start, hold, release, unpin and preempt batches of jobs through `SingleJobActions`.
+"""Start, hold, release, unpin and preempt batches of jobs.
 
-Each job is read again just before it is changed; see `job_command_rules`.
+`SingleJobActions` performs the actions on each job. Each job is read again just before it is changed. See
+`job_command_rules`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class SingleJobActions(Protocol):
     """
 
     alone_below: int
-    """Batch size below which jobs are read one by one; other batches read `COMMANDS_PER_READING` jobs at a time."""
+    """Batch size below which jobs are read one by one. Other batches read `COMMANDS_PER_READING` jobs at a time."""
 
     def has_submit_plugin(self) -> bool:
         """Return whether the submit plugin is loaded."""
@@ -104,7 +105,10 @@ class SlurmOrderExecutor:
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
     def release(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear pins, then release the jobs; a pinned job would wait for its nodes, which may be occupied."""
+        """Clear pins, then release the jobs.
+
+        A pinned job would wait for its nodes, which may be occupied.
+        """
         numbers = self._find_controller_job_numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
@@ -155,7 +159,7 @@ class SlurmOrderExecutor:
             self._actions.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear the pin of each held pending job, regardless of the actor that holds it, and keep the hold."""
+        """Clear the pin of each held pending job, and keep the hold of any actor."""
         numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)

@@ -20,7 +20,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
 
 SHOW_JOB_COMMAND = ["scontrol", "--details", "show", "job"]
 MAX_SINGLE_QUERIES = 5
-"""Maximum number of jobs that are queried one by one; a larger number shares one query first."""
+"""Maximum number of jobs that are queried one by one. For a larger number, one query for all jobs comes first."""
 LAYOUT_KEY_FIELDS = ("num_nodes", "cpus", "start_time")
 """Fields that show a change of the job's nodes after a requeue or the loss of a node."""
 
@@ -77,7 +77,10 @@ def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
 
 
 def _parse_layout_parts(record: str, count: int) -> Layout | None:
-    """Return the parts of one record, or None unless they list `count` different nodes."""
+    """Return the parts of one record.
+
+    Return None unless they list `count` different nodes.
+    """
     try:
         parts = [[n, _count_ids(ids), int(mib), _parse_gres_text(gres)] for n, ids, mib, gres in _PART.findall(record)]
         names = [name for part in parts for name in node_and_task_lists.expand_hostlist(part[0])]
@@ -93,7 +96,10 @@ def _count_ids(ids: str) -> int:
 
 
 def _parse_gres_text(text: str) -> dict[str, int]:
-    """Return the counts of generic resources: "gpu:a100:2(IDX:0-1)" becomes {"gpu:a100": 2}."""
+    """Return the counts of generic resources.
+
+    Example: "gpu:a100:2(IDX:0-1)" becomes {"gpu:a100": 2}.
+    """
     found: dict[str, int] = {}
     for each in parse_gres(text):
         found[each.key] = found.get(each.key, 0) + each.count

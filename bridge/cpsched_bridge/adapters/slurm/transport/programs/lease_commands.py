@@ -1,6 +1,6 @@
-"""Read and write the lease reservation; see `translation.lease_reservation`.
+"""Read and write the lease reservation. See `translation.lease_reservation`.
 
-Reservations in Slurm 22.05 have no comment. In that release the `BurstBuffer` field holds the lease: slurmctld reports
+Reservations in Slurm 22.05 have no comment. In that release, the `BurstBuffer` field holds the lease: slurmctld reports
 its text unchanged, and only a burst buffer plugin reads it.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME
 
 LEASE_START = "now+3650days"
-"""Start of the reservation, later than the end of any job; Slurm counts a job without a limit as one year long."""
+"""Start of the reservation, later than the end of any job. Slurm counts a job without a limit as one year long."""
 
 UNKNOWN_COMMENT_ERROR = "Unknown parameter Comment"
 """scontrol's error in releases whose reservations have no comment."""
@@ -37,7 +37,10 @@ class LeaseReservationCommands:
     """Runs commands and returns scontrol's error for each."""
 
     def acquire_lease(self, text: str, expected: str | None) -> bool:
-        """Replace the reservation's text `expected` with `text`. Return whether that succeeded."""
+        """Replace the reservation's text, and return whether that succeeded.
+
+        The present text must be `expected`, and the new text is `text`.
+        """
         if self.words() != expected:
             return False
         if expected is not None:
@@ -57,7 +60,7 @@ class LeaseReservationCommands:
             self._run_command(f"delete ReservationName={LEASE_RESERVATION_NAME}")
 
     def _update_lease_field(self, command: str, text: str) -> None:
-        """Run `command`, with the lease text in the field that this Slurm release provides."""
+        """Run `command` with the lease text in the field that this release provides."""
         try:
             self._run_command(f"{command} Comment={text}")
         except LeaseCommandRefused as refusal:

@@ -23,7 +23,7 @@ CALLS_PER_COMMAND: dict[tuple[str, ...], int] = {
     ("show", "nodes"): 2,
     ("show", "config"): 2,
 }
-"""Number of calls that a command makes, by its program or its last two words; other commands make one call.
+"""Number of calls that a command makes, by its program or its last two words. Other commands make one call.
 
 The calls were counted with `sdiag` on 26.05.
 """
@@ -37,7 +37,7 @@ SLEEP_S = 30.0
 RESERVED_BUCKET_SHARE = 0.5
 """Fraction of the bucket that readings leave for commands."""
 MAX_READING_WAIT_S = 30.0
-"""Maximum wait before a reading in seconds; a longer wait could trigger the dead-man timer."""
+"""Maximum wait before a reading in seconds. A longer wait could trigger the dead-man timer."""
 
 _PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
 _SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
@@ -132,7 +132,7 @@ class SlurmRpcTokenBucket:
             self._tokens -= calls
 
     def count_background_call(self, command: Sequence[str]) -> float:
-        """Count the calls of a program in the background, and return its deadline extension in seconds."""
+        """Count a background program's calls, and return its extra time in seconds."""
         self.spend(count_slurmctld_calls(command))
         return self.deadline_extension_s
 
@@ -156,9 +156,9 @@ class SlurmRpcTokenBucket:
         return max(0.0, (min(calls, self.limit.bucket) - self._tokens) / self.limit.calls_per_s)
 
     def acquire_tokens(self, calls: int, most_s: float) -> float | None:
-        """Wait for the tokens that these calls need, take them, and return the seconds waited.
+        """Wait for the tokens that these calls need, and take them.
 
-        If the wait would exceed `most_s` seconds, take no tokens and return None.
+        Return the seconds waited. If the wait would exceed `most_s` seconds, take no tokens and return None.
         """
         needed_s = self.wait_s(calls)
         if needed_s > most_s:

@@ -30,7 +30,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import b
 from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_ERROR_BYTES = 1 << 20
-"""Maximum size in bytes of the errors for one command; a program that prints more is stopped."""
+"""Maximum size in bytes of the errors for one command. A program that prints more is stopped."""
 EXIT_TIMEOUT_S = 1.0
 """Seconds in which a program must exit after it has closed its standard error."""
 _WORD = r"[\w.,:/=%&+~\[\]-]+"
@@ -46,7 +46,7 @@ class _ScontrolLost(Exception):
 
 
 class ScontrolSession:
-    """A scontrol process that starts with the first command and stops when the context ends.
+    """A scontrol process that runs from the first command to the context's end.
 
     scontrol must answer each command within `within_s` seconds, and all commands within `most_s` seconds, which is at
     least `within_s`. With a call limit, each command first waits for its tokens in `budget`. The waits last at most
@@ -145,7 +145,7 @@ class ScontrolSession:
         return process
 
     def _write_and_read_until(self, process: subprocess.Popen[bytes], text: bytes, until: bytes) -> bytes:
-        """Write `text`, and return the output that precedes `until`, or raise `_ScontrolLost`."""
+        """Write `text`, and return the output before `until`. Raise `_ScontrolLost`."""
         assert process.stdin is not None
         assert process.stderr is not None
         stdin, stderr = process.stdin.fileno(), process.stderr.fileno()
@@ -178,7 +178,7 @@ class ScontrolSession:
 
 
 def _wait_for_exit_status(process: subprocess.Popen[bytes]) -> int:
-    """Return a process's exit status; kill it unless it exits within `EXIT_TIMEOUT_S`."""
+    """Return a process's exit status, killing it after `EXIT_TIMEOUT_S` seconds."""
     try:
         return process.wait(EXIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -24,7 +24,7 @@ _DROPPED_PREFIXES = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SA
 
 
 def build_slurm_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment with only the Slurm settings that the bridge needs.
+    """Return this process's environment without unneeded Slurm settings.
 
     The omitted settings may select another cluster, change the output, or belong to an enclosing job.
     """

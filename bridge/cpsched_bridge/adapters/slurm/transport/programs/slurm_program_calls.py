@@ -20,13 +20,16 @@ QUERY_TIMEOUT_S = 2.5
 
 
 def run_scontrol(commands: Sequence[str]) -> list[str]:
-    """Run `commands` in one scontrol process, and return the error of each, or "" on success."""
+    """Run commands in one scontrol process. Return each error, or "" on success."""
     with ScontrolSession(SCONTROL_TIMEOUT_S) as session:
         return [send_and_read_error(session, command) for command in commands]
 
 
 def send_and_read_error(session: ScontrolSession, command: str) -> str:
-    """Send a command, and return scontrol's error, the reason for a missing answer, or "" on success."""
+    """Send a command. Return the error, or "" on success.
+
+    The error is scontrol's, or the reason for a missing answer.
+    """
     try:
         return session.send_command(command)
     except (ControllerCallError, JobCommandRefused) as error:
@@ -34,7 +37,10 @@ def send_and_read_error(session: ScontrolSession, command: str) -> str:
 
 
 def send_or_raise(session: ScontrolSession, command: str) -> None:
-    """Send a command to scontrol. Raise `ControllerCallError` if it fails, or if there is no answer."""
+    """Send a command to scontrol.
+
+    Raise `ControllerCallError` if it fails, or if there is no answer.
+    """
     if text := session.send_command(command):
         raise ControllerCallError(text, lost=may_command_have_taken_effect(text))
 
@@ -64,7 +70,7 @@ def run_scancel(selector: str) -> None:
 
 
 def run_and_read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
-    """Return a command's output, or None if the command fails or exceeds the time limit."""
+    """Return a command's output, or None if it fails or exceeds the time limit."""
     try:
         run = _run_program(command, timeout_s)
     except (OSError, subprocess.TimeoutExpired):
@@ -73,7 +79,7 @@ def run_and_read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) 
 
 
 def _run_program(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm program. Raise `OSError`, or `subprocess.TimeoutExpired` after `timeout_s` seconds."""
+    """Run a Slurm program. Raise `OSError` or `subprocess.TimeoutExpired`."""
     return subprocess.run(
         command,
         capture_output=True,

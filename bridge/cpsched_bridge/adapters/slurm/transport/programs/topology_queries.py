@@ -1,9 +1,9 @@
-"""Query the cluster's topologies with scontrol, and determine which nodes share a switch or block.
+"""Query the cluster's topologies with scontrol.
 
-Since Slurm 25.05, topology.yaml may define several topologies for different partitions. Slurm then ignores
-TopologyPlugin and topology.conf, although `scontrol show config` still prints TopologyPlugin. Only `scontrol show
-topoconf` prints the topologies in use. `scontrol show topology` prints nothing unless topology.yaml exists on this
-host, too.
+Determine which nodes share a switch or block. Since Slurm 25.05, topology.yaml may define several topologies for
+different partitions. Slurm then ignores TopologyPlugin and topology.conf, although `scontrol show config` still prints
+TopologyPlugin. Only `scontrol show topoconf` prints the topologies in use. `scontrol show topology` prints nothing
+unless topology.yaml also exists on this host.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TOPOCONF_SINCE = (25, 5)
 TOPOLOGY_COMMAND = ("scontrol", "show", "topology")
 """Command that prints the switches or blocks of the default topology, or of a topology whose name is appended."""
 PARTITIONS_COMMAND = ("scontrol", "--all", "--oneliner", "show", "partitions")
-"""Command that prints the topology that each partition names; pyslurm has no field for it."""
+"""Command that prints the topology that each partition names. pyslurm has no field for it."""
 QUERY_INTERVAL_S = 60.0
-"""Seconds between queries; a reconfiguration of slurmctld may change the topologies."""
+"""Seconds between queries. A reconfiguration of slurmctld may change the topologies."""
 UNREADABLE_TOPOLOGY = "unreadable topology.yaml"
 
 _SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
@@ -34,7 +34,7 @@ _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 _ATTRIBUTES = ("topology", "cluster_default")
 """Attributes of a topology in topology.yaml other than its type."""
 _UNSET: tuple[object, ...] = ({}, "", "false")
-"""Values of an attribute for a type that the topology does not have."""
+"""Values of the attributes that do not apply to the topology's type."""
 
 
 def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
@@ -55,7 +55,10 @@ def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], s
 
 
 def parse_topoconf(printed: str) -> dict[str, str]:
-    """Return each topology's plugin by name, with the default first, or {} without topology.yaml."""
+    """Return each topology's plugin by name, or {} without topology.yaml.
+
+    The default comes first.
+    """
     try:
         read = yaml.load(printed, yaml.BaseLoader) or ()
         types = {
@@ -68,7 +71,10 @@ def parse_topoconf(printed: str) -> dict[str, str]:
 
 
 def parse_partitions(printed: str) -> dict[str, str]:
-    """Parse the output of `PARTITIONS_COMMAND`, and return the topology that each partition names."""
+    """Return the topology that each partition names.
+
+    `printed` is the output of `PARTITIONS_COMMAND`.
+    """
     records = (dict(_PARTITION.findall(line)) for line in printed.splitlines())
     return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 

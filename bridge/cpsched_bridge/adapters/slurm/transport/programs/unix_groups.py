@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 CACHE_S = 60.0
-"""Seconds for which an answer is valid; Slurm itself caches group members for ten minutes."""
+"""Seconds for which an answer is valid. Slurm itself caches group members for ten minutes."""
 MAX_QUERY_TIME_S = 0.5
 """Maximum query time in seconds per reading. Users not queried in this time keep their last answer or are unknown."""
 
@@ -24,7 +24,7 @@ class CachingUnixGroupLookup:
 
     clock: Callable[[], float] = time.monotonic
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
-    """Time of the query and the user's group ids, by user; the ids of an unknown user are None."""
+    """Time of the query and the user's group ids, by user. The ids of an unknown user are None."""
 
     def find_nonmember_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
         """Return, by user, the `groups` to which the user is known not to belong.

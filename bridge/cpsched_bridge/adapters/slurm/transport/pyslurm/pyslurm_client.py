@@ -1,7 +1,7 @@
-"""Call the pyslurm child with deadlines, and replace a child that hangs or has exited.
+"""Call the pyslurm child with deadlines, and replace a hung or dead child.
 
-A call's deadline applies only to its answer. Importing pyslurm in the child may take a long time on a slow machine.
-The import has its own time limit, and each call waits for only a part of it.
+A call's deadline applies only to its answer. Importing pyslurm in the child may take a long time on a slow machine. The
+import has its own time limit, and each call waits for only a part of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S, SocketChildProc
 CHILD_MODULE = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
 
 START_TIMEOUT_S = 20.0
-"""Maximum time in seconds that a call waits for a starting child; the next call continues to wait."""
+"""Maximum time in seconds that a call waits for a starting child. The next call continues to wait."""
 READ_TIMEOUT_S = 5.0
 """Time limit in seconds for reading an answer that has begun to arrive."""
 
@@ -93,9 +93,10 @@ class PyslurmClient:
         return f"the pyslurm process has been importing pyslurm for {time.monotonic() - self._started_s:.0f} s"
 
     def wait_until_ready(self, wait_s: float) -> bool:
-        """Return whether the child is ready within `wait_s` seconds; start a child if needed.
+        """Return whether the child is ready within `wait_s` seconds.
 
-        Raise `BackendStartFailed` if the child cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
+        Start a child if needed. Raise `BackendStartFailed` if the child cannot start, or is not ready within
+        `STALL_TIMEOUT_S` seconds.
         """
         channel = self._ensure_child_channel()
         if self._has_begun:
@@ -114,9 +115,10 @@ class PyslurmClient:
         return self._has_begun
 
     def wait_for_answer(self, wait_s: float) -> bool:
-        """Return whether the last call ends, with or without a result, within `wait_s` seconds.
+        """Return whether the last call ends within `wait_s` seconds.
 
-        If so, `receive_answer` returns the result or raises its error immediately.
+        The call may end with or without a result. `receive_answer` then returns the result or raises its error
+        immediately.
         """
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
@@ -137,7 +139,7 @@ class PyslurmClient:
 
     @contextmanager
     def _stop_child_and_raise(self) -> Iterator[None]:
-        """Stop a child that fails to answer, and raise the corresponding error for the call."""
+        """Stop a child that fails to answer, and raise the call's error."""
         name = self._asked
         try:
             yield
@@ -154,7 +156,7 @@ class PyslurmClient:
             raise BackendUnavailable(f"{name}: the pyslurm process sent an invalid message: {error}") from error
 
     def _ensure_child_channel(self) -> socket.socket:
-        """Return the channel to a live child; start a child if needed."""
+        """Return the channel to a live child. Start a child if needed."""
         if self._child is not None and not self._child.is_alive():
             self.close()
         if self._child is None:

@@ -34,7 +34,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import read_field_value, to_checked_record
 
 RELEASE_PRIORITY = 0xFFFFFFFF
-"""Priority INFINITE, which releases a held job; Slurm then computes the job's priority."""
+"""Priority INFINITE, which releases a held job. Slurm then computes the job's priority."""
 
 
 class PyslurmJobActions(SingleJobActions):

@@ -40,7 +40,7 @@ _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTIL
 
 
 class PyslurmReader:
-    """A reader that returns plain values; `pyslurm_rows` describes its tables."""
+    """A reader that returns plain values. `pyslurm_rows` describes its tables."""
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
@@ -54,7 +54,7 @@ class PyslurmReader:
         return self._build_hello_reply(run_and_read_output(_CONFIG_COMMAND) or "")
 
     def _build_hello_reply(self, printed: str) -> Record:
-        """Return the facts of `hello`; `printed` is the output of `scontrol show config`."""
+        """Return the facts of `hello` from the output of `scontrol show config`."""
         config = table_to_records(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
         defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for the job defaults
         return {
@@ -87,7 +87,10 @@ class PyslurmReader:
         }
 
     def snapshot(self) -> Record:
-        """Return one reading, with jobs read first and nodes last, as `SlurmTransport.read` specifies."""
+        """Return one reading, as `SlurmTransport.read` specifies.
+
+        Jobs are read first and nodes last.
+        """
         slurm = self._pyslurm
         config = slurm.slurmctld.Config.load()
         guarded = has_lua_submit_plugin(config.job_submit_plugins)
@@ -113,7 +116,10 @@ class PyslurmReader:
         }
 
     def _get_topologies(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
-        """Return the topologies, and the topology that each partition names; pyslurm reports neither."""
+        """Return the topologies, and the topology that each partition names.
+
+        pyslurm reports neither.
+        """
         if self._topology is None or time.monotonic() - self._topology[0] >= topology_queries.QUERY_INTERVAL_S:
 
             def read_output_or_empty(command: Sequence[str]) -> str:
@@ -152,7 +158,7 @@ class PyslurmReader:
 
 
 def query_program_version(command: list[str]) -> str | None:
-    """Return a program's version, the last word of its output, or None if the program fails."""
+    """Return a program's version, the last word of its output, or None on failure."""
     words = (run_and_read_output(command) or "").split()
     return words[-1] if words else None
 

@@ -96,11 +96,11 @@ def _read_field(source: Any, field: str) -> tuple[Any, bool]:
 _SCALARS = (int, str, type(None), bool, float)
 _CACHED_NAME_FIELD = "user_name"
 _user_names: dict[int, str] = {}
-"""Cache of user names by id: pyslurm queries the host for each job, which costs more than all other fields."""
+"""Cache of user names by id. pyslurm queries the host for each job, which costs more than all other fields."""
 
 
 class _JobFieldReader:
-    """A reader of all fields that apply to jobs in one state, with a single getter call."""
+    """A reader of the fields that apply to jobs in one state, with one getter call."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self.fields = [field for field in wanted if field != _CACHED_NAME_FIELD]
@@ -186,7 +186,7 @@ def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
 
 
 def to_partition_table(partitions: Iterable[Any]) -> Table:
-    """Return a table of partitions, with `JobDefaults` combined from two pyslurm fields."""
+    """Return a table of partitions, combining two fields into `JobDefaults`."""
     sources = list(partitions)
     table, at = to_table(sources, PARTITION_FIELDS), PARTITION_FIELDS.index("job_defaults")
     for row, source in zip(table["rows"], sources, strict=True):

@@ -84,7 +84,7 @@ class PyslurmTransport(SlurmTransport):
 
     @override
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return ended jobs; only the first call waits, for at most `deadline_s` seconds.
+        """Return ended jobs. Only the first call waits, for at most `deadline_s` seconds.
 
         If `gather_doctor_facts` found that accounting does not answer, the first call does not wait either.
         """

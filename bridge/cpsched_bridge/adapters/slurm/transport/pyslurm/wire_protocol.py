@@ -34,9 +34,9 @@ def send_frame(channel: socket.socket, value: Any) -> None:
 
 
 def receive_frame(channel: socket.socket, deadline_s: float | None = None) -> Any:
-    """Return the next frame's value; it must arrive by `deadline_s` (monotonic clock).
+    """Return the next frame's value.
 
-    Raise `WorkerChannelClosed` or `TimeoutError`.
+    It must arrive by `deadline_s` (monotonic clock). Raise `WorkerChannelClosed` or `TimeoutError`.
     """
     (length,) = HEADER.unpack(_receive_exactly(channel, HEADER.size, deadline_s))
     return json.loads(_receive_exactly(channel, length, deadline_s))
