@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cpsched.metrics import METRICS, Metric, ScheduleData, count_overlapping_intervals
 
-__all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values", "count_overlapping_intervals"]
+__all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "count_overlapping_intervals", "metric_values"]
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:

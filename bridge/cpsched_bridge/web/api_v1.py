@@ -129,7 +129,8 @@ def to_api_job(found: JobExplanation, now_s: int) -> Job:
     if job is not None:
         facts |= {"user": job.user, "name": job.name, "partition": job.partition}
     return Job(
-        id=found.id, label=found.label, state=_PUBLIC_STATE_NAMES[found.state], now_s=now_s, sentences=found.format_lines(),
+        id=found.id, label=found.label, state=_PUBLIC_STATE_NAMES[found.state], now_s=now_s,
+        sentences=found.format_lines(),
         **facts,
     )  # fmt: skip
 

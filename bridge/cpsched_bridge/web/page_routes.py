@@ -113,10 +113,18 @@ def make_page_routes(
         return Response(content, media_type=kind, headers=HEADERS)
 
     found: dict[str, Page] = {
-        "/": make_page_handler(page_rendering.render_index), "/jobs": make_page_handler(page_rendering.render_jobs), "/nodes": make_page_handler(page_rendering.render_nodes), "/wall": make_page_handler(page_rendering.render_wall_display),  # noqa: E501
-        "/jobs/{job}": render_job_page, "/static/{name}": send_static_file, **make_estimate_routes(forecaster, get_reader_view, make_page_context, list_visible_unready_reasons),
-        f"{api_v1.PREFIX}/jobs": answer_api_jobs, f"{api_v1.PREFIX}/jobs/{{job}}": answer_api_job, f"{api_v1.PREFIX}/openapi.json": _send_openapi_document, "/api/{rest:path}": _reject_unknown_path,  # noqa: E501
-    }  # fmt: skip
+        "/": make_page_handler(page_rendering.render_index),
+        "/jobs": make_page_handler(page_rendering.render_jobs),
+        "/nodes": make_page_handler(page_rendering.render_nodes),
+        "/wall": make_page_handler(page_rendering.render_wall_display),
+        "/jobs/{job}": render_job_page,
+        "/static/{name}": send_static_file,
+        **make_estimate_routes(forecaster, get_reader_view, make_page_context, list_visible_unready_reasons),
+        f"{api_v1.PREFIX}/jobs": answer_api_jobs,
+        f"{api_v1.PREFIX}/jobs/{{job}}": answer_api_job,
+        f"{api_v1.PREFIX}/openapi.json": _send_openapi_document,
+        "/api/{rest:path}": _reject_unknown_path,
+    }
     return [Route(path, access.restrict_to_readers(each)) for path, each in found.items()]
 
 

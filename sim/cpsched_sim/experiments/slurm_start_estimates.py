@@ -84,7 +84,8 @@ def compare_forecasts_with_slurm(
     sums, counts, drawn = np.bincount(day, losses_s - slurm_losses_s), np.bincount(day), draw_resample_counts(len(days))
     return {
         "cases": len(known), "without_estimate": len(pairs) - len(known), "days": len(days),
-        "slurm": _forecast_error_statistics(slurm_losses_s, estimate_s - start_s), "forecast": _forecast_error_statistics(losses_s, median_s - start_s),
+        "slurm": _forecast_error_statistics(slurm_losses_s, estimate_s - start_s),
+        "forecast": _forecast_error_statistics(losses_s, median_s - start_s),
         "pinball_difference_s": float(sums.sum() / len(known)),
         "pinball_difference_interval_s": bootstrap_interval((drawn @ sums) / (drawn @ counts), len(days)),
     }  # fmt: skip

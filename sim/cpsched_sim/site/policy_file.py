@@ -439,7 +439,8 @@ def _per_user_limits(limits: AccountingLimits) -> AccountingLimits:
 
 def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
     return Qos(
-        name, entry.priority, entry.to_accounting_limits(), entry.usage_factor, entry.factor_on_limits, entry.limit_factor,
+        name, entry.priority, entry.to_accounting_limits(), entry.usage_factor, entry.factor_on_limits,
+        entry.limit_factor,
         entry.over_partition, frozenset(entry.preempt), entry.preempt_mode, entry.preempt_exempt_time,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ form |
 
 Fields 5 and 8 are ignored, because they contain nodes for some jobs and cores for others. Field 5 goes up to 589,824,
 on a machine with 9,408 nodes. The GPUs of field 19 are divided by the nodes of field 21.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

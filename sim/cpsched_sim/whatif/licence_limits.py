@@ -131,9 +131,15 @@ def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
         yield f"licenses limited in the replay: {_abbreviate_licence_names(f'{n} {t:,}' for n, t in known.items())}"
     if strange := [f"{name} ({format_count(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
-        yield f"licenses not replayed, because their totals are unknown (set {LICENSES_OPTION}): {_abbreviate_licence_names(strange)}"
+        yield (
+            f"licenses not replayed, because their totals are unknown (set {LICENSES_OPTION}): "
+            f"{_abbreviate_licence_names(strange)}"
+        )
     if unasked := sorted(totals.keys() - wanted.keys()):
-        yield f"licenses that no job requests, as far as AccountingStorageTRES tracks them: {_abbreviate_licence_names(unasked)}"
+        yield (
+            "licenses that no job requests, as far as AccountingStorageTRES tracks them: "
+            f"{_abbreviate_licence_names(unasked)}"
+        )
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for begin_s, end_s, licences in held:
         for name, amount in licences:

@@ -254,7 +254,8 @@ def build_policy_yaml(files: Mapping[str, str]) -> str:
         "kind": kind, "age": config_number("PriorityWeightAge"), "fair_share": config_number("PriorityWeightFairShare"),
         "job_size": config_number("PriorityWeightJobSize"), "partition": config_number("PriorityWeightPartition"),
         "qos": config_number("PriorityWeightQOS"), "association": config_number("PriorityWeightAssoc"),
-        "tres": dict(_parse_priority_weight_tres(config.get("PriorityWeightTRES", ""))), "max_age": config.get("PriorityMaxAge") or "7-0",
+        "tres": dict(_parse_priority_weight_tres(config.get("PriorityWeightTRES", ""))),
+        "max_age": config.get("PriorityMaxAge") or "7-0",
         "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
         "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
     }  # fmt: skip

@@ -51,7 +51,8 @@ def require_new_whatif_folder(out: Path, resume: bool) -> None:
     require_writable_folder(out)
     if not resume and ((out / FINDINGS_FILE).exists() or (out / REPLAYS_FOLDER).exists()):
         raise InputError(
-            f"{out}: already has results{result_origin_note(out / FINDINGS_FILE)}; use --resume, or choose another --out"
+            f"{out}: already has results{result_origin_note(out / FINDINGS_FILE)}; use --resume, "
+            "or choose another --out"
         )
 
 

@@ -172,7 +172,8 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
             "users": len({item.job.user for item in window.judged_jobs()}),
         },
         "left_out": dict(window.left_out),
-        "notes": [*window.notes, *filter(None, (case.added_nodes_hint(window) for case in plan.cases))], "twin": plan.twin.name,
+        "notes": [*window.notes, *filter(None, (case.added_nodes_hint(window) for case in plan.cases))],
+        "twin": plan.twin.name,
         "seeds": plan.seeds, "sessions": plan.sessions,
     }  # fmt: skip
 

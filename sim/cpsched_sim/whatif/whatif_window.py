@@ -239,8 +239,8 @@ def cut_whatif_window(
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
     return WhatIfWindow(
-        quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone, jobs,
-        [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
+        quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone,
+        jobs, [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), RequestedLicences.of(licences, totals),
     )  # fmt: skip
 

@@ -237,7 +237,8 @@ def _detect_table_format(path: Path, formats: Sequence[Registration]) -> Registr
                 return known
     read = ", ".join(known.name for known in tables)
     raise InputError(
-        f"{path}: is {PARQUET_KIND} with the columns {join_abbreviated(names, _MAX_NAMES)}, not a trace; tables read: {read}"
+        f"{path}: is {PARQUET_KIND} with the columns {join_abbreviated(names, _MAX_NAMES)}, not a trace; "
+        f"tables read: {read}"
     )
 
 

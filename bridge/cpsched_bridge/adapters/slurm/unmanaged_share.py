@@ -81,7 +81,8 @@ class UnmanagedShare:
         return ReadinessCheck(
             "accounting share",
             not self.left,
-            f"at least {every.format_shares(self.total)}, among {what}: {join_abbreviated(whys, MAX_LISTED_REASONS, '; ')}"
+            f"at least {every.format_shares(self.total)}, among {what}: "
+            f"{join_abbreviated(whys, MAX_LISTED_REASONS, '; ')}"
             if self.left
             else f"none known among {what}",
             "no action needed: Slurm starts these jobs. The page on managed jobs lists the reasons",

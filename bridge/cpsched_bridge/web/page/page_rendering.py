@@ -79,7 +79,8 @@ def render_jobs(context: StatusPageContext) -> str:
     shown, pages, asked = _select_page_rows(found, asked)
     mixed = asked.state in ("all", "aside")
     return _render_page(
-        "jobs.html", replace(context, asked=asked), rows=_make_job_table_rows(shown, view, mixed), found=len(found), pages=pages,
+        "jobs.html", replace(context, asked=asked), rows=_make_job_table_rows(shown, view, mixed),
+        found=len(found), pages=pages,
         choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATE_LABELS,
         orders={name: words for name, (words, _) in job_filters.JOB_ORDERS.items()},
         kinds={cause.kind: cause.words for cause in view.status.causes},

@@ -279,7 +279,8 @@ def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list
         except InvalidValue as error:
             trouble[name] = _make_unusable_object("qos", name, error)
         found[name] = Qos(
-            name, _parse_count_or_zero(row.get("Priority", "")), limits, _parse_float_or_default(row.get("UsageFactor", ""), 1.0),
+            name, _parse_count_or_zero(row.get("Priority", "")), limits,
+            _parse_float_or_default(row.get("UsageFactor", ""), 1.0),
             has_flag(flags, "UsageFactorSafe"), _parse_float_or_default(row.get("LimitFactor", ""), 0.0) or None,
             has_flag(flags, "OverPartQOS"), frozenset(preempts), mode, exempt_s, grace_s,
         )  # fmt: skip
