@@ -138,6 +138,8 @@ _DEFAULT = WaitCostObjective(
 _BSLD = WaitCostObjective(
     "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
 )
+_WITH_ARRIVALS = replace(_BSLD, e=-1.0, aged_s=4 * DAY_S, expected_arrivals_s=3600)
+"""Replaces objectives for slowdowns while estimates are accurate."""
 
 OBJECTIVES: dict[str, WaitCostObjective] = {
     row.name: row
@@ -151,7 +153,7 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
             large_target=1.05,
             longest_target=1.05,
             ageing=1.0,
-            aged_by=1.0,
+            aged_by=0.5,
             ageing_power=4,
         ),
         replace(
@@ -172,10 +174,19 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
             ageing_power=4,
             bounded=True,
         ),
-        WaitCostObjective("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
+        WaitCostObjective(
+            "slowdown",
+            "Mean slowdown, with ageing; a job also pays for the area that it takes from later jobs",
+            r=-1.0,
+            e=-1.0,
+            ageing=1.0,
+            aged_by=1.0,
+            ageing_power=4,
+            if_accurate=_WITH_ARRIVALS,
+        ),
         WaitCostObjective("af", "Mean response time (AF)", effort=300),
         WaitCostObjective("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
-        replace(_BSLD, if_accurate=replace(_BSLD, e=-1.0, aged_s=4 * DAY_S, expected_arrivals_s=3600)),
+        replace(_BSLD, if_accurate=_WITH_ARRIVALS),
         WaitCostObjective("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
     )
 }

@@ -88,22 +88,23 @@ def two_long_jobs(running=True, submit_s=NOW_S - 60):
     return a_snapshot(CLUSTER, queue, busy, NOW_S)
 
 
-def decided(share, snapshot, recalled=False):
-    dispatcher = LookaheadDispatcher("bsld")
+def decided(share, snapshot, recalled=False, objective="bsld"):
+    dispatcher = LookaheadDispatcher(objective)
     learn_runs(dispatcher, share)
     dispatcher.learn(short_job_just_ended())
     if recalled:
         memory = json.loads(json.dumps(dispatcher.memory()))
-        dispatcher = LookaheadDispatcher("bsld")
+        dispatcher = LookaheadDispatcher(objective)
         dispatcher.recall(memory)
     return dispatcher.decide(snapshot)
 
 
+@pytest.mark.parametrize("objective", ["bsld", "slowdown"])
 @pytest.mark.parametrize("recalled", [False, True])
 @pytest.mark.parametrize(("share", "starts"), [(1.0, set()), (0.5, {7})])
-def test_long_jobs_leave_room_for_expected_ones_if_estimates_are_accurate(share, starts, recalled):
+def test_long_jobs_leave_room_for_expected_ones_if_estimates_are_accurate(share, starts, recalled, objective):
     snapshot = two_long_jobs()
-    decision = decided(share, snapshot, recalled)
+    decision = decided(share, snapshot, recalled, objective)
     assert set(decision.starts_by_job(snapshot)) == starts
     assert set(decision.plan_by_job(snapshot)) == {7, 8}, "expected jobs are not part of the published plan"
 

@@ -288,7 +288,7 @@ def test_shares_of_enabled_moves_grow_in_proportion(cluster):
 def test_all_moves_keep_recorded_draws(cluster):
     """What the search of seed 3 found before a move could be left out."""
     queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
-    dispatcher = LookaheadDispatcher("slowdown", seed=3)
+    dispatcher = LookaheadDispatcher("bsld", effort=60, seed=3)
     dispatcher.decide(a_snapshot(cluster, queue))
     known = [0, 5, 8, 16, 4, 1, 15, 3, 10, 18, 6, 12, 9, 11, 14, 2, 7, 19, 17, 13]
     assert dispatcher.memory()["order"] == known
@@ -355,9 +355,9 @@ def test_typical_area_of_single_job_is_its_own(cluster):
     assert weights_of("large-jobs", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
 
 
-def test_slowdown_weight_depends_on_length_and_age(cluster):
+def test_bsld_weight_depends_on_length_and_age(cluster):
     now_s = 24 * HOUR
-    found = weights_of("slowdown", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
+    found = weights_of("bsld", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
     assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
 
 
@@ -398,7 +398,8 @@ def test_kernel_cost_equals_documented_formula(cluster, objective):
         ("af", "(s - now)"),
         ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
         ("balance", "(E^-0.5 + w m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
-        ("waits", "(E^-0.5 + w m r E) (1 + (W / L)^4) (s - now)"),
+        ("waits", "(E^-0.5 + w m r E) (1 + (W / (0.5 L))^4) (s - now)"),
+        ("slowdown", "r^-1 E^-1 (1 + (W / L)^4) (s - now)"),
         ("p2sf", "r (F^4 - (F - E)^4)"),
     ],
 )
