@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.kernels import fit_rules
+from cpsched.kernels.node_selection import is_better_leaf
 from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot
 
 
@@ -255,16 +256,41 @@ def units_fitting_given_amounts(
     return found
 
 
-def place_on_lowest_weight_nodes(room: IntArray, units: int, weights: IntArray | None = None) -> Placement:
-    """Return a placement of `units` units on the nodes of lowest weight, then index.
+def choose_nodes(room: IntArray, units: int, cluster: Cluster) -> Placement:
+    """Return a placement of `units` units, as `cpsched.kernels.node_selection` does.
 
     `room` contains the number of units that fit on each node.
     """
-    order = np.arange(len(room)) if weights is None else np.argsort(weights, kind="stable")
+    order = np.arange(len(room)) if cluster.weights is None else np.argsort(cluster.weights, kind="stable")
+    if cluster.leaf_switches is not None and units > 1:
+        order = _sort_by_leaf_switch(order, room, units, cluster)
     counts = np.zeros(len(room), np.int64)
     counts[order] = np.diff(np.minimum(np.cumsum(room[order]), units), prepend=0)
     nodes = np.flatnonzero(counts)
     return tuple(zip(nodes.tolist(), counts[nodes].tolist(), strict=True))
+
+
+def _sort_by_leaf_switch(order: IntArray, room: IntArray, units: int, cluster: Cluster) -> IntArray:
+    """Return `order`, sorted by leaf switch within the last weight that is needed."""
+    assert cluster.leaf_switches is not None
+    weights = np.zeros(len(room), np.int64) if cluster.weights is None else cluster.weights
+    at = min(int(np.searchsorted(np.cumsum(room[order]), units)), len(order) - 1)
+    lighter, level = order[weights[order] < weights[order[at]]], order[weights[order] == weights[order[at]]]
+    level, need = level[room[level] > 0], units - int(room[lighter].sum())
+    used = set(cluster.leaf_switches[lighter[room[lighter] > 0]].tolist())
+    found = [lighter]
+    while need > 0 and len(level):
+        leaves = {
+            leaf: level[cluster.leaf_switches[level] == leaf]
+            for leaf in np.unique(cluster.leaf_switches[level]).tolist()
+        }
+        facts = {leaf: (int(leaf in used), len(nodes), int(room[nodes].sum())) for leaf, nodes in leaves.items()}
+        best = next(iter(leaves))
+        for leaf in leaves:
+            best = leaf if is_better_leaf(*facts[leaf], *facts[best], need) else best
+        found.append(leaves[best])
+        level, need = level[cluster.leaf_switches[level] != best], need - facts[best][2]
+    return np.concatenate(found)
 
 
 class FreeAmounts:
@@ -284,11 +310,7 @@ class FreeAmounts:
     def find_placement(self, request: Request) -> Placement:
         """Return a placement on the nodes of lowest weight, or () if none fits."""
         room = self.units_fitting(request)
-        return (
-            place_on_lowest_weight_nodes(room, request.units, self.cluster.weights)
-            if room.sum() >= request.units
-            else ()
-        )
+        return choose_nodes(room, request.units, self.cluster) if room.sum() >= request.units else ()
 
     def release(self, request: Request, placement: Placement) -> None:
         """Add the amounts of a job that stops."""

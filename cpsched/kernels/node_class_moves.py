@@ -1,28 +1,31 @@
 """Store a plan's classes as ranges of one layout (see `kernels.node_layout`).
 
-A job takes the nodes with the lowest indices in each class. A class is the range [begin, begin + size), and its first
-places become a new class. The run time of a placement depends on the number of classes, not the number of nodes. Each
-range that a job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now
-are converted to nodes.
+A job takes the nodes with the lowest indices in each class, unless leaf switches differ. A class is the range
+[begin, begin + size), and the taken places become a new class. The run time of a placement depends on the number of
+classes, not on that of nodes. Each range that a job takes is a *move*. Moves are undone in reverse order. At the end,
+the moves of the jobs that start now are converted to nodes.
 """
 
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
 from cpsched.kernels.fit_rules import amount_taken_on_node
-from cpsched.kernels.node_classes import add_edited_class, hash64
+from cpsched.kernels.node_classes import add_edited_class, copy_class, hash64
 from cpsched.kernels.node_layout import advance_first_range, allocate_range_heap, begin_range_merge
 from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, grow_columns
 from cpsched.model import EXCLUSIVE
 
 
 @subroutine
-def record_node_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
-    """Record that a job takes `units` units on each of a class's first `count` nodes."""
+def record_node_move(trial: PlanWorkspace, g: int, count: int, units: int, skip: int) -> None:
+    """Record that a job takes `units` units on each of `count` nodes of a class.
+
+    The nodes follow the first `skip` nodes of the class.
+    """
     m = trial.moves
     if m == len(trial.moved):
-        grow_columns(trial, "moved moved_count moved_units moved_begin", m, m + 8)
-    trial.moved[m], trial.moved_count[m], trial.moved_units[m] = g, count, units
+        grow_columns(trial, "moved moved_count moved_units moved_skip moved_begin", m, m + 8)
+    trial.moved[m], trial.moved_count[m], trial.moved_units[m], trial.moved_skip[m] = g, count, units, skip
     trial.moves = m + 1
 
 
@@ -38,7 +41,12 @@ def apply_scaled_node_move(
 ) -> None:
     """Apply a move whose job takes `times` times its amounts, or whole nodes."""
     trial, groups = site.trial, site.trial.groups
-    g, count = trial.moved[m], trial.moved_count[m]
+    g, count, skip = trial.moved[m], trial.moved_count[m], trial.moved_skip[m]
+    if skip > 0:
+        front = copy_class(groups, g)
+        groups.begin[front], groups.size[front] = groups.begin[g], skip
+        groups.begin[g] += skip
+        groups.size[g] -= skip
     new = add_edited_class(
         groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole
     )
@@ -55,13 +63,13 @@ def undo_node_moves(trial: PlanWorkspace, first: int) -> None:
 
     The caller drops the classes that these moves created.
     """
-    moved, count, at, size, begin = (
-        trial.moved, trial.moved_count, trial.moved_begin, trial.groups.size, trial.groups.begin,
+    moved, count, skip, at, size, begin = (
+        trial.moved, trial.moved_count, trial.moved_skip, trial.moved_begin, trial.groups.size, trial.groups.begin,
     )  # fmt: skip
     for m in range(trial.moves - 1, first - 1, -1):
         g = moved[m]
-        size[g] += count[m]
-        begin[g] = at[m]
+        size[g] += count[m] + skip[m]
+        begin[g] = at[m] - skip[m]
     trial.moves = first
 
 

@@ -216,6 +216,16 @@ def copy_classes_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
 
 
 @subroutine
+def copy_class(groups: NodeClasses, g: int) -> int:
+    """Add a class without nodes that has the profile of class `g`. Return its number."""
+    allocate_class_space(groups, 1, 0)
+    new = groups.count
+    groups.kind[new], groups.first[new], groups.length[new] = groups.kind[g], groups.first[g], groups.length[g]
+    groups.count = new + 1
+    return new
+
+
+@subroutine
 def add_edited_class(
     groups: NodeClasses, machine: NodeResourceState, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,  # noqa: E501
     sign: int, whole: int,

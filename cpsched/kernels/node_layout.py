@@ -43,9 +43,19 @@ def ensure_class_runs(trial: PlanWorkspace, count: int) -> None:
     if missing:
         layout.times += 1
         if layout.times == 2:
-            for g in range(layout.groups):
-                layout.asked[g] = 1
-        build_class_runs(trial)
+            request_all_runs(trial)
+        else:
+            build_class_runs(trial)
+
+
+@subroutine
+def request_all_runs(trial: PlanWorkspace) -> None:
+    """Compute the runs of all classes."""
+    layout = trial.layout
+    for g in range(layout.groups):
+        layout.asked[g] = 1
+    layout.times = 2
+    build_class_runs(trial)
 
 
 @subroutine

@@ -29,6 +29,8 @@ class NodeResourceState(SharedStruct):
     """Index of one node of each kind."""
     kind_weight: FixedColumn
     """Weight of the nodes of each kind, or empty if all weights are equal."""
+    leaf_of: FixedColumn
+    """Leaf switch of each node, int64[N], or empty if all nodes have the same. The numbers begin at 0."""
 
 
 class NodeClasses(SharedStruct, grows=True):
@@ -214,6 +216,8 @@ class PlanWorkspace(SharedStruct, grows=True):
     """Number of nodes in each move."""
     moved_units: Column
     """Number of the job's units on each node of a move."""
+    moved_skip: Column
+    """Number of nodes of the class, before those of each move, that the job does not take."""
     moved_begin: Column
     """First place of each move in the layout."""
     start_first: Column
@@ -244,9 +248,12 @@ class SchedulingState(SharedStruct):
 def build_node_resource_state(cluster: Cluster, free: IntArray) -> NodeResourceState:
     """Return a cluster's nodes with the free amounts `free` (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
-    kinds, weights = cluster.kind_node, cluster.weights
+    kinds, weights, leaves = cluster.kind_node, cluster.weights, cluster.leaf_switches
     kind_weight = empty_column() if weights is None else weights[kinds]
-    return NodeResourceState(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, kinds, kind_weight)
+    leaf_of = empty_column() if leaves is None else np.unique(leaves, return_inverse=True)[1].reshape(-1)
+    return NodeResourceState(
+        pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, kinds, kind_weight, leaf_of
+    )
 
 
 def empty_column() -> IntArray:
@@ -274,7 +281,7 @@ def new_plan_workspace(resources: int) -> PlanWorkspace:
         NodeRangeHeap(*(empty_column() for _ in range(6))),
     )
     return PlanWorkspace(
-        0, 0, 0, 0, 0, 0, no_node_classes(resources), layout, heads, *amounts, *(empty_column() for _ in range(13))
+        0, 0, 0, 0, 0, 0, no_node_classes(resources), layout, heads, *amounts, *(empty_column() for _ in range(14))
     )
 
 

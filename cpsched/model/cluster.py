@@ -45,6 +45,8 @@ class Cluster:
     - `node_set_parts`: the conditions that define each node set, or () if each is a partition (see `parts_of`).
     - `weights`: int64[N], the weight of each node, or None if all are equal. Like Slurm, every dispatcher gives a job
       the nodes with the lowest weight on which it fits (`Weight` in slurm.conf(5)).
+    - `leaf_switches`: int64[N], the leaf switch of each node, or None if all nodes have the same. Jobs of several units
+      use those that Slurm would use (see `cpsched.kernels.node_selection`).
     - `epoch_s`: Unix time at second 0 on the jobs' clock, from a trace's UnixStartTime.
 
     The constructor raises `InvalidValue` for wrong shapes or values.
@@ -63,6 +65,7 @@ class Cluster:
     node_set_parts: tuple[tuple[NodeSetCondition, ...], ...] = ()
     epoch_s: int = 0
     weights: IntArray | None = None
+    leaf_switches: IntArray | None = None
     counted: bool = field(init=False)
     """Whether counting units suffices: one resource, one node set, equal weights, one node or at most one unit each."""
     kind_of: IntArray = field(init=False)
@@ -85,21 +88,28 @@ class Cluster:
             require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
         self.capacity.setflags(write=False)
         self.node_sets.setflags(write=False)
-        weights = self.weights
-        if weights is not None:
-            require(weights.shape == shape[:1], "weights.shape", weights.shape, f"must be {shape[:1]}")
-            require_amount("weights", int(weights.min()))
-            require_amount("weights", int(weights.max()))
-            weights = None if (weights == weights[0]).all() else frozen_array(weights)
-            object.__setattr__(self, "weights", weights)
-        one_unit_each = shape[0] == 1 or int(self.capacity.max()) <= 1
-        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each and weights is None)
+        weights, leaves = self._keep_if_different("weights"), self._keep_if_different("leaf_switches")
+        equal, one_unit_each = weights is leaves is None, shape[0] == 1 or int(self.capacity.max()) <= 1
+        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each and equal)
         facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T), axis=1)
         if weights is not None:
             facts = np.column_stack((facts, weights))
         _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
         object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
         object.__setattr__(self, "kind_node", frozen_array(first))
+
+    def _keep_if_different(self, name: str) -> IntArray | None:
+        """Check and freeze a column with a value per node; return None if all are equal."""
+        values: IntArray | None = getattr(self, name)
+        if values is None:
+            return None
+        shape = (len(self.node_names),)
+        require(values.shape == shape, f"{name}.shape", values.shape, f"must be {shape}")
+        require_amount(name, int(values.min()))
+        require_amount(name, int(values.max()))
+        kept = None if (values == values[0]).all() else frozen_array(values)
+        object.__setattr__(self, name, kept)
+        return kept
 
     @classmethod
     def of(
@@ -109,6 +119,7 @@ class Cluster:
         node_names: Sequence[str] | None = None,
         node_sets: Mapping[str, Sequence[int]] | None = None,
         weights: npt.ArrayLike | None = None,
+        leaf_switches: npt.ArrayLike | None = None,
     ) -> Cluster:
         """Return a cluster from [N, R] capacities and node indices by node set name."""
         rows = np.array(capacity, dtype=np.int64, ndmin=2)
@@ -117,8 +128,9 @@ class Cluster:
         sets[0] = True
         for row, members in enumerate((node_sets or {}).values(), start=1):
             sets[row, list(members)] = True
-        heavy = None if weights is None else np.array(weights, dtype=np.int64)
-        return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})), weights=heavy)
+        heavy, leaves = (None if each is None else np.array(each, np.int64) for each in (weights, leaf_switches))
+        set_names = ("all", *(node_sets or {}))
+        return cls(names, tuple(resources), rows, sets, set_names, weights=heavy, leaf_switches=leaves)
 
     def conditions_of_node_set(self, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return the conditions that define a node set."""

@@ -29,6 +29,8 @@ from cpsched.site.limit_reasons import (
 
 LICENSE = "license/"
 """Prefix of a license's name among the trackable resources."""
+RESERVED_LICENSE = "reserved-license/"
+"""Prefix of the name of a license, for the number that a job must leave free for future reservations."""
 
 
 class JobLimitAttributes(NamedTuple):
@@ -165,7 +167,8 @@ class _JobLimitCollector:
     def collect_limits(self) -> ApplicableJobLimits:
         for name, total in self.site.licenses.items():
             if amount := self.tres.get(LICENSE + name):
-                self.add_check((LICENSE, name), amount, total, LICENSES_REASON, "the cluster", escape_controls(name))
+                most = max(0, total - self.tres.get(RESERVED_LICENSE + name, 0))
+                self.add_check((LICENSE, name), amount, most, LICENSES_REASON, "the cluster", escape_controls(name))
         if self.site.limits_hold:
             self.add_owner_limits()
         return ApplicableJobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred)

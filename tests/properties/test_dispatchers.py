@@ -54,7 +54,9 @@ def test_dispatcher_satisfies_property(name, promise):
 def roomy_weighted_clusters(draw):
     """Draw a snapshot of weighted nodes, some partly in use, on which almost all queued jobs fit at once."""
     weights = draw(st.lists(st.integers(0, 3), min_size=3, max_size=6))
-    cluster = Cluster.of([[6 + draw(st.integers(0, 3))] for _ in weights], ["cores"], weights=weights)
+    leaves = draw(st.none() | st.lists(st.integers(0, 2), min_size=len(weights), max_size=len(weights)))
+    rows = [[6 + draw(st.integers(0, 3))] for _ in weights]
+    cluster = Cluster.of(rows, ["cores"], weights=weights, leaf_switches=leaves)
     busy = draw(st.sets(st.integers(0, len(weights) - 1)))
     running = [a_running(a_job(10 + node, per_unit=2), ((node, 1),)) for node in busy]
     several = st.tuples(st.integers(1, 2), st.integers(1, 2), st.booleans())

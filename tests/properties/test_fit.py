@@ -105,7 +105,7 @@ def test_every_violation_names_its_job():
 @settings(max_examples=100, deadline=None)  # 25 examples missed faults that 100 find
 @given(st.data())
 def test_infeasible_is_what_empty_cluster_cannot_hold(data):
-    """`why_infeasible` counts by kind of node and `units_by_node` by node, but both use the same fit rule."""
+    """`why_infeasible` counts by kind of node and `units_fitting_by_row` by node, but both use the same fit rule."""
     cluster = data.draw(clusters())
     request = data.draw(requests(cluster))
     room = units_fitting_by_row(request, cluster.capacity)[cluster.node_sets[request.node_set]].sum()

@@ -32,6 +32,7 @@ TOPOLOGIES = """
   flat: true
 """
 SWITCHES = {"n1": "s1", "n2": "s1", "n3": "s2", "n4": "s2"}
+LEAVES = {"n1": 0, "n2": 0, "n3": 1, "n4": 1}
 BLOCKS = {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
 READ = """
 import json, sys
@@ -65,8 +66,8 @@ def with_topologies(slurm: Slurm) -> Iterator[Slurm]:
 def test_reads_topologies_of_topology_yaml(with_topologies: Slurm, transport: str) -> None:
     """The setting `TopologyPlugin` still shows topology/flat, which Slurm does not use."""
     seen: Any = with_topologies.python(READ, transport)
-    trees = {"plugin": "topology/tree", "networks": SWITCHES}
-    blocks = {"plugin": "topology/block", "networks": BLOCKS}
-    topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": {"plugin": "", "networks": {}}}
+    trees = {"plugin": "topology/tree", "networks": SWITCHES, "leaves": LEAVES}
+    blocks = {"plugin": "topology/block", "networks": BLOCKS, "leaves": {}}
+    topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": {"plugin": "", "networks": {}, "leaves": {}}}
     partitions = {"main": None, "short": "plain", "gpu": "blocks", "closed": None}
     assert seen == [topologies, partitions, "topology/flat", ["topology/block", "topology/tree"]]

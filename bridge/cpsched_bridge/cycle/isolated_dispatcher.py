@@ -267,5 +267,5 @@ class IsolatedDispatcher(Dispatcher):
 
 def list_cluster_field_values(cluster: Cluster) -> tuple[Any, ...]:
     """Return the values of a `Cluster`'s fields without its computed, cached values."""
-    sets = cluster.node_sets, cluster.node_set_names
-    return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s, cluster.weights
+    sets, columns = (cluster.node_sets, cluster.node_set_names), (cluster.weights, cluster.leaf_switches)
+    return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s, *columns

@@ -57,8 +57,10 @@ class SnapshotAssembler:
         The bridge has already checked its slots and columns.
         """
         if question.cluster is not None:
-            names, resources, capacity, sets, set_names, epoch_s, weights = question.cluster
-            self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s, weights=weights)
+            names, resources, capacity, sets, set_names, epoch_s, weights, leaves = question.cluster
+            self._cluster = Cluster(
+                names, resources, capacity, sets, set_names, epoch_s=epoch_s, weights=weights, leaf_switches=leaves
+            )
         assert self._cluster is not None
         known = self._jobs | {job.id: job for job in question.jobs}
         jobs = [known[id] for id in question.ids.tolist()]

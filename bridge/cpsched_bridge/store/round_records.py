@@ -75,6 +75,10 @@ def _reason_to_json(reason: PendingReason) -> Json:
     return [reason.code, *reason.arguments]
 
 
+NODE_COLUMNS = ("weights", "leaf_switches")
+"""Columns of a cluster that are None if all nodes have the same value."""
+
+
 def cluster_to_json(cluster: Cluster) -> Json:
     """Return a cluster as plain data: names, and rows of numbers."""
     return {
@@ -84,7 +88,7 @@ def cluster_to_json(cluster: Cluster) -> Json:
         "sets": [np.flatnonzero(row).tolist() for row in cluster.node_sets[1:]],
         "set_names": list(cluster.node_set_names[1:]),
         **({"epoch_s": cluster.epoch_s} if cluster.epoch_s else {}),
-        **({"weights": cluster.weights.tolist()} if cluster.weights is not None else {}),
+        **{name: values.tolist() for name in NODE_COLUMNS if (values := getattr(cluster, name)) is not None},
     }
 
 
@@ -97,8 +101,8 @@ def cluster_from_json(value: Json) -> Cluster:
     capacity = np.array(value["capacity"], dtype=np.int64)
     names = ("all", *value["set_names"])
     nodes, resources, epoch_s = tuple(value["nodes"]), tuple(value["resources"]), value.get("epoch_s", 0)
-    weights = np.array(value["weights"], dtype=np.int64) if "weights" in value else None
-    return Cluster(nodes, resources, capacity, node_sets, names, epoch_s=epoch_s, weights=weights)
+    weights, leaves = (np.array(value[name], np.int64) if name in value else None for name in NODE_COLUMNS)
+    return Cluster(nodes, resources, capacity, node_sets, names, epoch_s=epoch_s, weights=weights, leaf_switches=leaves)
 
 
 def placement_from_json(value: Json) -> Placement:

@@ -14,7 +14,11 @@ from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
 from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, sort_by_priority_rule, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.node_weight_order import order_nodes_lightest_last, restore_node_order
+from cpsched.dispatchers.cp.node_weight_order import (
+    order_nodes_lightest_last,
+    restore_node_order,
+    with_few_leaf_switches,
+)
 from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,
@@ -103,9 +107,11 @@ class ConstraintDispatcher(Dispatcher):
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         if snapshot.cluster.weights is None:
-            return self._decide(snapshot, need)
-        order, reordered = order_nodes_lightest_last(snapshot)
-        return restore_node_order(self._decide(reordered, need), order)
+            decision = self._decide(snapshot, need)
+        else:
+            order, reordered = order_nodes_lightest_last(snapshot)
+            decision = restore_node_order(self._decide(reordered, need), order)
+        return decision if snapshot.cluster.leaf_switches is None else with_few_leaf_switches(decision, snapshot)
 
     def _decide(self, snapshot: Snapshot, need: Need) -> Decision:
         facts = cp_problem.build_cp_instance(snapshot, self._recipe.running)

@@ -1,7 +1,7 @@
-"""Reorder nodes by weight for models that place units on the last fitting node.
+"""Apply the rules of node selection to models that place units on the last fitting node.
 
 The papers' models and searches prefer the last node. With the heaviest nodes first and the lightest nodes last, they
-prefer light nodes, so no model needs a rule for weights.
+prefer light nodes, so no model needs a rule for weights. Leaf switches are chosen after the model's decision.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Decision, IntArray, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS, JobTable, PlacementPool
 
@@ -22,7 +23,11 @@ def cluster_by_descending_weight(cluster: Cluster) -> tuple[IntArray, Cluster]:
     order = np.argsort(-cluster.weights, kind="stable")
     names = tuple(cluster.node_names[node] for node in order.tolist())
     rows, sets = cluster.capacity[order], np.ascontiguousarray(cluster.node_sets[:, order])
-    return order, replace(cluster, node_names=names, capacity=rows, node_sets=sets, weights=cluster.weights[order])
+    leaves = None if cluster.leaf_switches is None else cluster.leaf_switches[order]
+    weights = cluster.weights[order]
+    return order, replace(
+        cluster, node_names=names, capacity=rows, node_sets=sets, weights=weights, leaf_switches=leaves
+    )
 
 
 def order_nodes_lightest_last(snapshot: Snapshot) -> tuple[IntArray, Snapshot]:
@@ -42,3 +47,15 @@ def restore_node_order(decision: Decision, order: IntArray) -> Decision:
     nodes, job = order[starts.nodes], np.repeat(np.arange(len(starts)), np.diff(starts.offsets))
     sort = np.lexsort((nodes, job))
     return replace(decision, starts=Starts(starts.slots, starts.offsets, nodes[sort], starts.units[sort]))
+
+
+def with_few_leaf_switches(decision: Decision, snapshot: Snapshot) -> Decision:
+    """Return the decision with the nodes that `choose_nodes` gives its jobs, if all jobs then still fit."""
+    free, placements = FreeAmounts(snapshot.cluster, snapshot.free), {}
+    for slot in decision.starts.slots.tolist():
+        request = snapshot.table.jobs[slot].request
+        placement = placements[slot] = free.place(request)
+        if not placement:
+            return decision
+        free.take(request, placement)
+    return replace(decision, starts=Starts.of(placements))

@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.errors import PolicyError
-from cpsched.feasibility import place_on_lowest_weight_nodes, units_fitting_by_node
+from cpsched.feasibility import choose_nodes, units_fitting_by_node
 from cpsched.model import NEVER, EndedJob, IntArray, Snapshot, Starts
 from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
@@ -293,7 +293,7 @@ class _WindowReplay(TraceReplay):
             self.late_fixed += now_s > self.window.fixed_s[at]
             state.state.run_s[at] = max(1, end_s - now_s)
             state.state.phase[at] = event_kernels.WAITING
-            state.apply(Starts.of({at: place_on_lowest_weight_nodes(room, request.units)}))
+            state.apply(Starts.of({at: choose_nodes(room, request.units, state.cluster)}))
             if self.site is not None and self.window.role[at] != OUTAGE:
                 self.site.on_started([at])
         self.to_begin = left

@@ -30,6 +30,8 @@ class ConfiguredNodeTable:
     """Node sets by row, bool[N] each. Row 0 contains all nodes."""
     weights: IntArray | None = field(default=None, kw_only=True)
     """Weight of each node, int64[N], or None if nodes have no weights."""
+    leaf_switches: IntArray | None = field(default=None, kw_only=True)
+    """Leaf switch of each node, int64[N], or None if unknown."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
     _set_parts: list[tuple[NodeSetCondition, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
@@ -73,5 +75,6 @@ class ConfiguredNodeTable:
                 names,
                 node_set_parts=tuple(self._set_parts),
                 weights=self.weights,
+                leaf_switches=self.leaf_switches,
             )
         return self._cluster

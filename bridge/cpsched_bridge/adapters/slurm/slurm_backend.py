@@ -407,9 +407,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             self._ranked_by = self._policy.version
         seen = unmanage_jobs_of_unusable_policy(seen, self._policy.policy_snapshot)
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        ranked = self._ranking.apply_ranking(
-            seen, records.jobs, multifactor_priority.ClusterSize(len(records.nodes), cpus)
-        )
+        size = multifactor_priority.ClusterSize(len(records.nodes), cpus)
+        ranked = self._ranking.apply_ranking(seen, records.jobs, size, records.reservations)
         ranked = self._preemptors.leave(ranked, records.jobs, self._policy.policy_snapshot, self.preemption_options)
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 

@@ -345,13 +345,14 @@ def check_select_type(config: Mapping[str, Any]) -> ReadinessCheck:
 def check_topology(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Report the topology plugins configured in slurm.conf or topology.yaml.
 
-    A start specifies its nodes, so the plugin does not choose them.
+    A start specifies its nodes, so the plugin does not choose them. The dispatcher chooses leaf switches as
+    topology/tree would.
     """
     plugins = ", ".join(facts["topology_plugins"])
     return ReadinessCheck(
         "topology",
         not plugins,
-        f"{plugins}: the bridge ignores it when choosing nodes; jobs whose nodes Slurm may reject are left to Slurm"
+        f"{plugins}: the bridge chooses only leaf switches; jobs whose nodes Slurm may reject are left to Slurm"
         if plugins
         else f"{facts['config'].get('topology_plugin') or 'none'}: does not affect jobs",
         "no action needed; in control mode the dispatcher chooses the nodes",

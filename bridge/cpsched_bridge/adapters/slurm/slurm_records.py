@@ -206,6 +206,7 @@ RESERVATION_FIELDS = (
     "accounts",
     "qos",
     "allowed_partitions",
+    "licenses",
     "comment",
     *TROUBLE,
 )
@@ -259,13 +260,14 @@ ENDED_JOB_FIELDS = (
 """Fields of a job in the accounting database."""
 
 
-def make_topology_record(plugin: str, networks: Mapping[str, str]) -> Record:
+def make_topology_record(plugin: str, networks: Mapping[str, str], leaves: Mapping[str, int] | None = None) -> Record:
     """Return a topology's record.
 
     - `plugin`: the topology plugin, or empty if it accepts every set of nodes.
     - `networks`: the topmost switch above each node, or the node's block, by node, or empty if unknown.
+    - `leaves`: the position of each node's leaf switch in Slurm's order, by node, or empty if unknown.
     """
-    return {"plugin": plugin, "networks": dict(networks)}
+    return {"plugin": plugin, "networks": dict(networks), "leaves": dict(leaves or {})}
 
 
 PARTITIONS_FIELD = "partitions"

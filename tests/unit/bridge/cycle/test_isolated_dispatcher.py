@@ -91,10 +91,11 @@ def test_decides_same_as_in_process_while_jobs_change(apart):
     assert there.starts == 1
 
 
-def test_isolated_dispatcher_sees_node_weights(apart):
-    cluster = dataclasses.replace(a_cluster(4, 4), weights=np.array([3, 2, 1, 1]))
-    snapshot = a_snapshot(cluster, [a_job(1)])
-    assert apart("easy").decide(snapshot).starts_by_job(snapshot) == {1: ((2, 1),)}
+def test_isolated_dispatcher_sees_weights_and_leaf_switches(apart):
+    leaves = np.array([0, 0, 1, 2, 2])
+    cluster = dataclasses.replace(a_cluster(5, 4), weights=np.array([3, 1, 1, 1, 1]), leaf_switches=leaves)
+    snapshot = a_snapshot(cluster, [a_job(1), a_job(2, units=2, per_unit=4)])
+    assert apart("easy").decide(snapshot).starts_by_job(snapshot) == {1: ((1, 1),), 2: ((3, 1), (4, 1))}
 
 
 class Dated(EasyDispatcher):

@@ -235,10 +235,10 @@ def test_json_roundtrip_of_jobs_and_clusters():
     assert np.array_equal(back.node_sets, cluster.node_sets)
     dated = dataclasses.replace(cluster, epoch_s=7)
     assert cluster_from_json(round_trip_json(cluster_to_json(dated))).epoch_s == 7
-    weighted = cluster_from_json(
-        round_trip_json(cluster_to_json(dataclasses.replace(cluster, weights=np.array([5, 1]))))
-    )
-    assert (back.weights, weighted.weights.tolist()) == (None, [5, 1])
+    different = dataclasses.replace(cluster, weights=np.array([5, 1]), leaf_switches=np.array([0, 2]))
+    found = cluster_from_json(round_trip_json(cluster_to_json(different)))
+    assert (back.weights, found.weights.tolist()) == (None, [5, 1])
+    assert (back.leaf_switches, found.leaf_switches.tolist()) == (None, [0, 2])
     reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
     job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
     assert job_from_json(round_trip_json(job_to_json(job))) == job

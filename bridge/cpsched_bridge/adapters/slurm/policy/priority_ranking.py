@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from cpsched.model import Job
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.limit_checks import LICENSE, ApplicableJobLimits, JobLimitAttributes, JobLimitTable
+from cpsched.site.limit_checks import LICENSE, RESERVED_LICENSE, ApplicableJobLimits, JobLimitAttributes, JobLimitTable
 from cpsched.site.multifactor_priority import (
     ClusterSize,
     PriorityInputColumns,
@@ -144,6 +145,15 @@ def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int],
     )
 
 
+def reserved_licenses(reservations: Iterable[Record], now_s: int, end_s: int) -> dict[str, int]:
+    """Return how many of each license the reservations that begin after `now_s` and before `end_s` hold."""
+    found = Counter[str]()
+    for record in reservations:
+        if now_s < (record["start_time"] or 0) < end_s:
+            found.update(parse_requested_licenses(record) or {})
+    return {RESERVED_LICENSE + name: count for name, count in found.items()}
+
+
 RANKED_PER_CYCLE = 250
 """Maximum number of jobs that one cycle ranks after a new snapshot. 10,000 jobs would take a third of a second."""
 
@@ -188,6 +198,9 @@ class RankedJobs:
         ):
             job = each.job
             tres = _compute_occupied_tres(record, job, context.machine)
+            if record.get("licenses"):
+                lasts_s = job.walltime_s + self.policy_snapshot.period_s
+                tres |= reserved_licenses(context.reservations, context.now_s, context.now_s + lasts_s)
             tier = self.policy_snapshot.partitions.get(job.queue, _DEFAULT_PARTITION).tier
             ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
@@ -240,6 +253,7 @@ class PriorityRankingInput:
     machine: ClusterSize
     now_s: int
     clearances: JobEligibleTimes
+    reservations: Sequence[Record] = ()
 
 
 @dataclass(slots=True)
@@ -263,12 +277,18 @@ class PriorityRanker:
         else:
             self._now = RankedJobs.for_policy(policy_snapshot)
 
-    def apply_ranking(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
+    def apply_ranking(
+        self,
+        seen: Observation,
+        records: Sequence[Record],
+        machine: ClusterSize,
+        reservations: Sequence[Record] = (),
+    ) -> Observation:
         """Return the observation with ranked jobs, their limits, and the counted usage."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers_of_record(record)}
-        context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
+        context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances, reservations)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
                 self._next = RankedJobs.for_policy(self._now.policy_snapshot)

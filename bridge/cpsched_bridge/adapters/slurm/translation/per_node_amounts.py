@@ -160,7 +160,8 @@ def find_task_split(
     """
     tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
-    if tasks < 2 or for_each_node or record.get("cpus_per_gpu") or low == high or (high is not None and high < tasks):
+    per_gpu = record.get("cpus_per_gpu") or record.get("memory_per_gpu")
+    if tasks < 2 or for_each_node or per_gpu or low == high or (high is not None and high < tasks):
         return None
     if (
         machine.sockets
@@ -187,15 +188,17 @@ def compute_requested_per_node(record: Record, machine: SlurmNodeTable, nodes: i
         raise JobNotModelled("requests nodes with more CPUs than its tasks use")
     gres = _compute_gres_per_share(record, machine, nodes, tasks)
     least = max(used, least, record.get("cpus_per_gpu", 0) * gres.get("gpu", 0))
-    cpus = machine.round_up_to_cores(least, tasks)
+    cpus, for_gpus_mib = machine.round_up_to_cores(least, tasks), record.get("memory_per_gpu", 0) * gres.get("gpu", 0)
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
         memory_mib = record["memory_per_cpu"] * cpus
-    elif machine.counts_memory:
+    elif machine.counts_memory and not for_gpus_mib:
         raise JobNotModelled("requests all of a node's memory")
     else:
         memory_mib = 0
+    if for_gpus_mib:
+        memory_mib = max(memory_mib, for_gpus_mib)
     amounts = machine.to_amount_vector(cpus, memory_mib, gres, record.get("partition"))
     if amounts is None:
         raise JobNotModelled("requests generic resources that no node has")

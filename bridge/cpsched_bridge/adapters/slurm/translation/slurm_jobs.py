@@ -77,7 +77,7 @@ def translate_pending_job(
     and dependencies, which change. A job that does not fit on the empty machine is left to Slurm, not marked
     ineligible, because the bridge's model may be wrong.
     """
-    record = with_default_cpus_per_gpu(record, partition)
+    record = with_defaults_per_gpu(record, partition)
     require_supported_request(record)
     if (lost := describe_unknown_nodes("excluded_nodes", record, machine)) is not None:
         raise JobNotModelled(lost)
@@ -104,7 +104,7 @@ def translate_pending_job(
     if exclusive and column is not None:
         capacity = machine.capacity[machine.rows[node_set]]
         if (capacity[:, column] < capacity[:, CORES]).any():
-            raise JobNotModelled("requests whole nodes of a partition that sets MaxCPUsPerNode")
+            raise JobNotModelled("requests whole nodes of a partition that limits CPUs per node")
     parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition)
 
     def build_split_job(parts: EqualJobSplit, distinct: bool) -> Job:
@@ -125,19 +125,23 @@ def translate_pending_job(
     )
 
 
-def with_default_cpus_per_gpu(record: Record, partition: SlurmPartition) -> Record:
-    """Return the record, with `cpus_per_gpu` if `DefCpuPerGPU` applies to the job.
+def with_defaults_per_gpu(record: Record, partition: SlurmPartition) -> Record:
+    """Return the record with the partition's defaults per GPU, if they apply to the job.
 
-    Slurm applies it to jobs without `--cpus-per-task` (`_set_gpu_defaults` in cons_tres/job_test.c). Release 26.05
-    shows this option in `tres_per_task`. Earlier releases do not distinguish a value of 1 from no option, so the job
-    may get fewer CPUs than planned. Once Slurm has tested a job, it shows the default as if the job had requested CPUs
-    per GPU. However, only a request changes the total number of CPUs.
+    Slurm applies `DefMemPerGPU` to jobs without a memory request (`gres_select_util_job_mem_set` in cons_tres). A
+    record does not show whether its memory is a request or another default, so the job may get less than planned.
+
+    Slurm applies `DefCpuPerGPU` to jobs without `--cpus-per-task` (`_set_gpu_defaults` in cons_tres/job_test.c).
+    Release 26.05 shows this option in `tres_per_task`. Earlier releases do not distinguish a value of 1 from no option,
+    so the job may get fewer CPUs than planned. Once Slurm has tested a job, it shows the default as if the job had
+    requested CPUs per GPU. However, only a request changes the total number of CPUs.
     """
     tested = record["cpus_per_task"] is None and record["cpus"] == record["ntasks"]
     unset = (tested or record["cpus_per_task"] == 1) and "cpu" not in (record["tres_per_task"] or {})
-    if not (partition.cpus_per_gpu and unset and "gpu" in compute_max_gres_per_share(record)):
-        return record
-    return {**record, "cpus_per_task": 1, "cpus_per_gpu": partition.cpus_per_gpu}
+    found = {"memory_per_gpu": partition.memory_per_gpu_mib} if partition.memory_per_gpu_mib else {}
+    if partition.cpus_per_gpu and unset:
+        found |= {"cpus_per_task": 1, "cpus_per_gpu": partition.cpus_per_gpu}
+    return {**record, **found} if found and "gpu" in compute_max_gres_per_share(record) else record
 
 
 def require_modelled_partition(partition: SlurmPartition, gres: Amounts) -> None:

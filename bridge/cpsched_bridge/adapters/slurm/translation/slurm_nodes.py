@@ -50,13 +50,29 @@ class Topology:
     plugin: str
     networks: tuple[str, ...] = ()
     """The topmost switch above each node, or the node's block, or empty if unknown."""
+    leaves: tuple[int, ...] = ()
+    """The position of each node's leaf switch in Slurm's order, or () if unknown for any node."""
+
+    @classmethod
+    def from_record(cls, record: Record, names: Sequence[str]) -> Topology:
+        """Return the topology of these nodes."""
+        leaves = tuple(record["leaves"][name] for name in names if name in record["leaves"])
+        networks = tuple(record["networks"].get(name, "") for name in names)
+        return cls(record["plugin"], networks, leaves if len(leaves) == len(names) else ())
 
 
 class PartitionCpusPerNodeLimit(NamedTuple):
-    """A partition's limit on CPUs per node, and its nodes as a hostlist."""
+    """A partition's limits on CPUs per node and socket, and its nodes (hostlist)."""
 
-    cpus: int
+    cpus: int | None
+    cpus_per_socket: int | None
     nodes: str | None
+
+    def on_node(self, node: Record) -> int:
+        """Return how many of a node's CPUs jobs may use, in whole cores."""
+        threads, cpus = max(1, node["threads_per_core"] or 1), node["effective_cpus"] or 0
+        in_sockets = (self.cpus_per_socket or cpus) // threads * threads * (node.get("sockets") or 1)
+        return min(cpus, (self.cpus or cpus) // threads * threads, in_sockets)
 
 
 WEIGHT_RANGE = 1 << 32
@@ -113,10 +129,8 @@ class SlurmNodeTable(ConfiguredNodeTable):
         """
         limits = core_limits or {}
         names = tuple(node["name"] for node in nodes)
-        found = {
-            name: Topology(each["plugin"], tuple(each["networks"].get(node, "") for node in names))
-            for name, each in (topologies or {}).items()
-        }
+        found = {name: Topology.from_record(each, names) for name, each in (topologies or {}).items()}
+        leaves = found.get("", Topology("")).leaves
         key = tuple(map(_get_node_key, nodes))
         same = previous is not None and previous.topologies == found and previous.core_limits == limits
         if previous is not None and same and previous.key == key:
@@ -144,6 +158,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
             core_limits=limits,
             own_weights=weights,
             weights=weights if nodes else None,
+            leaf_switches=np.array(leaves, np.int64) if leaves else None,
         )
 
     def set_weights_by_wakeup_rank(self, ranks: Sequence[int]) -> None:
@@ -274,7 +289,9 @@ def _compute_capacities(
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
 
-    `MaxCPUsPerNode` limits the CPUs that all jobs of a partition use on a node, so it is a separate resource.
+    `MaxCPUsPerNode` limits the CPUs that all jobs of a partition use on a node, so it is a separate resource. A new job
+    may use up to `MaxCPUsPerSocket` on each socket where others do not reach it (`_allocate_sc` in
+    cons_tres/job_test.c). So a job fits if all jobs together use at most this number times the number of sockets.
 
     A node with impossible amounts (such as more reserved memory than present) or with an unusable field has capacity 0.
     Jobs that fit only on nodes with capacity 0 are left to Slurm.
@@ -283,9 +300,8 @@ def _compute_capacities(
     for partition, limit in core_limits.items():
         members = set(expand_hostlist_or_empty(limit.nodes))
         for node, amounts in zip(nodes, gres, strict=True):
-            threads, cpus = max(1, node["threads_per_core"] or 1), node["effective_cpus"] or 0
             if node["name"] in members:
-                amounts[core_limit_resource_name(partition)] = min(limit.cpus // threads * threads, cpus)
+                amounts[core_limit_resource_name(partition)] = limit.on_node(node)
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):

@@ -36,6 +36,8 @@ class SlurmPartition:
     """Name of the partition's own topology in topology.yaml."""
     cpus_per_gpu: int = 0
     """`DefCpuPerGPU`, or 0 if not set."""
+    memory_per_gpu_mib: int = 0
+    """`DefMemPerGPU`, or 0 if not set."""
     job_defaults: str | None = None
     """Slurm's other defaults for jobs that request GPUs."""
     tier: int = 0
@@ -55,7 +57,9 @@ class SlurmPartition:
         return self.may_share_cores and (job["resource_sharing"] == "YES" or not self.sharing.startswith("YES"))
 
 
-DEFAULT_CPUS_PER_GPU = "DefCpuPerGPU"
+DEFAULTS_PER_GPU = ("DefCpuPerGPU", "DefMemPerGPU")
+SHARES_NODES = "shares_nodes"
+"""Field of a record that `mark_partitions_sharing_nodes` has marked."""
 ONE_JOB_PER_CORE = "FORCE:1"
 """`OverSubscribe` of a partition in which each core runs one job at a time."""
 ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
@@ -63,21 +67,31 @@ ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
 
 
 def mark_partitions_sharing_nodes(table: Sequence[Record]) -> list[Record]:
-    """Return the records. Mark `FORCE:1` partitions that share nodes with others.
+    """Return the records, with partitions that share nodes marked.
 
-    Slurm starts no job of a marked partition on a node that runs a job of a partition with `OverSubscribe=NO`. It may
-    start the job on cores that jobs in partitions of lower tiers use (`_verify_node_state` and `_job_test` in
-    cons_tres/job_test.c).
+    These are partitions with `FORCE:1` or `MaxCPUsPerSocket` whose nodes also belong to other partitions.
+
+    With `FORCE:1`, Slurm starts no job of a marked partition on a node that runs a job of a partition with
+    `OverSubscribe=NO`. It may start the job on cores that jobs in partitions of lower tiers use (`_verify_node_state`
+    and `_job_test` in cons_tres/job_test.c). With `MaxCPUsPerSocket`, other partitions' jobs may leave it free cores on
+    one socket only.
     """
-    forced = [at for at, record in enumerate(table) if _get_oversubscribe(record) == ONE_JOB_PER_CORE]
-    if not forced:
+    limited = [
+        at for at, record in enumerate(table) if _is_forced(record) or _parse_limit(record["max_cpus_per_socket"])
+    ]
+    if not limited:
         return list(table)
     nodes = [frozenset(node_and_task_lists.expand_hostlist_or_empty(record["nodes"])) for record in table]
     found = list(table)
-    for at in forced:
+    for at in limited:
         if any(nodes[at] & other for other in (*nodes[:at], *nodes[at + 1 :])):
-            found[at] = {**table[at], "oversubscribe": ONE_JOB_PER_CORE_OVERLAPPING}
+            sharing = {"oversubscribe": ONE_JOB_PER_CORE_OVERLAPPING} if _is_forced(table[at]) else {}
+            found[at] = {**table[at], **sharing, SHARES_NODES: True}
     return found
+
+
+def _is_forced(record: Record) -> bool:
+    return _get_oversubscribe(record) == ONE_JOB_PER_CORE
 
 
 @dataclass(slots=True)
@@ -105,9 +119,7 @@ class CachingPartitionTranslator:
 def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
     """Return a partition, which may override each of slurm.conf's `job_defaults`."""
     defaults = _parse_job_defaults(job_defaults) | _parse_job_defaults(record.get("job_defaults"))
-    cpus_per_gpu = defaults.pop(DEFAULT_CPUS_PER_GPU, "0")
-    if not cpus_per_gpu.isdecimal():
-        defaults[DEFAULT_CPUS_PER_GPU] = cpus_per_gpu
+    cpus, memory = (int(defaults.pop(n)) if defaults.get(n, "").isdecimal() else 0 for n in DEFAULTS_PER_GPU)
     return SlurmPartition(
         name=record["name"],
         state=str(record["state"]),
@@ -125,7 +137,8 @@ def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: s
         allowed_qos=_get_allowed_names(record, "allowed_qos", str.lower),
         denied_qos=_get_denied_names(record, "denied_qos"),
         allowed_groups=_get_allowed_names(record, "allowed_groups", str),
-        cpus_per_gpu=int(cpus_per_gpu) if cpus_per_gpu.isdecimal() else 0,
+        cpus_per_gpu=cpus,
+        memory_per_gpu_mib=memory,
         job_defaults=",".join("=".join(each) for each in defaults.items()) or None,
         topology=record.get("topology"),
         tier=_parse_limit(record.get("priority_tier")) or 0,
@@ -139,9 +152,13 @@ def _parse_job_defaults(text: str | None) -> dict[str, str]:
 
 
 def list_core_limits(table: Sequence[Record]) -> dict[str, PartitionCpusPerNodeLimit]:
-    """Return `MaxCPUsPerNode` of the partitions that set it, by name."""
-    limits = {record["name"]: (_parse_limit(record["max_cpus_per_node"]), record["nodes"]) for record in table}
-    return {name: PartitionCpusPerNodeLimit(cpus, nodes) for name, (cpus, nodes) in limits.items() if cpus}
+    """Return `MaxCPUsPerNode` and `MaxCPUsPerSocket` by partition, if one is set."""
+    found = {}
+    for record in table:
+        cpus, per_socket = (_parse_limit(record[f"max_cpus_per_{where}"]) for where in ("node", "socket"))
+        if cpus or per_socket:
+            found[record["name"]] = PartitionCpusPerNodeLimit(cpus, per_socket, record["nodes"])
+    return found
 
 
 def _get_allowed_names(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
@@ -166,8 +183,8 @@ def find_unmodelled_partition_reason(record: Record) -> str | None:
         return f"it sets OverSubscribe={ONE_JOB_PER_CORE}, and other partitions use its nodes"
     if sharing not in ("NO", "EXCLUSIVE", ONE_JOB_PER_CORE) and not sharing.startswith("YES"):
         return f"its nodes are oversubscribed ({sharing})"
-    if _parse_limit(record["max_cpus_per_socket"]):
-        return "it sets MaxCPUsPerSocket"
+    if _parse_limit(record["max_cpus_per_socket"]) and record.get(SHARES_NODES):
+        return "it sets MaxCPUsPerSocket, and other partitions use its nodes"
     if record["is_user_exclusive"]:
         return "its nodes are exclusive to one user at a time"
     if record.get("is_topology_exclusive"):

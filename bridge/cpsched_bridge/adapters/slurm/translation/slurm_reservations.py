@@ -11,7 +11,8 @@ The rules come from Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`,
   resources the reservation's own jobs may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the
   moving start time.
 - A MAGNETIC reservation accepts jobs that do not name it. A job that Slurm could start there now is left to Slurm.
-- A reservation without nodes (ANY_NODES) holds licenses. The site's policy does not count reserved licenses.
+- A reservation may hold licenses. Current ones are not among the free licenses in the site's policy. A job that would
+  still run when a future one begins must leave its licenses free (`job_test_lic_resv`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
 
 
-LATER = {
-    "nodes": {"weight": 1},
+LATER: dict[str, dict[str, Any]] = {
+    "nodes": {"weight": 1, "sockets": 2},
     "partitions": {"is_topology_exclusive": False, "topology": None, "priority_tier": 1},
     "reservations": {
         "cpu_ids_by_node": {},
@@ -25,6 +25,7 @@ LATER = {
         "groups": [],
         "qos": [],
         "allowed_partitions": [],
+        "licenses": [],
         "comment": None,
     },
     "jobs": {"preferred_features": None},

@@ -73,7 +73,7 @@ def test_shows_different_node_weights() -> None:
     ("facts", "why"),
     [
         ({"oversubscribe": "FORCE:4"}, "its nodes are oversubscribed (FORCE:4)"),
-        ({"max_cpus_per_socket": 8}, "it sets MaxCPUsPerSocket"),
+        ({"max_cpus_per_socket": 8}, "it sets MaxCPUsPerSocket, and other partitions use its nodes"),
         ({"max_cpus_per_node": 8, "max_memory_per_cpu": 9, "max_memory_per_node": 99}, None),
         ({"is_root_only": True}, "it is closed to ordinary jobs"),
         ({"oversubscribe": "EXCLUSIVE"}, None),

@@ -80,9 +80,9 @@ def order(seen: Observation, number: int, *nodes: str) -> StartCommand:
 
 def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -> None:
     asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
-    scene.facts["config"]["job_defaults"] = "DefMemPerGPU=4"
+    scene.facts["config"]["job_defaults"] = "DefNew=4"
     seen = backend.observe()
-    assert asks_for_gpus & {each.job_id for each in seen.left if "which sets DefMemPerGPU=4" in words(each.reason)}
+    assert asks_for_gpus & {each.job_id for each in seen.left if "which sets DefNew=4" in words(each.reason)}
     assert not asks_for_gpus & {each.job.id for each in seen.pending}
 
 

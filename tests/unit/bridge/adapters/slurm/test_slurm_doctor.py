@@ -355,7 +355,7 @@ def test_names_topology_plugin_that_chooses_nodes() -> None:
     plugins = ["topology/block", "topology/tree"]
     found = check_of("topology", {**changed(topology_plugin="topology/flat"), "topology_plugins": plugins})
     assert (found.ok, found.required, found.mode) == (False, False, "control")
-    assert found.detail.startswith("topology/block, topology/tree: the bridge ignores it when choosing nodes")
+    assert found.detail.startswith("topology/block, topology/tree: the bridge chooses only leaf switches")
     assert check_of("topology", changed(topology_plugin="topology/tree")).ok  # with TopoOptional
 
 

@@ -48,7 +48,9 @@ def test_partition_and_topology_settings_leave_jobs() -> None:
     wide = ended(num_nodes=2, nodelist="n[1-2]")
     assert list(share(scene, wide).left) == ["the topology plugin may reject its combination of nodes"]
     scene.partition("main")["max_cpus_per_socket"] = 4
-    assert list(share(scene, ended(), wide).left) == ["partition main: it sets MaxCPUsPerSocket"]
+    assert list(share(scene, ended(), wide).left) == [
+        "partition main: it sets MaxCPUsPerSocket, and other partitions use its nodes"
+    ]
 
 
 def test_shares_count_jobs_and_node_hours_of_started_jobs() -> None:

@@ -243,6 +243,7 @@ _RESERVATION_FIELD_PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "accounts": lambda words: slurm_output_values.parse_names(words["Accounts"]),
     "qos": lambda words: slurm_output_values.parse_names(words.get("QOS", "")),
     "allowed_partitions": lambda words: slurm_output_values.parse_names(words.get("AllowedPartitions", "")),
+    "licenses": lambda words: slurm_output_values.parse_names(words.get("Licenses", "")),
     "comment": lambda words: slurm_output_values.parse_text_or_none(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 

@@ -45,13 +45,11 @@ def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], s
     """
     known = parse_topoconf(named)
 
-    def query_networks(name: str) -> dict[str, str]:
-        return parse_node_networks(ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND))
+    def record_of(name: str, plugin: str) -> Record:
+        printed = ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND) if plugin else ""
+        return make_topology_record(plugin, parse_node_networks(printed), parse_leaf_switches(printed))
 
-    plugins = find_restricting_topology_plugins(config, known)
-    return {
-        name: make_topology_record(plugin, query_networks(name) if plugin else {}) for name, plugin in plugins.items()
-    }
+    return {name: record_of(name, plugin) for name, plugin in find_restricting_topology_plugins(config, known).items()}
 
 
 def parse_topoconf(printed: str) -> dict[str, str]:
@@ -92,6 +90,17 @@ def parse_node_networks(printed: str) -> dict[str, str]:
             for node in expand_hostlist_or_empty(lists.get("Nodes", "")):
                 found[node] = "" if node in found else name
     return {node: name for node, name in found.items() if name}
+
+
+def parse_leaf_switches(printed: str) -> dict[str, int]:
+    """Return the position of each node's leaf switch by node. A node below several leaf switches is omitted."""
+    found: dict[str, int] = {}
+    for at, (kind, _, rest) in enumerate(_SWITCH_OR_BLOCK.findall(printed)):
+        lists = dict(_LIST.findall(rest))
+        is_leaf = kind == "SwitchName" and "Switches" not in lists
+        for node in expand_hostlist_or_empty(lists.get("Nodes", "")) if is_leaf else ():
+            found[node] = -1 if node in found else at
+    return {node: at for node, at in found.items() if at >= 0}
 
 
 def list_restricting_topology_plugins(found: dict[str, Record]) -> list[str]:

@@ -140,7 +140,7 @@ def test_many_groups_cost_two_vnode_scans_per_job(monkeypatch, resource):
     of = racks(*map(str, range(200)))
     looks = []
     monkeypatch.setattr(
-        pbs_chunk_requests, "units_by_node", lambda *each: looks.append(each) or units_fitting_by_row(*each)
+        pbs_chunk_requests, "units_fitting_by_row", lambda *each: looks.append(each) or units_fitting_by_row(*each)
     )
     monkeypatch.setattr(of, "properties", Counted(of.properties))
     for units in range(2, 9):

@@ -136,6 +136,25 @@ def test_running_jobs_hold_licences_at_first_reading(scene: Scene) -> None:
         assert (check.reason if check else None) == reason
 
 
+@pytest.mark.parametrize(
+    ("begins_s", "held", "reason"),
+    [(3000, "matlab:2", "Licenses"), (3000, "matlab:1", None), (3000, "other:9", None), (7200, "matlab:2", None)],
+)
+def test_job_leaves_licences_of_future_reservations_free(
+    scene: Scene, begins_s: int, held: str, reason: str | None
+) -> None:
+    """It runs for an hour; until the next ranking, five minutes later, it may start."""
+    record = scene.job("first")
+    record.update(licenses=["matlab:2"], time_limit=60)
+    span = {"start_time": scene.now_s + begins_s, "end_time": scene.now_s + 90000}
+    scene.rows["reservations"] = [{**scene.rows["reservations"][0], "nodes": None, "licenses": [held], **span}]
+    shown = "LicenseName=matlab Total=3 Used=0 Free=3 Reserved=0\n"
+    seen = observed(scene, licenses=shown, qos="Name|Priority|Flags\nnormal|1|\n")
+    assert seen.limits is not None
+    check = first_exceeded_limit(seen.limits.standings[record["id"]], seen.limits.used)
+    assert (check.reason if check else None) == reason
+
+
 def test_observes_without_policy_reader(scene: Scene) -> None:
     plain = SlurmBackend(PyslurmTransport(client=Played(scene))).observe()
     assert plain.limits is None

@@ -11,6 +11,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricti
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
     UNREADABLE_TOPOLOGY,
+    parse_leaf_switches,
     parse_node_networks,
     parse_partitions,
     read_topologies,
@@ -166,6 +167,28 @@ def test_parses_top_switch_or_block_of_each_node(printed: str, networks: dict[st
     assert parse_node_networks(printed) == networks
 
 
+@pytest.mark.parametrize(
+    ("printed", "leaves"),
+    [
+        ("", {}),
+        (TREE, {"n1": 0, "n2": 0, "n3": 1, "n4": 1}),
+        (BLOCKS, {}),
+        (TREE + "SwitchName=other Level=0 LinkSpeed=1 Nodes=n[4-5]\n", {"n1": 0, "n2": 0, "n3": 1, "n5": 3}),
+    ],
+)
+def test_parses_leaf_switch_of_each_node(printed: str, leaves: dict[str, int]) -> None:
+    assert parse_leaf_switches(printed) == leaves
+
+
+@pytest.mark.parametrize(("leaves", "found"), [([0, 0, 1, 1], [0, 0, 1, 1]), ([0, 0, 0, 0], None), ([0, 1, 2], None)])
+def test_cluster_has_leaf_switches_unless_some_are_unknown(leaves: list[int], found: list[int] | None) -> None:
+    scene = Scene()
+    known = dict(zip(("n1", "n2", "n3", "n4"), leaves, strict=False))
+    scene.topologies = {"": make_topology_record("topology/tree", ONE, known)}
+    seen = SlurmTranslator().observe(scene.read()).cluster.leaf_switches
+    assert (None if seen is None else seen.tolist()) == found
+
+
 NAMED = """\
 %YAML 1.1
 ---
@@ -197,7 +220,7 @@ def test_topology_yaml_replaces_configured_plugin(printed: str) -> None:
     """Each is asked for by its name, and `scontrol show config` has nothing to say."""
     asked = {("scontrol", "show", "topology", "trees"): TREE}
     config = {"topology_plugin": "topology/block"}
-    flat, trees = make_topology_record("", {}), make_topology_record("topology/tree", ONE)
+    flat, trees = make_topology_record("", {}), make_topology_record("topology/tree", ONE, parse_leaf_switches(TREE))
     assert read_topologies(config, printed, lambda command: asked[tuple(command)]) == {
         "": flat, "plain": flat, "trees": trees,
     }  # fmt: skip

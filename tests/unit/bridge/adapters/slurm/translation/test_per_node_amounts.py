@@ -20,7 +20,7 @@ from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     find_task_split,
     list_allowed_node_counts,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_jobs import with_default_cpus_per_gpu
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import with_defaults_per_gpu
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import (
     StartPinSettings,
@@ -190,7 +190,7 @@ def test_adds_default_cpus_per_gpu(facts: dict[str, Any], default: int, nodes: i
     typed = "gpu:a100" in str(facts)
     if typed:
         machine = a_machine(threads_per_core=2, effective_cpus=16, configured_gres={"gpu:a100": 4})
-    record = with_default_cpus_per_gpu(asked(**facts), partition)
+    record = with_defaults_per_gpu(asked(**facts), partition)
     assert compute_requested_per_node(record, machine, nodes)[:2] == (cpus, 100 * cpus)
     assert not record.get("cpus_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
 
@@ -227,7 +227,26 @@ def test_leaves_jobs_if_sockets_differ(odd: dict[str, Any]) -> None:
 
 def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
     record = asked(gres_per_node={"gpu": 2}, cpus_per_task=None, cpus=6)
-    assert with_default_cpus_per_gpu(record, a_partition(cpus_per_gpu=1)) is record
+    assert with_defaults_per_gpu(record, a_partition(cpus_per_gpu=1)) is record
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "memory_mib"),
+    [
+        ({"gres_per_node": {"gpu": 2}}, 1, 600),
+        ({"gres_per_node": {"gpu": 2}, "ntasks": 2}, 2, 600),
+        ({"tres_per_task": {"gres/gpu": 1}, "ntasks": 2}, 1, 600),
+        ({"gres_per_node": {"gpu": 1}, "memory_per_cpu": 400}, 1, 400),
+        ({"gres_per_node": {"gpu": 2}, "memory_per_node": 500}, 1, 600),
+        ({"memory_per_cpu": 100}, 1, 100),
+    ],
+)
+def test_adds_default_memory_per_gpu(facts: dict[str, Any], nodes: int, memory_mib: int) -> None:
+    """Memory that may be another default counts if it is larger."""
+    record = with_defaults_per_gpu(asked(**{"memory_per_cpu": None} | facts), a_partition(memory_per_gpu_mib=300))
+    machine = a_machine(effective_cpus=16, configured_gres={"gpu": 4})
+    assert compute_requested_per_node(record, machine, nodes)[1] == memory_mib
+    assert not record.get("memory_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
 
 
 def test_leaves_typed_gpus_counted_per_job() -> None:

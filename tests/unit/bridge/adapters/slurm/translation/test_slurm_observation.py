@@ -305,7 +305,7 @@ def test_task_with_invalid_index_has_record_id(index: int) -> None:
     ("change", "why"),
     [
         ({"oversubscribe": "FORCE:2"}, "its nodes are oversubscribed (FORCE:2)"),
-        ({"max_cpus_per_socket": 4}, "it sets MaxCPUsPerSocket"),
+        ({"max_cpus_per_socket": 4}, "it sets MaxCPUsPerSocket, and other partitions use its nodes"),
         ({"is_user_exclusive": True}, "its nodes are exclusive to one user at a time"),
         ({"requires_reservation": True}, "it is closed to ordinary jobs"),
         ({"is_root_only": True}, "it is closed to ordinary jobs"),
@@ -362,6 +362,27 @@ def test_a_limit_of_a_partition_that_changes_counts_at_once() -> None:
     assert columns == [("cores@main", 6), ("cores@main", 8), ("gpu", 0)]
 
 
+@pytest.mark.parametrize(("nodes", "cpus", "units"), [("n4", 3, [1, 1]), ("n4", 4, [0, 1]), ("n[3-4]", 3, None)])
+def test_limits_cpus_per_socket_if_no_other_partition_has_the_nodes(
+    nodes: str, cpus: int, units: list[int] | None
+) -> None:
+    """Two sockets with at most 3 CPUs each; one job uses 3 CPUs of n2."""
+    scene = Scene()
+    limited(scene)
+    scene.partition("main").update(max_cpus_per_node=None, max_cpus_per_socket=3)
+    for other in scene.rows["partitions"]:
+        other["nodes"] = other["nodes"] if other["name"] == "main" else nodes
+    scene.job("first").update(cpus_per_task=cpus, cpus=cpus, memory_per_cpu=1)
+    seen = observe(scene)
+    if units is None:
+        why = "partition main: it sets MaxCPUsPerSocket, and other partitions use its nodes"
+        assert words(left(scene, "first").reason) == why
+        return
+    assert (
+        units_fitting_by_node(pending(scene, "first", seen).job.request, seen.cluster, seen.free)[1:3].tolist() == units
+    )
+
+
 def test_a_job_that_can_never_keep_a_limit_of_its_partition_is_left_to_slurm() -> None:
     scene = Scene()
     limited(scene)
@@ -369,7 +390,7 @@ def test_a_job_that_can_never_keep_a_limit_of_its_partition_is_left_to_slurm() -
     job.update(cpus_per_task=7, cpus=7)
     assert "its allowed nodes cannot hold it" in words(left(scene, "first").reason)
     job.update(cpus_per_task=1, cpus=1, resource_sharing="NO")
-    assert words(left(scene, "first").reason) == "requests whole nodes of a partition that sets MaxCPUsPerNode"
+    assert words(left(scene, "first").reason) == "requests whole nodes of a partition that limits CPUs per node"
     job.update(resource_sharing="OK", memory_per_cpu=2000)
     for most, kept in ((2000, True), (1999, False)):
         scene.partition("main")["max_memory_per_node"] = most

@@ -195,22 +195,22 @@ def test_reads_exclusive_field_of_26_05(printed: str, sharing: str) -> None:
     assert found["oversubscribe"] == sharing
 
 
-def test_leaves_gpu_jobs_of_partition_with_gpu_defaults() -> None:
-    """Slurm adds it when it looks for nodes: the record of a held job does not show it."""
+def test_leaves_gpu_jobs_of_partition_with_unknown_defaults() -> None:
+    """Slurm adds defaults when it looks for nodes: the record of a held job does not show them."""
     gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
-    defaults = "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=9"
+    defaults = "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=9,DefNew=1"
     _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", defaults)), jobs=[Job(5), gpus])
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefMemPerGPU=9"]
+    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefNew=1"]
 
 
 def test_gpu_defaults_of_slurm_conf_apply_without_partition_ones() -> None:
     said = {"scontrol --all show nodes": node("n1"), "scontrol --all show partitions": partition()}
     gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
-    seen = SlurmTranslator(job_defaults="DefMemPerGPU=9").observe(
+    seen = SlurmTranslator(job_defaults="DefMemPerGPU=9,DefNew=1").observe(
         SlurmCliReader(programs=Programs([gpus], broken=said)).read()
     )
-    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefMemPerGPU=9"]
+    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefNew=1"]
 
 
 def test_each_field_is_in_one_list() -> None:
@@ -274,6 +274,7 @@ CORES_READ = {
     "accounts": ["lab"],
     "qos": ["-slow"],
     "allowed_partitions": ["main"],
+    "licenses": [],
     "comment": "below",
     "unreadable": None,
     "unknown": None,
@@ -293,5 +294,5 @@ def test_licence_reservation_has_no_nodes() -> None:
     printed = CORES_26_05.replace("Nodes=n[1-2]", "Nodes=(null)").replace(
         "     NodeName=n1 CoreIDs=0,8\n     NodeName=n2 CoreIDs=0-3\n", ""
     )
-    found = scontrol_object_parsing.parse_reservations(printed)[0]
-    assert (found["nodes"], found["cpu_ids_by_node"]) == (None, {})
+    found = scontrol_object_parsing.parse_reservations(printed.replace("Licenses=(null)", "Licenses=a:2,b"))[0]
+    assert (found["nodes"], found["cpu_ids_by_node"], found["licenses"]) == (None, {}, ["a:2", "b"])

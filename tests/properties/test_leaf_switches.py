@@ -1,0 +1,152 @@
+"""Compare the choice of leaf switches with a plain version of Slurm's rule (topology/tree/eval_nodes_tree.c)."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cpsched import registry
+from cpsched.feasibility import FreeAmounts, choose_nodes, verify
+from cpsched.model import Cluster
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from tests.builders import a_job, a_running, a_snapshot
+
+
+def tree_choice(room, units, weights, leaves):
+    """Return units by node as Slurm chooses them: weight by weight, then leaf by leaf, then by index."""
+    fitting = [node for node in range(len(room)) if room[node]]
+    chosen, need = [], units
+    for weight in sorted({weights[node] for node in fitting}):
+        level = [node for node in fitting if weights[node] == weight]
+        if sum(room[node] for node in level) < need:
+            chosen += level
+            need -= sum(room[node] for node in level)
+            continue
+        below = {leaf: [node for node in level if leaves[node] == leaf] for leaf in sorted({leaves[n] for n in level})}
+        mine = {leaves[node] for node in chosen}
+        queue = [leaf for leaf in below if leaf in mine]
+        others = [leaf for leaf in below if leaf not in mine]
+        while need > 0:
+            if units == 1:
+                nodes = level
+            elif queue:
+                nodes = below[queue.pop(0)]
+            else:
+                enough = [leaf for leaf in others if sum(room[node] for node in below[leaf]) >= need]
+                sizes = {leaf: len(below[leaf]) if enough else -len(below[leaf]) for leaf in enough or others}
+                others.remove(best := min(sizes, key=sizes.__getitem__))
+                nodes = below[best]
+            for node in nodes:
+                if need > 0:
+                    chosen.append(node)
+                    need -= room[node]
+        break
+    found = {node: int(room[node]) for node in chosen}
+    if need < 0:
+        found[chosen[-1]] += need
+    return tuple(sorted(found.items()))
+
+
+@st.composite
+def trees(draw):
+    """Draw a snapshot of nodes below leaf switches, some in use, with one queued job that fits."""
+    nodes = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), min_size=2, max_size=12))
+    weights, leaves, used = (np.array(column) for column in zip(*nodes, strict=True))
+    cluster = Cluster.of([[4]] * len(nodes), ["cores"], weights=weights, leaf_switches=leaves)
+    running = [a_running(a_job(100 + n, per_unit=int(each)), ((n, 1),)) for n, each in enumerate(used) if each]
+    each, distinct = draw(st.integers(1, 4)), draw(st.booleans())
+    room = np.minimum((4 - used) // each, 1 if distinct else 4)
+    units = draw(st.integers(1, max(1, int(room.sum()))))
+    snapshot = a_snapshot(cluster, [a_job(1, units, each, distinct=distinct)], running)
+    return snapshot, tree_choice(room, units, weights, leaves) if room.sum() >= units else ()
+
+
+@scaled_example_settings(300)
+@given(trees())
+def test_arrays_choose_like_slurm(tree):
+    snapshot, expected = tree
+    (job,) = snapshot.queued_jobs()
+    assert FreeAmounts(snapshot.cluster, snapshot.free).place(job.request) == expected
+
+
+@pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead", "slurm", "pcp19"])
+def test_dispatchers_choose_like_slurm(name):
+    """A single queued job, so no reservation and no other job matters. Without leaf switches, models place last."""
+    dispatcher = registry.dispatcher(name)
+
+    @scaled_example_settings(100)
+    @given(trees())
+    def check(tree):
+        snapshot, expected = tree
+        assume(snapshot.cluster.leaf_switches is not None)
+        decision = dispatcher.decide(snapshot, "starts")
+        assert verify(decision, snapshot) == []
+        assert tuple(decision.starts_by_job(snapshot).get(1, ())) == expected
+
+    check()
+
+
+@st.composite
+def queues(draw):
+    """Draw a snapshot of idle and partly used nodes below leaf switches, with several queued jobs."""
+    leaves = draw(st.lists(st.integers(0, 4), min_size=4, max_size=16))
+    weights = draw(st.lists(st.integers(0, 1), min_size=len(leaves), max_size=len(leaves)))
+    cluster = Cluster.of([[4]] * len(leaves), ["cores"], weights=weights, leaf_switches=leaves)
+    used = draw(st.dictionaries(st.integers(0, len(leaves) - 1), st.integers(1, 4), max_size=4))
+    running = [a_running(a_job(100 + n, per_unit=each, walltime_s=9 + n), ((n, 1),)) for n, each in used.items()]
+    jobs = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4), st.booleans()), min_size=2, max_size=6))
+    queue = [a_job(i, units, each, distinct=distinct) for i, (units, each, distinct) in enumerate(jobs)]
+    return a_snapshot(cluster, queue, running)
+
+
+@pytest.mark.parametrize("name", ["greedy", "lookahead"])
+def test_later_jobs_choose_among_remaining_nodes(name):
+    """The search of `lookahead` also undoes placements between the nodes of a class."""
+    dispatcher = registry.dispatcher(name)
+
+    @scaled_example_settings(200)
+    @given(queues())
+    def check(snapshot):
+        decision = dispatcher.decide(snapshot, "starts")
+        assert verify(decision, snapshot) == []
+        found, free = decision.starts_by_job(snapshot), FreeAmounts(snapshot.cluster, snapshot.free)
+        if name != "greedy" and len(found) < len(snapshot.queue):
+            return
+        for slot in decision.starts.slots.tolist():
+            job = snapshot.table.jobs[slot]
+            assert tuple(found[job.id]) == free.place(job.request)
+            free.take(job.request, found[job.id])
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("free", "units", "weights", "nodes"),
+    [
+        ("1111 11 111", 2, None, [4, 5]),
+        ("1111 11 111", 3, None, [6, 7, 8]),
+        ("1111 11 111", 5, None, [0, 1, 2, 3, 4]),
+        ("1111 11 111", 6, None, [0, 1, 2, 3, 4, 5]),
+        ("1111 11 111", 1, None, [0]),
+        ("1000 11 111", 5, None, [4, 5, 6, 7, 8]),
+        ("1111 11 111", 3, "0222 22 111", [0, 6, 7]),
+        ("1111 11 111", 5, "0222 22 111", [0, 1, 6, 7, 8]),
+        ("1111 11 111", 6, "0222 22 111", [0, 1, 2, 6, 7, 8]),
+    ],
+)
+def test_takes_best_fitting_leaf_switch(free, units, weights, nodes):
+    """The fewest nodes that suffice, else the most nodes; lower weights first, then their leaf switches."""
+    below = [leaf for leaf, part in enumerate(free.split()) for _ in part]
+    room = np.array([int(each) for each in free.replace(" ", "")])
+    heavy = None if weights is None else [int(each) for each in weights.replace(" ", "")]
+    cluster = Cluster.of([[1]] * len(room), ["cores"], weights=heavy, leaf_switches=below)
+    assert [node for node, _ in choose_nodes(room, units, cluster)] == nodes
+
+
+def test_equal_leaf_switches_change_nothing():
+    cluster = Cluster.of([[1], [1]], ["cores"], leaf_switches=[3, 3])
+    assert cluster.leaf_switches is None
+    assert cluster.counted
+    assert not dataclasses.replace(cluster, leaf_switches=np.array([3, 4])).counted
