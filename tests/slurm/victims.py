@@ -26,7 +26,7 @@ from cpsched.model import Cluster, Job, Request, RunningJob
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_victim_order
-from tests.slurm.harness import Slurm, expand, wait_until
+from tests.slurm.harness import OLD_SACCT, Slurm, expand, wait_until
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
 from tests.slurm.twin import CORES, MEMORY_MIB, MIB_PER_CORE, MOST_WAIT_S, SETS, Run, Shape, submit, workload
@@ -150,7 +150,8 @@ def record_run(slurm: Slurm, type: str, mode: str, name: str, count: int, seed: 
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
     listed = ",".join(ids)
     wait_until(lambda: "Unknown" not in slurm.run("sacct", "-aXnPDo", "End", "-j", listed), 60, "all are recorded")
-    command = ["sacct", "-aXnPD", "--array", "--format=JobID,JobIDRaw,Start,NodeList", "-j", listed]
+    array = () if OLD_SACCT else ("--array",)  # old releases list all tasks of an ended array without it
+    command = ["sacct", "-aXnPD", *array, "--format=JobID,JobIDRaw,Start,NodeList", "-j", listed]
     rows = [line.split("|") for line in slurm.run("env", "SLURM_TIME_FORMAT=%s", *command).splitlines()]
     starts = [(int(raw), int(start_s), nodes) for _, raw, start_s, nodes in rows if start_s.isdigit()]
     submitted = dict(zip(map(int, ids), jobs, strict=True))

@@ -207,7 +207,7 @@ class SimulatedPreemption:
         return [slots[each.running.job.id] for each in ours.victims]
 
     def _make_preemptible_job(self, snapshot: Snapshot, slot: int, running: RunningJob) -> PreemptibleJob:
-        checkpoint_s = self._last_checkpoint_s(running.start_s, snapshot.now_s)
+        checkpoint_s = self._last_checkpoint_s(slot, running.start_s, snapshot.now_s)
         return PreemptibleJob(
             running,
             stop_price_node_s(count_occupied_nodes(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s),
@@ -215,15 +215,21 @@ class SimulatedPreemption:
 
     def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
         start_s, now_s = int(snapshot.table.start_s[slot]), snapshot.now_s
-        lost_s = lost_work_s(start_s, now_s, self._last_checkpoint_s(start_s, now_s))
+        lost_s = lost_work_s(start_s, now_s, self._last_checkpoint_s(slot, start_s, now_s))
         return PreemptedRun(
             slot, start_s, now_s, snapshot.placement_of(slot), self.requeues[self.class_of[slot]],
             count_occupied_nodes(snapshot, slot) * lost_s, now_s - start_s - lost_s,
         )  # fmt: skip
 
-    def _last_checkpoint_s(self, start_s: int, now_s: int) -> int | None:
+    def _last_checkpoint_s(self, slot: int, start_s: int, now_s: int) -> int | None:
+        """Return the time of the checkpoint from which a job continues if it is stopped now, or None if there is none.
+
+        A cancelled job loses all its work.
+        """
         every_s = self.entry.checkpoint_every
-        return start_s + (now_s - start_s) // every_s * every_s if every_s else None
+        if not every_s or not self.requeues[self.class_of[slot]]:
+            return None
+        return start_s + (now_s - start_s) // every_s * every_s
 
 
 def count_occupied_nodes(snapshot: Snapshot, slot: int) -> float:

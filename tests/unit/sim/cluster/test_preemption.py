@@ -223,6 +223,22 @@ def test_least_work_counts_from_the_last_checkpoint():
     assert victims(rows, ', victims: least-work, checkpoint_every: "00:00:40"') == [0]
 
 
+def test_cancelled_job_loses_the_work_before_its_checkpoint():
+    rows = [(0, nodes(4), 500, "low"), (50, nodes(2), 100, "high")]
+    found = simulate(workload(rows, BY_QOS % ', mode: cancel, checkpoint_every: "00:00:20"'), "easy")
+    assert [run.lost_node_s for each in found.schedule.preemptions for run in each.victims] == [4 * 50]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("requeue", 0), ("cancel", 1)])
+def test_price_of_cancelled_job_ignores_its_checkpoint(mode, expected):
+    policy = (BY_QOS % ', victims: least-work, checkpoint_every: "00:00:40"').replace(
+        "low: {}", f"low: {{ preempt_mode: {mode} }}"
+    )
+    rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
+    (preemption,) = simulate(workload(rows, policy), "easy").schedule.preemptions
+    assert [run.slot for run in preemption.victims] == [expected]
+
+
 def test_preempts_no_job_for_start_that_does_not_fit():
     rows = [(0, nodes(3), 900, "low"), (1, nodes(1), 900, "high"), (2, nodes(4), 10, "high")]
     assert simulate(workload(rows, BY_QOS % ""), "easy").schedule.start_s.tolist() == [0, 1, 901]

@@ -145,9 +145,10 @@ class _VictimPool:
                 grace_s = partitions[name].grace_s if name in partitions else 0
                 ranks[number] = rules.tiers.get(name, 0)
             share = occupied_node_equivalents(running, seen.cluster)
-            price = stop_price_node_s(share, running.start_s, seen.now_s, checkpoint_s, grace_s)
-            prices[number] = PreemptibleJob(running, price, grace_s)
             mode = _find_effective_preempt_mode(record, rules.mode_of(name))
+            resumed_s = checkpoint_s if mode == "requeue" else None  # a cancelled job loses all its work
+            price = stop_price_node_s(share, running.start_s, seen.now_s, resumed_s, grace_s)
+            prices[number] = PreemptibleJob(running, price, grace_s)
             is_apart = bool(record.get("reservation") or record.get("heterogeneous_id"))
             if mode in ("requeue", "cancel") and not grace_s and not is_apart:
                 modes[number] = mode

@@ -218,6 +218,13 @@ def test_victim_that_cannot_be_requeued_is_cancelled(
     assert [victim.mode for each in found for victim in each.victims] == expected * 2
 
 
+@pytest.mark.parametrize(("is_requeueable", "expected"), [(True, 91), (False, 90)])
+def test_checkpoint_lowers_price_only_of_job_that_is_requeued(is_requeueable: bool, expected: int) -> None:
+    records = [{**each, "is_requeueable": each["id"] != 91 or is_requeueable} for each in RECORDS]
+    found = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), records, PICTURE, OPTIONS).preemptions
+    assert [victim.job_id for each in found for victim in each.victims] == [expected]
+
+
 def test_grace_time_of_partition_counts_if_partitions_preempt() -> None:
     rules = PreemptionRules("partition_prio", "cancel", tiers={"fast": 2, "main": 1})
     job = replace(waiting(1, 2), job=replace(waiting(1, 2).job, queue="fast"))
