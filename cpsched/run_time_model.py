@@ -58,9 +58,9 @@ class RunTimeModel:
     >>> job = Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(60):
     ...     times.learn(EndedJob(job, 0, 40))
-    >>> times.sample(job, np.array([0.1, 0.9])).tolist()
+    >>> times.run_times_at_quantiles_s(job, np.array([0.1, 0.9])).tolist()
     [40, 40]
-    >>> times.sample(job, np.array([0.5]), elapsed_s=50).tolist()
+    >>> times.run_times_at_quantiles_s(job, np.array([0.5]), elapsed_s=50).tolist()
     [100]
     """
 
@@ -71,7 +71,8 @@ class RunTimeModel:
     """Number of ended jobs so far."""
     _users: dict[str, deque[RunToWalltimeSample]] = field(default_factory=dict)
     _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR_WEIGHT),)
-    _found: dict[tuple[str, int, int, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _found: dict[str, dict[tuple[int, int, str], tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    """Distributions by user, then walltime, units and name."""
 
     def __post_init__(self) -> None:
         require(self.remember > 0, "remember", self.remember, "must be positive")
@@ -88,8 +89,9 @@ class RunTimeModel:
             at = (np.arange(_SITE_QUANTILES) + 0.5) / _SITE_QUANTILES
             shares = np.quantile(np.array(self.site), at, method="inverted_cdf")
             self._atoms = tuple((float(share), PRIOR_WEIGHT / _SITE_QUANTILES) for share in shares)
+            self._found.clear()
         self.ended += 1
-        self._found.clear()
+        self._found.pop(job.user, None)
 
     def weigh_user_history(self, job: Job) -> Weighed:
         """Return (share, weight) of the user's ended jobs, newest first, to predict `job`."""
@@ -103,29 +105,29 @@ class RunTimeModel:
 
         Both are float64[A].
         """
-        key = (job.user, job.walltime_s, job.request.units, job.name)
-        if key not in self._found:
+        found = self._found.setdefault(job.user, {})
+        key = (job.walltime_s, job.request.units, job.name)
+        if key not in found:
             weighed = np.array([*self._atoms, *self.weigh_user_history(job)])
             weighed = weighed[np.argsort(weighed[:, 0], kind="stable")]
-            self._found[key] = (weighed[:, 0], weighed[:, 1] / weighed[:, 1].sum())
-        return self._found[key]
+            found[key] = (weighed[:, 0], weighed[:, 1] / weighed[:, 1].sum())
+        return found[key]
 
-    def run_times_at_quantiles_s(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
+    def run_times_at_quantiles_s(self, job: Job, at: np.ndarray, elapsed_s: int | np.ndarray = 0) -> np.ndarray:
         """Return run times of `job` in seconds, int64, at the quantiles `at` (0 to 1).
 
         The job has already run for `elapsed_s`, which all results exceed. A job that has run longer than all similar
-        jobs is expected to run to its walltime. A job that has exceeded its walltime is expected to run for one more
-        second.
+        jobs is expected to run to its
+        walltime. A job that has exceeded its walltime is expected to run for one more second. For equal jobs that have
+        run for different times, `elapsed_s` and `at` have one row per job.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
-        left = run_s > elapsed_s
-        if not left.any():
-            return np.full(len(at), max(job.walltime_s, elapsed_s + 1), np.int64)
-        held = np.cumsum(weights[left])
-        index = np.searchsorted(held, np.asarray(at) * held[-1], side="left")
-        found: np.ndarray = run_s[left][np.minimum(index, len(held) - 1)]
-        return found
+        held = np.concatenate(((0.0,), np.cumsum(weights)))
+        first = np.searchsorted(run_s, elapsed_s, side="right")
+        index = np.searchsorted(held[1:], held[first] + np.asarray(at) * (held[-1] - held[first]), side="left")
+        found: np.ndarray = run_s[np.minimum(np.maximum(index, first), len(run_s) - 1)]
+        return np.where(first < len(run_s), found, np.maximum(job.walltime_s, np.asarray(elapsed_s) + 1))
 
 
 USER_DECAY = 0.5 ** (1 / _WEIGHT_HALF_LIFE_JOBS)

@@ -94,7 +94,7 @@ class SettingsError(BridgeError):
 
 
 class InvalidSetting(SettingsError):
-    """A setting at path `where` violates a rule; `add_location_to_error` adds file and line."""
+    """A setting at path `where` violates a rule (see `add_location_to_error`)."""
 
     def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
         super().__init__(f"{'.'.join(where)}: {value}: {rule}")

@@ -5,13 +5,16 @@ sampled wait is multiplied by quantiles of the ratio of true to sampled wait. Th
 similar earlier forecasts (localized split conformal prediction). Each outcome also moves the levels at which the
 quantiles are taken: a missed quantile moves outward, and the others move inward (adaptive conformal inference, Gibbs
 and Candes, NeurIPS 2021). In the long run, each interval contains the start as often as stated, whatever users submit.
+
+A job that still waits has a right-censored outcome: its wait is longer than now. Therefore, the quantiles of the ratios
+follow Kaplan and Meier. Otherwise, the longest waits, which become known last, would be under-represented.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -44,6 +47,8 @@ _MAX_PER_BURST = 20
 """Maximum number of outcomes to learn from per user, hour and horizon, which limits the effect of a burst."""
 _MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
 """Maximum excess of a level above 1 or below 0, and growth of the ratio's logarithm per unit of excess."""
+_CENSORED_SLOPE = 2.0
+"""Growth of the ratio's logarithm above the largest known ratio if longer waits are censored."""
 _MAX_LOG_RATIO = 20.0
 """Maximum logarithm of a ratio."""
 _MAX_HORIZON_S = 10**9
@@ -122,27 +127,34 @@ def _nominal_levels() -> list[list[float]]:
     return [list(LEVELS) for _ in range(len(HORIZONS_S) + 1)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StartCalibrator:
     """Computes quantiles of starts from sampled starts, and learns from true starts."""
 
-    _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_MAX_OUTCOMES))
+    _features: FloatArray = field(default_factory=lambda: np.zeros((_MAX_OUTCOMES, len(_FEATURE_WEIGHTS))))
+    """Features of the stored outcomes. The newest outcome replaces the oldest one."""
+    _ratios: FloatArray = field(default_factory=lambda: np.zeros(_MAX_OUTCOMES))
+    """log(true / sampled wait) of the stored outcomes."""
+    _count: int = 0
+    """Number of outcomes so far."""
     _levels: list[list[float]] = field(default_factory=_nominal_levels)
     """Levels at which the quantiles of the ratios are taken, by horizon class."""
     _burst: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Number of outcomes in the current hour, by user and horizon class."""
     _burst_hour: int = 0
-    _columns: tuple[FloatArray, FloatArray] | None = None
+    _waiting: tuple[FloatArray, FloatArray] = (np.empty((0, len(_FEATURE_WEIGHTS))), np.empty(0))
+    """Features and log(elapsed / sampled wait) of the forecasts of waiting jobs."""
 
     @property
     def past_errors(self) -> Sequence[tuple[Features, float]]:
         """Features and log(true / sampled wait) of each recorded outcome, oldest first."""
-        return list(self._known)
+        order = np.arange(max(0, self._count - _MAX_OUTCOMES), self._count) % _MAX_OUTCOMES
+        return [(tuple(self._features[at].tolist()), float(self._ratios[at])) for at in order]
 
     @property
     def is_calibrated(self) -> bool:
         """Whether enough outcomes are known to calibrate forecasts."""
-        return len(self._known) >= _MIN_OUTCOMES
+        return self._count >= _MIN_OUTCOMES
 
     @property
     def levels_by_horizon(self) -> list[list[float]]:
@@ -153,14 +165,14 @@ class StartCalibrator:
     def from_memory(cls, known: Sequence[tuple[Features, float]], levels: Sequence[Sequence[float]]) -> StartCalibrator:
         """Restore a calibrator. Raise `InvalidValue` if its state is invalid."""
         found = cls()
-        for features, _ in known:
+        for features, ratio in known:
             cls.require_feature_count(features)
+            found._store(features, ratio)
         require(
             [len(each) for each in levels] == [len(LEVELS)] * (len(HORIZONS_S) + 1)
             and all(-_MAX_LEVEL_EXCESS <= level <= 1 + _MAX_LEVEL_EXCESS for each in levels for level in each),
             "levels", levels, "must list the quantile levels of each horizon",
         )  # fmt: skip
-        found._known.extend(known)
         found._levels = [list(each) for each in levels]
         return found
 
@@ -199,27 +211,32 @@ class StartCalibrator:
 
     def _log_ratio_quantiles(self, features: FloatArray) -> FloatArray:
         """Return quantiles of log ratios, float64[J, levels], for features float64[J, F]."""
-        if self._columns is None:
-            self._columns = (np.array([each for each, _ in self._known]), np.array([ratio for _, ratio in self._known]))
-        columns, ratios = self._columns
+        columns, ratios = self._features[: self._count], self._ratios[: self._count]
         found, levels = np.empty((len(features), len(LEVELS))), np.array(self._levels)
         for first in range(0, len(features), _BATCH_SIZE):
             part = slice(first, first + _BATCH_SIZE)
-            near = _nearest_ratios(columns, ratios, features[part])
-            middle = _interpolate_quantiles(near, np.full((len(near), 1), LEVELS[MEDIAN]))
-            at = levels[_horizon_classes(np.rint(_waits_from_log_ratios(features[part, :1], middle))[:, 0])]
-            found[part] = _interpolate_quantiles(near, np.clip(at, 0.0, 1.0)) + _EXCESS_SLOPE * (
-                at - np.clip(at, 0.0, 1.0)
-            )
+            nearest = _nearest_ratios((columns, ratios), self._waiting, features[part])
+            for row, (near, upto) in enumerate(nearest, first):
+                middle = np.interp(LEVELS[MEDIAN : MEDIAN + 1], upto, near)
+                at = levels[_horizon_classes(np.rint(_waits_from_log_ratios(features[row, :1], middle)))[0]]
+                inside = np.clip(at, 0.0, 1.0)
+                beyond = _EXCESS_SLOPE * (at - inside) + _CENSORED_SLOPE * np.maximum(0.0, inside - upto[-1])
+                found[row] = np.interp(inside, upto, near) + beyond
         return found
+
+    def observe_waiting(self, now_s: int, forecasts: Sequence[StartForecast]) -> None:
+        """Replace the censored outcomes by the forecasts of the jobs that wait at `now_s`."""
+        known = [told for told in forecasts if now_s > told.issued_at_s + _ADDED_WAIT_S][-_MAX_OUTCOMES:]
+        features = np.array([told.features for told in known]).reshape(-1, len(_FEATURE_WEIGHTS))
+        waits_s = now_s - np.array([told.issued_at_s for told in known], np.int64)
+        self._waiting = features, np.log(waits_s + _ADDED_WAIT_S) - features[:, 0]
 
     def record_outcome(self, told: StartForecast, start_s: int) -> None:
         """Record that the job with forecast `told` started at `start_s`."""
         if self._exceeds_burst_limit(told, start_s):
             return
         wait_s = max(0, start_s - told.issued_at_s)
-        self._known.append((told.features, math.log(wait_s + _ADDED_WAIT_S) - told.features[0]))
-        self._columns = None
+        self._store(told.features, math.log(wait_s + _ADDED_WAIT_S) - told.features[0])
         levels = self._levels[told.horizon_class]
         for q, (level, quantile_s) in enumerate(zip(LEVELS, told.quantiles_s, strict=True)):
             step = _LEVEL_STEP * level * (1 - level)
@@ -227,6 +244,11 @@ class StartCalibrator:
                 levels[q] = min(max(levels[q] + step * (level - (start_s < quantile_s)), -_MAX_LEVEL_EXCESS), 0.5)
             elif q > MEDIAN:
                 levels[q] = min(max(levels[q] + step * (level - (start_s <= quantile_s)), 0.5), 1 + _MAX_LEVEL_EXCESS)
+
+    def _store(self, features: Features, ratio: float) -> None:
+        at = self._count % _MAX_OUTCOMES
+        self._features[at], self._ratios[at] = features, ratio
+        self._count += 1
 
     def _exceeds_burst_limit(self, told: StartForecast, start_s: int) -> bool:
         """Count an outcome, and return whether it exceeds the limit for a burst."""
@@ -248,24 +270,39 @@ def _horizon_classes(wait_s: npt.NDArray[np.generic]) -> IntArray:
     return np.searchsorted(HORIZONS_S, wait_s, side="left")
 
 
-def _nearest_ratios(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
-    """Return the ascending ratios of each row's most similar outcomes, float64[J, K]."""
-    if len(ratios) <= _NEAREST_OUTCOMES:
-        return np.broadcast_to(np.sort(ratios), (len(features), len(ratios)))
-    unlike = np.zeros((len(features), len(ratios)))
+def _nearest_ratios(
+    known: tuple[FloatArray, FloatArray], waiting: tuple[FloatArray, FloatArray], features: FloatArray
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield each row's nearest ratios, ascending, and the share of waits before each.
+
+    Waiting jobs that are as similar count as censored outcomes (Kaplan and Meier, JASA 1958).
+    """
+    count, most = min(_NEAREST_OUTCOMES, len(known[1])), min(_NEAREST_OUTCOMES, len(waiting[1]))
+    ended, unlike = _nearest(known[0], features, count)
+    pending, unlike_pending = _nearest(waiting[0], features, most)
+    censored = np.where(unlike_pending <= unlike.max(axis=1, keepdims=True), waiting[1][pending], -np.inf)
+    values = np.concatenate((known[1][ended], censored), axis=1)
+    order = np.argsort(values, axis=1, kind="stable")
+    is_start = order < count
+    left = np.cumprod(1 - is_start / (count + most - np.arange(count + most)), axis=1)
+    for row in range(len(features)):
+        after = left[row, is_start[row]]
+        upto = 1 - np.concatenate(((1.0,), after[:-1]))
+        if after[-1] < 1e-9 and upto[-1] > 0:  # no longer wait is censored
+            upto /= upto[-1]
+        yield values[row, order[row, is_start[row]]], upto
+
+
+def _nearest(columns: FloatArray, features: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
+    """Return indices and distances of each row's `count` nearest rows in `columns`."""
+    unlike = np.zeros((len(features), len(columns)))
     for at, counts in enumerate(_FEATURE_WEIGHTS):
         unlike += counts * np.abs(columns[:, at] - features[:, at, None])
-    return np.sort(ratios[np.argpartition(unlike, _NEAREST_OUTCOMES, axis=1)[:, :_NEAREST_OUTCOMES]], axis=1)
-
-
-def _interpolate_quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
-    """Return the quantiles `at` (float64[J, L]) of each row by linear interpolation."""
-    places = at * (ascending.shape[1] - 1)
-    below = np.floor(places).astype(np.int64)
-    above = np.minimum(below + 1, ascending.shape[1] - 1)
-    low, high = np.take_along_axis(ascending, below, 1), np.take_along_axis(ascending, above, 1)
-    found: FloatArray = low + (places - below) * (high - low)
-    return found
+    if count < len(columns):
+        found = np.argpartition(unlike, count, axis=1)[:, :count]
+    else:
+        found = np.broadcast_to(np.arange(count), (len(features), count))
+    return found, np.take_along_axis(unlike, found, 1)
 
 
 def _compute_features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:

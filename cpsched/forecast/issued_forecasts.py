@@ -29,9 +29,10 @@ class IssuedStartForecasts:
 
     def due_jobs(self, now_s: int, waiting: Iterable[int]) -> list[int]:
         """Return the jobs in `waiting` that are due for a forecast, in the same order."""
-        return [job for job in waiting if now_s >= self._next_due_s(job)]
+        return [job for job in waiting if now_s >= self.next_due_s(job)]
 
-    def _next_due_s(self, job: int) -> int:
+    def next_due_s(self, job: int) -> int:
+        """Return when the job is due for its next forecast, or 0 before its first one."""
         issued = self.by_job.get(job)
         if not issued:
             return 0
@@ -43,6 +44,10 @@ class IssuedStartForecasts:
             self.by_job.setdefault(job, []).append(forecast)
         while len(self.by_job) > self.most:
             del self.by_job[next(iter(self.by_job))]
+
+    def forecasts_of(self, waiting: Iterable[int]) -> list[StartForecast]:
+        """Return the forecasts of the jobs in `waiting`."""
+        return [forecast for job in waiting for forecast in self.by_job.get(job, ())]
 
     def take_forecasts(self, job: int) -> list[StartForecast]:
         """Remove a job that has started, and return its forecasts."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
+
 import numpy as np
 
 from cpsched.model import NEVER, IntArray, JobTable, Snapshot
 from cpsched.model.job_table import COLUMNS
-from cpsched.planning import planned_starts
+from cpsched.planning import get_scheduling_state, planned_starts
 from cpsched.run_time_model import RunTimeModel
 
 SAMPLES = 15
@@ -26,15 +29,14 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
     table = job_subset(snapshot.table, slots)
     at = np.random.default_rng(seed).random((len(slots), draws))
-    run_s = np.empty((len(slots), draws), np.int64)
+    alike = defaultdict[object, list[int]](list)
     for slot, job in enumerate(table.jobs):
-        elapsed_s = max(0, snapshot.now_s - int(table.start_s[slot])) if slot >= queued else 0
-        run_s[slot] = run_times.run_times_at_quantiles_s(job, at[slot], elapsed_s)
-    order = np.argsort(plan_s, kind="stable").astype(np.int64)
-    found = np.empty((draws, queued), np.int64)
-    for draw in range(draws):
-        found[draw] = _plan_starts(snapshot, table, run_s[:, draw], order)
-    return found
+        alike[job.user, job.walltime_s, job.request.units, job.name].append(slot)
+    run_s, elapsed_s = np.empty((len(slots), draws), np.int64), np.zeros((len(slots), 1), np.int64)
+    elapsed_s[queued:, 0] = np.maximum(0, snapshot.now_s - table.start_s[queued:])
+    for these in alike.values():
+        run_s[these] = run_times.run_times_at_quantiles_s(table.jobs[these[0]], at[these], elapsed_s[these])
+    return _plan_starts(snapshot, table, run_s, np.argsort(plan_s, kind="stable").astype(np.int64))
 
 
 def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
@@ -67,10 +69,16 @@ def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -
 
 
 def _plan_starts(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArray) -> IntArray:
-    queued = len(snapshot.queue)
-    table.estimate_s[:] = run_s
-    table.end_s[queued:] = np.maximum(table.start_s[queued:] + run_s[queued:], snapshot.now_s + 1)
-    running = queued + np.argsort(table.end_s[queued:], kind="stable").astype(np.int64)
-    slots = np.arange(queued, dtype=np.int64)
+    """Return the planned starts for each column of `run_s`, int64[draws, Q]."""
+    queued, draws = len(snapshot.queue), run_s.shape[1]
+    slots, running = np.arange(queued, dtype=np.int64), np.arange(queued, len(run_s), dtype=np.int64)
+    end_s = np.maximum(table.start_s[queued:, None] + run_s[queued:], snapshot.now_s + 1)
     drawn = Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, slots, running, by_construction=True)
-    return planned_starts(drawn, order)
+    state = get_scheduling_state(drawn)
+    drawn = replace(drawn, by_construction=True, carry=state)
+    found = np.empty((draws, queued), np.int64)
+    for draw in range(draws):
+        table.estimate_s[:], table.end_s[queued:] = run_s[:, draw], end_s[:, draw]
+        state.running[:] = queued + np.argsort(end_s[:, draw], kind="stable")
+        found[draw] = planned_starts(drawn, order)
+    return found

@@ -63,7 +63,7 @@ def place_at_earliest_start(site: SchedulingState, search: OrderSearchState, pos
 
 @subroutine
 def place_at_known_start(site: SchedulingState, search: OrderSearchState, position: int, start_s: int, k: int) -> None:
-    """Place a job at `start_s`, which an earlier call of `place_at_earliest_start` returned."""
+    """Place a job at `start_s`, as returned by `place_at_earliest_start`."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
         resize_class_columns(site.trial)

@@ -42,5 +42,5 @@ def expected_end_by_code(start_s: int, estimate_s: int, walltime_s: int, now_s: 
 
 
 def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: Overrun) -> int:
-    """Return the result of `expected_end_by_code` for a rule's name instead of its code."""
+    """Return the result of `expected_end_by_code` for the name of a rule."""
     return expected_end_by_code(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

@@ -48,6 +48,6 @@ def site_rank_multipliers(
 
 
 def site_priority_multipliers(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
-    """Return the factors of the jobs in a snapshot's queue (see `site_rank_multipliers`)."""
+    """Return the factors of a snapshot's pending jobs (see `site_rank_multipliers`)."""
     table, queue = snapshot.table, snapshot.queue
     return site_rank_multipliers(table.tier[queue], table.priority[queue], site_weight, own)

@@ -33,11 +33,14 @@ from cpsched.planning import GREEDY, plan
 from cpsched.policy import Policy
 from cpsched.run_time_model import RunTimeModel
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched_sim.cluster.event_kernels import FAULTY, PAUSE_ALWAYS
+from cpsched_sim.cluster.event_kernels import FAULTY, MAY_START, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
 from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
+
+LONG_QUEUE_JOBS, PAUSE_S = 100, 60
+"""With more waiting jobs, forecasts are issued at most once in this time. The bridge also issues them each minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +57,20 @@ class StartForecastOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StartForecastAccuracy:
-    """The accuracy of one horizon's forecasts and of the dispatcher's own estimates."""
+    """The accuracy of one horizon's forecasts and of the dispatcher's own estimates.
+
+    A figure without cases is None.
+    """
 
     cases: int
-    coverage: dict[str, float]
+    coverage: dict[str, float | None]
     """Percentage of starts within the interval, by nominal percentage."""
-    pinball_s: float
+    pinball_s: float | None
     """Mean pinball loss of the quantiles 5, 10, 25, 50, 75, 90 and 95 %."""
-    median_width_80_s: float
-    within_1_min: float
+    median_width_80_s: float | None
+    within_1_min: float | None
     """Percentage of median forecasts within one minute of the start."""
-    within_10_min: float
+    within_10_min: float | None
     estimates: int
     """Number of cases with an estimate by the dispatcher."""
     estimate_pinball_s: float | None
@@ -74,7 +80,9 @@ class StartForecastAccuracy:
 
     @classmethod
     def of(cls, cases: Sequence[StartForecastOutcome]) -> StartForecastAccuracy:
-        """Compute the figures from at least one case."""
+        """Compute the figures."""
+        if not cases:
+            return cls(0, dict.fromkeys(map(str, INTERVALS)), None, None, None, None, 0, None, None)
         start_s = np.array([each.start_s for each in cases])
         ends = {percent: np.array([each.told.interval(percent) for each in cases]) for percent in INTERVALS}
         error_s = np.abs(start_s - np.array([each.told.median_s for each in cases]))
@@ -100,17 +108,18 @@ class StartForecastAccuracy:
         )
 
     def columns(self) -> dict[str, float]:
-        """Return the figures as the columns of a table, with nan for a missing estimate."""
-        return {
+        """Return the figures as the columns of a table, with nan for a missing figure."""
+        facts = {
             "cases": self.cases,
             **{f"coverage_{percent}": held for percent, held in self.coverage.items()},
             "pinball_s": self.pinball_s,
             "median_width_80_s": self.median_width_80_s,
             "within_1_min": self.within_1_min,
             "within_10_min": self.within_10_min,
-            "estimate_pinball_s": math.nan if self.estimate_pinball_s is None else self.estimate_pinball_s,
-            "estimated_pinball_s": math.nan if self.estimated_pinball_s is None else self.estimated_pinball_s,
+            "estimate_pinball_s": self.estimate_pinball_s,
+            "estimated_pinball_s": self.estimated_pinball_s,
         }
+        return {name: math.nan if fact is None else fact for name, fact in facts.items()}
 
 
 def _percent_true(held: np.ndarray) -> float:
@@ -128,7 +137,11 @@ def accuracy_by_horizon(cases: Sequence[StartForecastOutcome]) -> list[tuple[int
 
 
 class PlanYieldingReplay(TraceReplay):
-    """A replay that yields each round with its plan, even if no job can start."""
+    """A replay that yields each round with its decision, also if no job starts."""
+
+    def needs_plan(self, snapshot: Snapshot) -> bool:
+        """Return whether a round needs a plan; otherwise, it is skipped if no job fits."""
+        return True
 
     def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
         """Yield each snapshot with its decision.
@@ -146,9 +159,10 @@ class PlanYieldingReplay(TraceReplay):
             if learns:
                 self.learn()
             now = self.state.snapshot()
-            if not len(now.queue):
+            needs_plan = bool(len(now.queue)) and self.needs_plan(now)
+            if not needs_plan and ((found != MAY_START and not self.decides_every_round) or not len(now.queue)):
                 continue
-            self.record_decision(self.decide_within_limits(None, now, "plan"))
+            self.record_decision(self.decide_within_limits(None, now, "plan" if needs_plan else "starts"))
             self.report_progress()
             starts = self.decision.starts
             yield self.snapshot, self.decision
@@ -160,27 +174,38 @@ class StartForecastReplay(PlanYieldingReplay):
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
+        self._issued, self._next_s = IssuedStartForecasts(), 0
+        self._due_s = np.zeros(self.total, np.int64)
+        self.state.replace_jobs(list(self.state.jobs))
 
     def replay_all(self) -> list[StartForecastOutcome]:
         """Run until no events remain.
 
         Return each forecast with its job's actual start, in order of the starts.
         """
-        cases, telling, planned_s = list[StartForecastOutcome](), IssuedStartForecasts(), dict[tuple[int, int], int]()
+        cases, planned_s = list[StartForecastOutcome](), dict[tuple[int, int], int]()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
-                for told in telling.take_forecasts(slot):
+                for told in self._issued.take_forecasts(slot):
                     self._calibration.record_outcome(told, now_s)
                     estimate_s = planned_s.pop((slot, told.issued_at_s))
                     cases.append(StartForecastOutcome(slot, told, estimate_s if estimate_s != NEVER else None, now_s))
-            waiting = sorted(set(snapshot.queue.tolist()).difference(started))
-            chosen = telling.due_jobs(now_s, waiting)
-            if chosen and decision.plan_s is not None:
+            if decision.plan_s is None or now_s < self._next_s:
+                continue
+            waiting = np.setdiff1d(snapshot.queue, decision.starts.slots)
+            if chosen := waiting[self._due_s[waiting] <= now_s].tolist():
                 found = self._issue_forecasts(snapshot, decision.plan_s, chosen)
-                telling.store_issued({slot: told for slot, (told, _) in found.items()})
+                self._issued.store_issued({slot: told for slot, (told, _) in found.items()})
+                self._due_s[list(found)] = [self._issued.next_due_s(slot) for slot in found]
                 planned_s.update({(slot, now_s): estimate_s for slot, (_, estimate_s) in found.items()})
+                self._next_s = now_s + (PAUSE_S if len(waiting) > LONG_QUEUE_JOBS else 0)
         return cases
+
+    @override
+    def needs_plan(self, snapshot: Snapshot) -> bool:
+        now_s = snapshot.now_s
+        return now_s >= self._next_s and bool((self._due_s[snapshot.queue] <= now_s).any())
 
     @override
     def learn(self) -> None:
@@ -193,9 +218,11 @@ class StartForecastReplay(PlanYieldingReplay):
         self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]
     ) -> dict[int, tuple[StartForecast, int]]:
         """Return the forecast and planned start of each selected job that can start."""
+        queue = snapshot.queue.tolist()
+        self._calibration.observe_waiting(snapshot.now_s, self._issued.forecasts_of(queue))
         drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
         can_start = (drawn_s != NEVER).all(axis=0)
-        position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
+        position = {slot: at for at, slot in enumerate(queue)}
         slots = [slot for slot in chosen if can_start[position[slot]]]
         at, jobs = [position[slot] for slot in slots], [snapshot.table.jobs[slot] for slot in slots]
         planned_s = plan_s[at].tolist()

@@ -203,6 +203,7 @@ class StartForecaster:
         at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
         jobs = snapshot.queued_jobs()
         known = [jobs[position] for position in at.tolist()]
+        self._calibration.observe_waiting(snapshot.now_s, self._issued.forecasts_of(job.id for job in jobs))
         found = self._calibration.forecast(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
         due = self._issued.due_jobs(snapshot.now_s, self.intervals)

@@ -1,4 +1,4 @@
-"""Apply the rules of node selection to models that place units on the last fitting node.
+"""Apply node weights and leaf switches to models that fill nodes from the last.
 
 The papers' models and searches prefer the last node. With the heaviest nodes first and the lightest nodes last, they
 prefer light nodes, so no model needs a rule for weights. Leaf switches are chosen after the model's decision.
@@ -50,11 +50,11 @@ def restore_node_order(decision: Decision, order: IntArray) -> Decision:
 
 
 def with_few_leaf_switches(decision: Decision, snapshot: Snapshot) -> Decision:
-    """Return the decision with the nodes that `choose_nodes` gives its jobs, if all jobs then still fit."""
+    """Return the decision with nodes chosen by `choose_nodes`, if all jobs still fit."""
     free, placements = FreeAmounts(snapshot.cluster, snapshot.free), {}
     for slot in decision.starts.slots.tolist():
         request = snapshot.table.jobs[slot].request
-        placement = placements[slot] = free.place(request)
+        placement = placements[slot] = free.find_placement(request)
         if not placement:
             return decision
         free.take(request, placement)

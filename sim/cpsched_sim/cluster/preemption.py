@@ -222,7 +222,7 @@ class SimulatedPreemption:
         )  # fmt: skip
 
     def _last_checkpoint_s(self, slot: int, start_s: int, now_s: int) -> int | None:
-        """Return the time of the checkpoint from which a job continues if it is stopped now, or None if there is none.
+        """Return the time of the last checkpoint of a job, or None if it has none.
 
         A cancelled job loses all its work.
         """

@@ -274,13 +274,14 @@ class SimulatedCluster:
         self.state.run_s[part] = items.run_s
         new = SchedulerVisibleJobs(items)
         if not first:
-            self._replace_jobs(new)
+            self.replace_jobs(new)
         elif isinstance(self.jobs, list):
             self.jobs.extend(new)
         else:
-            self._replace_jobs([*self.jobs, *new])
+            self.replace_jobs([*self.jobs, *new])
 
-    def _replace_jobs(self, jobs: Sequence[Job]) -> None:
+    def replace_jobs(self, jobs: Sequence[Job]) -> None:
+        """Replace the sequence of job objects by slot."""
         self.table.set_fields(jobs=jobs)
         self._create_column_views()
 

@@ -132,7 +132,7 @@ def rows_shared_by_all_policies(
 
 
 def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `rows_shared_by_all_policies` omits, by their distinguishing labels."""
+    """Return the workloads that `rows_shared_by_all_policies` omits, by label."""
     mine = [row for row in rows if not row["case"]]
     kept = {_workload_key(row) for row in rows_shared_by_all_policies(rows, metric)}
     axes = [axis for axis in WORKLOAD_AXES if len({row[axis] for row in mine}) > 1]

@@ -104,6 +104,12 @@ def test_computes_figures_of_two_forecasts():
     assert row.pinball_s == pytest.approx((forecast.pinball_s(400) + forecast.pinball_s(1060)) / 2)
 
 
+def test_figures_without_forecasts_are_missing():
+    row = StartForecastAccuracy.of([])
+    assert (row.cases, row.coverage, row.pinball_s) == (0, {"50": None, "80": None, "95": None}, None)
+    assert accuracy_by_horizon([]) == []
+
+
 def test_expected_starts_respect_power_cap():
     """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))

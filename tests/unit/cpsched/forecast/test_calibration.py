@@ -157,6 +157,19 @@ def test_burst_of_one_user_hardly_affects_calibration():
     assert len(calibration.past_errors) == 421
 
 
+def test_waiting_jobs_count_as_censored_outcomes():
+    """All known jobs waited at most 1.5 times as long as drawn. Of 30 alike, none has started after 1.2 times."""
+    calibration, _ = lived(np.random.default_rng(12).uniform(0.5, 1.5, 400))
+    before, now_s = told(calibration, 3000), 10_000_000
+    waiting = [told(calibration, now_s + 3000, now_s, submit_s=now_s)] * 30
+    calibration.observe_waiting(now_s + 3600, waiting)
+    after = told(calibration, 3000)
+    assert after.median_s > before.median_s + 300
+    assert list(after.quantiles_s) == sorted(after.quantiles_s)
+    calibration.observe_waiting(now_s + 4000, [])
+    assert told(calibration, 3000) == before
+
+
 def test_pinball_loss_of_one_estimate_is_half_its_error():
     assert pinball_loss_s((100,) * 9, 300) == pinball_loss_s((500,) * 9, 300) == pytest.approx(100)
     assert told(StartCalibrator(), 3600).pinball_s(3600) < 3600

@@ -11,7 +11,7 @@ def an_interval(now_s=0, middle_s=3600):
 
 def issue(issued, now_s, waiting):
     due = issued.due_jobs(now_s, waiting)
-    issued.issue({job: an_interval(now_s, now_s + 600) for job in due})
+    issued.store_issued({job: an_interval(now_s, now_s + 600) for job in due})
     return due
 
 

@@ -146,7 +146,7 @@ def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int],
 
 
 def reserved_licenses(reservations: Iterable[Record], now_s: int, end_s: int) -> dict[str, int]:
-    """Return how many of each license the reservations that begin after `now_s` and before `end_s` hold."""
+    """Return the licenses of the reservations that begin between `now_s` and `end_s`."""
     found = Counter[str]()
     for record in reservations:
         if now_s < (record["start_time"] or 0) < end_s:

@@ -205,7 +205,7 @@ def format_show_job_input(numbers: Collection[int]) -> str:
 
 
 def strip_prompts(printed: str) -> str:
-    """Return the answer to `format_show_job_input` without scontrol's prompts and echo.
+    """Return the output for `format_show_job_input` without prompts and echo.
 
     Some builds of scontrol echo their input.
     """
