@@ -1,7 +1,8 @@
 """List schedulers on nodes: the rules of `pool_list_scheduling` on node classes.
 
 EASY makes one reservation. The first job that cannot start reserves its earliest start, which `earliest_reservation`
-finds with `availability.earliest_start` (EASY's shadow time). Later jobs start if they do not delay this start.
+finds with `node_class_availability.earliest_start` (EASY's shadow time). Later jobs start if they do not
+delay this start.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 def parse_slurm_count(word: str) -> int | None:
     """Return a count in Slurm's syntax, such as `1K` or `5GB`, or None.
 
-    >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
+    >>> parse_slurm_count("2K"), parse_slurm_count("2kb"), parse_slurm_count("2080ti")
     (2048, 2000, None)
     """
     found = _NUMBER.fullmatch(word.lower())

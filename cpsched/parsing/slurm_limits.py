@@ -92,8 +92,8 @@ def _parse_tres_amount(name: str, text: str) -> int:
 def parse_slurm_time_min(text: str) -> int | None:
     """Return a time in Slurm's syntax in minutes, rounded up, or None for no limit.
 
-    >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
-    (2160, 150, 90, None)
+    >>> [parse_slurm_time_min(text) for text in ("1-12", "02:30:00", "90", "UNLIMITED")]
+    [2160, 150, 90, None]
     """
     seconds = parse_slurm_time_s(text)
     return None if seconds is None else -(-seconds // 60)

@@ -2,5 +2,5 @@
 
 - `ledger`, `boost_ledger`, `preemption_ledger`: the jobs that the bridge holds, starts, boosts or stops.
 - `journal`, `journal_reader`, `round_records`, `round_replay`: the recorded rounds, whose decisions can be repeated.
-- `process_files`, `state_paths`: the lock, the pause file, and the paths of all files.
+- `lock_and_request_files`, `state_paths`: the lock, the pause file, and the paths of all files.
 """

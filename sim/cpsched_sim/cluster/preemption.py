@@ -41,7 +41,7 @@ class PreemptedRun:
     placement: Placement
     requeued: bool
     lost_node_s: float
-    """Node-seconds since the start or last checkpoint. A partly used node counts as a fraction (see `node_share`)."""
+    """Node-seconds since the start or last checkpoint (see `count_occupied_nodes`)."""
     kept_s: int = 0
     """Seconds from the start to the last checkpoint. The next run of a requeued job is shorter by this time."""
 

@@ -97,9 +97,9 @@ def run_study(
 
     Cases that already have a result do not run again.
 
-    `study` is the path of a study file, or a mapping with the same keys. `on` is an executor (see `make_executor`); the
-    default is `processes` processes on this machine. The result's `to_frame()` has one row per case. Raise
-    `InvalidFile` with file, line and field, or `InputError`.
+    `study` is the path of a study file, or a mapping with the same keys. `on` is an executor (see
+    `make_task_executor`); the default is `processes` processes on this machine. The result's `to_frame()` has one row
+    per case. Raise `InvalidFile` with file, line and field, or `InputError`.
     """
     campaign = build_study_cases(study) if isinstance(study, Mapping) else read_study(study)
     store = StudyResultStore(Path(out))

@@ -18,7 +18,7 @@ The input is the output of `sacct --parsable2 --allocations --duplicates`.
 A line with too few fields is joined with the next one, because a job name may contain line breaks. Another header line
 sets the order of the columns below it. The file must contain jobs of one cluster only.
 
-Job numbers are Slurm's. With several runs, or without JobIDRaw, they are generated (`parse_job_number`,
+Job numbers are Slurm's. With several runs, or without JobIDRaw, they are generated (`parse_slurm_job_number`,
 `cpsched_sim.traces.job_run_numbering`). A missing user, account or name is "".
 
 Times are local times without a zone. They are read as UTC unless the zone is given (see

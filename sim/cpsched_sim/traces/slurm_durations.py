@@ -38,8 +38,8 @@ def parse_slurm_duration_s(text: str) -> int | None:
 
     Raise `ValueError` for any other text.
 
-    >>> duration_s("1-02:00:00"), duration_s("30:00"), duration_s("1-12"), duration_s("UNLIMITED")
-    (93600, 1800, 129600, None)
+    >>> [parse_slurm_duration_s(text) for text in ("1-02:00:00", "30:00", "1-12", "UNLIMITED")]
+    [93600, 1800, 129600, None]
     """
     text = text.strip()
     if text.lower() in NO_LIMIT_VALUES:

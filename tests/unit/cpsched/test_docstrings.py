@@ -7,8 +7,15 @@ import pkgutil
 import pytest
 
 import cpsched
+import cpsched_bridge
+import cpsched_sim
 
-MODULES = sorted(m.name for m in pkgutil.walk_packages(cpsched.__path__, "cpsched.") if ".cp." not in m.name)
+MODULES = sorted(
+    found.name
+    for package in (cpsched, cpsched_bridge, cpsched_sim)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if ">>> " in (found.module_finder.find_spec(found.name).loader.get_source(found.name) or "")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

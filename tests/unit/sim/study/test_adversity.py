@@ -64,7 +64,7 @@ def disk(tmp_path):
 )
 def test_full_disk_is_reported_and_same_command_resumes(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -273,7 +273,7 @@ def test_plugin_output_does_not_mix_with_json(tmp_path):
 
 
 def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
-    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s=0.0: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -287,7 +287,7 @@ def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
 
 
 def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(executor_selection, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = StudyResultStore.find

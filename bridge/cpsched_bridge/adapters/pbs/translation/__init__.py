@@ -2,7 +2,7 @@
 
 - `pbs_job_ids`, `pbs_units`: job numbers, amounts and times.
 - `vnodes`: vnodes as nodes, and their free amounts.
-- `select_chunks`: `select` and `place` as a request.
+- `pbs_chunk_requests`: `select` and `place` as a request.
 - `pbs_queues`, `pbs_limits`, `pbs_reservations`: which jobs may start, and where.
 - `pbs_jobs`, `pbs_running`: waiting jobs and running jobs.
 - `job_sort_formula`, `pbs_ranking`: PBS's order of waiting jobs.

@@ -79,11 +79,11 @@ def _split_names(names: str) -> frozenset[str]:
 NODE = KnownScontrolFields(
     read=_split_names(
         "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres Version RealMemory AllocMem MemSpecLimit State "
-        "ThreadsPerCore Partitions AllocTRES Weight"
+        "ThreadsPerCore Sockets CoresPerSocket Partitions AllocTRES Weight"
     ),
     harmless=_split_names(
-        "Arch CpuBind CoresPerSocket CPULoad AvailableFeatures GresDrain GresUsed NodeAddr NodeHostName BcastAddr Port "
-        "FreeMem Sockets Boards CoreSpecCount CPUSpecList TmpDisk NextState BootTime SlurmdStartTime LastBusyTime "
+        "Arch CpuBind CPULoad AvailableFeatures GresDrain GresUsed NodeAddr NodeHostName BcastAddr Port "
+        "FreeMem Boards CoreSpecCount CPUSpecList TmpDisk NextState BootTime SlurmdStartTime LastBusyTime "
         "ResumeAfterTime SuspendTime CfgTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules ExtSensorsWatts "
         "ExtSensorsTemp Topology InstanceId InstanceType ReservationName TLSCertTokenSet TLSCertLastRenewal"
     ),
@@ -98,11 +98,11 @@ PARTITION = KnownScontrolFields(
     read=_split_names(
         "PartitionName AllowGroups AllowAccounts DenyAccounts AllowQos DenyQos QoS DefaultTime ExclusiveUser Exclusive "
         "MaxNodes MaxTime MinNodes MaxCPUsPerNode MaxCPUsPerSocket Nodes PriorityJobFactor PriorityTier RootOnly "
-        "ReqResv OverSubscribe State MaxMemPerCPU MaxMemPerNode TRES JobDefaults ExclusiveTopo "
-        "Topology"
+        "ReqResv OverSubscribe State MaxMemPerCPU MaxMemPerNode TRES JobDefaults ExclusiveTopo Topology "
+        "PreemptMode GraceTime"
     ),
     harmless=_split_names(
-        "AllocNodes Alternate Default CpuBind DisableRootJobs GraceTime Hidden NodeSets OverTimeLimit PreemptMode "
+        "AllocNodes Alternate Default CpuBind DisableRootJobs Hidden NodeSets OverTimeLimit "
         "TotalCPUs TotalNodes DefMemPerCPU DefMemPerNode TRESBillingWeights ResumeTimeout SuspendTimeout SuspendTime "
         "PowerDownOnIdle"
     ),
