@@ -13,7 +13,8 @@
 - `node_selection`: selection of a job's nodes.
 - `node_layout` and `node_class_moves`: plans on ranges of nodes instead of single nodes.
 - `order_search`: the search of `lookahead` over orders of the queue. `order_search_state` holds its state,
-  `plan_costs` its costs, `order_moves` its random moves. `order_to_pool_plan` and `order_to_node_plan` turn an order into a plan.
+  `plan_costs` its costs, `order_moves` its random moves. `order_to_pool_plan` and
+  `order_to_node_plan` turn an order into a plan.
 - `virtual_easy`: a virtual schedule with the starts of EASY.
 - `slurm_passes`: the main and backfill passes of Slurm's scheduler.
 - `total_profile`: a lower bound on a job's start from the sum over all nodes.

@@ -86,7 +86,7 @@ def test_impossible_job_has_no_estimate(site):
     [
         ("nodes=1", "time=.*must be a time limit"),
         ("time=nonsense", "time"),
-        ("nodes=x&time=10", "nodes=x: must be a number"),
+        ("nodes=x&time=10", "nodes=x: must be a whole number"),
         ("nodes=0&time=10", "units"),
         ("time=10&gpus=1", "resource=gpus: must be one of cores"),
         ("time=10&partition=none", "partition=none: must be one of all"),
