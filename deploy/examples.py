@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from cpsched_bridge.adapters.pbs.pbs_options import Options as PbsOptions
 from cpsched_bridge.effective_config import to_yaml
-from cpsched_bridge.settings import Settings, SettingsSection
+from cpsched_bridge.settings import Section, Settings
 
 DEPLOY = Path(__file__).resolve().parent
 _WIDTH = 120
@@ -34,14 +34,14 @@ def beside_pbs() -> str:
     return "\n".join([head, *lines, *_lines(PbsOptions(**_OF_PBS), "  ")]) + "\n"
 
 
-def _lines(section: SettingsSection, indent: str = "") -> Iterator[str]:
+def _lines(section: Section, indent: str = "") -> Iterator[str]:
     """Yield the lines of each setting, preceded by its description, and of each section, preceded by its first
     sentence.
     """
     plain: dict[str, Any] = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        if isinstance(value, SettingsSection):
+        if isinstance(value, Section):
             yield from [] if indent else [""]
             yield from _comment(" ".join((value.__doc__ or "").split()), indent)
             yield f"{indent}{name}:"

@@ -15,7 +15,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
 from cpsched_bridge.ports import Capabilities, ReadinessCheck
-from cpsched_bridge.settings import Settings, SettingsSection
+from cpsched_bridge.settings import Section, Settings
 
 Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"]
 """Source of a value: the settings file, its goal, the adapter (`Capabilities`), the dispatcher or the predictor.
@@ -129,7 +129,7 @@ class _ConfiguredPolicy:
 
 def build_effective_config(
     settings: Settings,
-    options: SettingsSection,
+    options: Section,
     can: Capabilities,
     configured: PolicySpec,
     policy: Policy,
@@ -161,14 +161,14 @@ def build_effective_config(
     return EffectiveConfig(first.spec, None if second is None else second.spec, tuple(rows))
 
 
-def _list_settings(section: SettingsSection, prefix: str = "") -> Iterator[EffectiveSetting]:
+def _list_settings(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
     """Yield the settings in a section."""
     plain = section.model_dump(mode="json")
     if isinstance(section, Settings):
         plain["heartbeat"] = str(section.heartbeat_path)
     for name in type(section).model_fields:
         value, full = getattr(section, name), f"{prefix}{name}"
-        if isinstance(value, SettingsSection):
+        if isinstance(value, Section):
             yield from _list_settings(value, f"{full}.")
         elif full not in _EXPANDED_SETTINGS:
             yield EffectiveSetting(full, plain[name], "file" if name in section.model_fields_set else "default")

@@ -92,7 +92,7 @@ RENAMED_SETTINGS: Mapping[str, RenamedSetting] = {
 """Renamed settings by old dotted name. Old names are removed two minor releases after the change."""
 
 
-class SettingsSection(BaseModel):
+class Section(BaseModel):
     """A part of the settings file. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -116,7 +116,7 @@ class SettingsSection(BaseModel):
         return value
 
 
-class PowerCapSettings(SettingsSection):
+class PowerCapSettings(Section):
     """A power cap. It applies to every dispatcher and to the fallback."""
 
     cap_w: int | None = Field(
@@ -138,7 +138,7 @@ class PowerCapSettings(SettingsSection):
         return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
-class PolicySettings(SettingsSection):
+class PolicySettings(Section):
     """The policy: goal, dispatcher, predictor and fallback."""
 
     goal: str | dict[str, float] | None = Field(
@@ -219,7 +219,7 @@ class PolicySettings(SettingsSection):
         )
 
 
-class CycleSettings(SettingsSection):
+class CycleSettings(Section):
     """The intervals and limits of cycles."""
 
     interval_s: float = Field(
@@ -254,7 +254,7 @@ class CycleSettings(SettingsSection):
     )
 
 
-class FailedStartSettings(SettingsSection):
+class FailedStartSettings(Section):
     """Rules for failed starts and for adopting jobs."""
 
     timeout_s: int = Field(
@@ -272,7 +272,7 @@ class FailedStartSettings(SettingsSection):
     )
 
 
-class CircuitBreakerSettings(SettingsSection):
+class CircuitBreakerSettings(Section):
     """The conditions for a pause, which releases all jobs until `cpsched resume`."""
 
     failing_users: int = Field(
@@ -282,7 +282,7 @@ class CircuitBreakerSettings(SettingsSection):
     )
 
 
-class LeaseSettings(SettingsSection):
+class LeaseSettings(Section):
     """The lease that the bridge in control writes to the cluster."""
 
     duration_s: float = Field(
@@ -296,7 +296,7 @@ class LeaseSettings(SettingsSection):
     )
 
 
-class AdviseModeSettings(SettingsSection):
+class AdviseModeSettings(Section):
     """Limits of advise mode; ignored in the other modes."""
 
     max_boost: int = Field(
@@ -308,7 +308,7 @@ class AdviseModeSettings(SettingsSection):
     every_s: float = Field(default=30.0, gt=0, description="Seconds between comparisons with the cluster's order.")
 
 
-class PreemptionSettings(SettingsSection):
+class PreemptionSettings(Section):
     """The bridge's choice of jobs to stop for others, with Slurm in control mode."""
 
     choose: bool = Field(
@@ -331,7 +331,7 @@ class PreemptionSettings(SettingsSection):
     )
 
 
-class MetricsSettings(SettingsSection):
+class MetricsSettings(Section):
     """The HTTP endpoint for Prometheus."""
 
     enabled: bool = Field(default=True, description="Serve /metrics, /healthz and /readyz.")
@@ -341,7 +341,7 @@ class MetricsSettings(SettingsSection):
     port: int = Field(default=9764, ge=0, le=65535, description="Port to listen on; 0: any free port.")
 
 
-class StatusPageSettings(SettingsSection):
+class StatusPageSettings(Section):
     """The status page, served on the address of the metrics."""
 
     enabled: bool = Field(default=True, description="Serve the status page and the API under /api/v1.")
@@ -386,7 +386,7 @@ class StatusPageSettings(SettingsSection):
         return tuple(map(validate_user_name, value))
 
 
-class RetentionSettings(SettingsSection):
+class RetentionSettings(Section):
     """How long records are kept."""
 
     max_mib: float = Field(
@@ -396,7 +396,7 @@ class RetentionSettings(SettingsSection):
     keep_jobs_days: float = Field(default=30.0, gt=0, description="Days to keep ended jobs in the ledger.")
 
 
-class Settings(SettingsSection):
+class Settings(Section):
     """The whole settings file."""
 
     mode: Literal["shadow", "advise", "control"] = Field(

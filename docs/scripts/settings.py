@@ -10,7 +10,7 @@ from importlib import import_module
 from pydantic.fields import FieldInfo
 
 from cpsched_bridge.effective_config import to_yaml
-from cpsched_bridge.settings import Settings, SettingsSection
+from cpsched_bridge.settings import Section, Settings
 from docs.scripts.markdown import code, document, table, unit_of
 
 INTRODUCTION = """\
@@ -28,19 +28,19 @@ def page() -> str:
     return document("Settings", INTRODUCTION, *_sections(Settings, "", "Top level"), *options)
 
 
-def names(model: type[SettingsSection] = Settings, prefix: str = "") -> Iterator[str]:
+def names(model: type[Section] = Settings, prefix: str = "") -> Iterator[str]:
     """Return the dotted name of every setting and section."""
     for name, field in model.model_fields.items():
         yield f"{prefix}{name}"
         if _is_section(field):
-            yield from names(typing.cast(type[SettingsSection], field.annotation), f"{prefix}{name}.")
+            yield from names(typing.cast(type[Section], field.annotation), f"{prefix}{name}.")
 
 
 def _is_section(field: FieldInfo) -> bool:
-    return isinstance(field.annotation, type) and issubclass(field.annotation, SettingsSection)
+    return isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 
 
-def _sections(model: type[SettingsSection], prefix: str, title: str) -> Iterator[str]:
+def _sections(model: type[Section], prefix: str, title: str) -> Iterator[str]:
     own = {name: field for name, field in model.model_fields.items() if not _is_section(field)}
     rows = [
         (code(f"{prefix}{name}"), _values(field), unit_of(name), code(_default(field)), field.description or "")
@@ -51,7 +51,7 @@ def _sections(model: type[SettingsSection], prefix: str, title: str) -> Iterator
     )
     for name, field in model.model_fields.items():
         if name not in own:
-            section = typing.cast(type[SettingsSection], field.annotation)
+            section = typing.cast(type[Section], field.annotation)
             yield from _sections(section, f"{prefix}{name}.", code(f"{prefix}{name}"))
 
 

@@ -26,7 +26,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTr
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.ports import Backend, Capabilities
 from cpsched_bridge.program import bootstrap
-from cpsched_bridge.settings import SettingsSection
+from cpsched_bridge.settings import Section
 from cpsched_bridge.telemetry.metric_families import METRICS
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
@@ -39,7 +39,7 @@ from tests.unit.bridge.adapters.slurm.transport.cli.standin import NODE, Job, Pr
 SLURM_T0 = 1_795_379_700
 
 
-class Options(SettingsSection):
+class Options(Section):
     """The stand-in and its workload."""
 
     site: Literal["mock", "pbs", "slurm"]

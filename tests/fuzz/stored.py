@@ -20,7 +20,7 @@ import numpy as np
 
 from cpsched.model import EndedJob
 from cpsched_bridge.ports import Hold
-from cpsched_bridge.settings import SettingsSection
+from cpsched_bridge.settings import Section
 from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import add_checksum
 from cpsched_bridge.store.heartbeat import touch_heartbeat
@@ -38,7 +38,7 @@ OWN, MARKED = 3, (1, 2, 5, 6)
 """Return the jobs held for the bridge: by its own hold, known only from its files, and by the submit plugin's."""
 
 
-class Options(SettingsSection):
+class Options(Section):
     """The path of the cluster's file."""
 
     file: Path

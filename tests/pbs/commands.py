@@ -151,7 +151,7 @@ class StandIn(PbsProgramRunner):
             found[name] = text
         return found
 
-    def command(self, command: Sequence[str], within_s: float | None = None) -> None:
+    def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
         status, _, complaint = self._execute(command)
         self.fuse.burn()
         if complaint == UNREACHED[command[0]][1]:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cpsched_bridge.ports import Backend, Capabilities
 
 if TYPE_CHECKING:
-    from cpsched_bridge.settings import SettingsSection
+    from cpsched_bridge.settings import Section
 
 
 class Adapter(Protocol):
@@ -44,7 +44,7 @@ class Adapter(Protocol):
     """
 
     @property
-    def Options(self) -> type[SettingsSection]:  # noqa: N802 - the name of a class
+    def Options(self) -> type[Section]:  # noqa: N802 - the name of a class
         """The adapter's settings class. Each field has a default and a description."""
         ...
 

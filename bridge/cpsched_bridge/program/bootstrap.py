@@ -32,7 +32,7 @@ from cpsched_bridge.effective_config import EffectiveConfig, apply_adapter_defau
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
 from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessCheck, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
-from cpsched_bridge.settings import Settings, SettingsSection
+from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
 from cpsched_bridge.store import bridge_identity, forecast_state_file
 from cpsched_bridge.store.boost_ledger import BoostLedger
@@ -101,7 +101,7 @@ class ConfiguredAdapter:
     """The configured adapter, its options, and its capabilities."""
 
     adapter: Adapter
-    options: SettingsSection
+    options: Section
     can: Capabilities
 
 
@@ -124,7 +124,7 @@ def load_configured_adapter(settings: Settings, where: str = "settings") -> Conf
         raise settings.add_location_to_error(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
 
 
-def read_capabilities(adapter: Adapter, options: SettingsSection) -> Capabilities:
+def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
     """Return an adapter's capabilities.
 
     Raise `InvalidValue` if they are not a `Capabilities` object.

@@ -19,7 +19,7 @@ from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
 from cpsched_bridge.cycle.cycle_timing import MIN_TRIGGERED_INTERVAL_S
 from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.errors import InvalidSetting
-from cpsched_bridge.settings import Settings, SettingsSection
+from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_sim.file_io import read_setting_file
 
@@ -100,14 +100,14 @@ def validate_settings(settings: Settings, spec: PolicySpec) -> None:
     check_listen_address(settings)
 
 
-def check_settings_have_effect(settings: Settings, options: SettingsSection) -> None:
+def check_settings_have_effect(settings: Settings, options: Section) -> None:
     """Raise `InvalidSetting` for the first ineffective setting.
 
     `DEPENDENT_SETTINGS` lists the settings to check.
     """
     for row in DEPENDENT_SETTINGS:
         *sections, name = row.setting.removeprefix("options.").split(".")
-        section: SettingsSection = options if row.setting.startswith("options.") else settings
+        section: Section = options if row.setting.startswith("options.") else settings
         if row.adapter not in ("", settings.adapter):
             continue
         for each in sections:

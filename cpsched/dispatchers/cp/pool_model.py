@@ -33,7 +33,7 @@ class PoolModel:
         return pool_relaxation(problem)
 
     @staticmethod
-    def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
+    def min_build_time_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return a lower bound on the build time in seconds."""
         return TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
 

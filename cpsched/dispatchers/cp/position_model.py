@@ -52,7 +52,7 @@ class PositionAllocationModel:
         return found if self._parts * _staircase_build_time_s(found) < as_boxes_s else None
 
     @staticmethod
-    def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
+    def min_build_time_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return a lower bound on the build time in seconds before anything is built."""
         return _PART_BUILD_S * int(plan.parts.sum()) if plan is not None else 0.0
 

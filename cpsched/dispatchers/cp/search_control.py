@@ -63,7 +63,7 @@ def improve_plan(
     too_large = (
         dataclasses.replace(answer, path="dive", status="unverified") if guided else CpSolveResult(None, "late", False)
     )
-    if not limit.is_model_within_limit(make.least_cost_s(problem, answer.plan)):
+    if not limit.is_model_within_limit(make.min_build_time_s(problem, answer.plan)):
         return too_large
     solver = pywrapcp.Solver("cpsched", _solver_parameters(model_name))
     model: ConstraintModel = make(solver, problem, answer.plan)

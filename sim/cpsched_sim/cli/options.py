@@ -274,7 +274,7 @@ class ReplayOptions(PolicySettingOptions):
     ] = None
     policy: PolicyPath = None
 
-    def search_settings(self) -> dict[str, str]:
+    def parse_search_settings(self) -> dict[str, str]:
         """Return the settings for search-based dispatchers. Raise `InvalidValue`."""
         from cpsched.errors import require
 

@@ -58,7 +58,7 @@ def simulate(
     from cpsched_sim.terminal_tables import print_simulation, progress_bar
     from cpsched_sim.workloads.workload_loader import apply_site_policy
 
-    search, settings = options.search_settings(), options.parse_policy_settings()
+    search, settings = options.parse_search_settings(), options.parse_policy_settings()
     with (
         watch_plugins(running.decide_timeout) as patient,
         progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
@@ -155,7 +155,7 @@ def compare(
         [*filter(formats.get, formats)],
         "cannot be combined: set only one of them",
     )
-    search, settings = options.search_settings(), options.parse_policy_settings()
+    search, settings = options.parse_search_settings(), options.parse_policy_settings()
     names = tuple(options.metric or ())
     with watch_plugins(running.decide_timeout) as patient:
         more = tuple(map(metrics.find_metric, names))

@@ -180,8 +180,8 @@ def draw_distributions(
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
         style = {**styles[name], "label": escape_mathtext(name)}
-        waits.accuracy_ecdf(jobs.wait_s, **style)
-        slowdowns.accuracy_ecdf(jobs.bounded_slowdown, **style)
+        waits.ecdf(jobs.wait_s, **style)
+        slowdowns.ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
     slowdowns.set_xscale("log")
     for axes, label in ((waits, "wait, s"), (slowdowns, "bounded slowdown")):

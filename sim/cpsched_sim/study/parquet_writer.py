@@ -30,5 +30,5 @@ def columns_to_parquet(columns: Mapping[str, Any]) -> bytes:
         raise InputError("Parquet requires pyarrow: pip install 'cpsched[study]'") from error
     file = io.BytesIO()
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
-    parquet.write_csv(table, file, compression="zstd")
+    parquet.write_table(table, file, compression="zstd")
     return file.getvalue()

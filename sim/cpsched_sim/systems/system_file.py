@@ -236,7 +236,7 @@ class InfiniteCapacitySystem(System):
         units = ProcessorUnitRule(rule="cores")
         super().__init__(SystemFile(name="boundless", resources=resources, node_types={"all": everything}, units=units))
 
-    def _units_when_empty(self, request: Request) -> int:
+    def _units_on_empty_system(self, request: Request) -> int:
         return MAX_UNITS
 
 

@@ -88,7 +88,8 @@ print(*(kernel.__name__ for kernel in KERNELS))
 
 def test_warm_up_fails_if_kernels_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "cpsched_sim.kernel_warm_up.warm_up", lambda: KernelWarmUpResult((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0)
+        "cpsched_sim.kernel_warm_up.warm_up_kernels",
+        lambda: KernelWarmUpResult((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0),
     )
     done = CliRunner().invoke(app, ["warm-up"])
     assert done.exit_code == 1

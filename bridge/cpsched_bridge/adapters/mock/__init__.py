@@ -14,10 +14,10 @@ from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenan
 from cpsched_bridge.adapters.mock.simulated_clocks import ScaledClock
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.settings import SettingsSection
+from cpsched_bridge.settings import Section
 
 
-class MockMaintenanceOptions(SettingsSection):
+class MockMaintenanceOptions(Section):
     """A period in which some nodes of the simulated site receive no jobs."""
 
     name: str = Field(default="maintenance", description="Name of the maintenance period.")
@@ -26,7 +26,7 @@ class MockMaintenanceOptions(SettingsSection):
     for_s: int = Field(gt=0, description="Duration in seconds.")
 
 
-class Options(SettingsSection):
+class Options(Section):
     """The options in the mock adapter's section of the settings file."""
 
     system: str = Field(default="eurora", description="Name of a system, or a system file.")

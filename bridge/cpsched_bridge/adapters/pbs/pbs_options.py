@@ -10,13 +10,13 @@ from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import QUEUE_PATTERN
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.settings import SettingsSection
+from cpsched_bridge.settings import Section
 
 DEFAULT_DECISION_LIMIT_S = 0.1
 """Default time limit for a decision on a PBS cluster, in seconds."""
 
 
-class Options(SettingsSection):
+class Options(Section):
     """The options in the PBS adapter's section of the settings file."""
 
     queues: tuple[str, ...] = Field(

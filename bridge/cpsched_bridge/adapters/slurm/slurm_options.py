@@ -18,14 +18,14 @@ from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTr
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.settings import SettingsSection
+from cpsched_bridge.settings import Section
 
 SELECTED_BY_OPTION = "selected by options.transport"
 DEFAULT_DECISION_LIMIT_S = 0.1
 """Default time limit for a decision on a Slurm cluster, in seconds."""
 
 
-class Options(SettingsSection):
+class Options(Section):
     """The Slurm adapter's options. slurm.conf defines everything else."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(

@@ -12,7 +12,7 @@ def ended(queue, wait_s):
 
 
 def by_urgency(dispatcher, queue, now_s, cluster=None):
-    return dispatcher.by_urgency(a_snapshot(cluster or a_cluster(), queue, now_s=now_s)).tolist()
+    return dispatcher.queue_positions_by_urgency(a_snapshot(cluster or a_cluster(), queue, now_s=now_s)).tolist()
 
 
 def test_first_job_is_closest_to_exceeding_expected_wait():

@@ -70,7 +70,7 @@ def test_helpers_have_no_separate_machine_code(tmp_path: Path, monkeypatch: pyte
     compiled_functions.compile_for_types(function, (types.int64,))
     (made,) = helper.dispatcher.overloads.values()
     assert type(made.library).__name__ == "SubroutineCodeLibrary"
-    written = [each.name for each in made.library.alone().functions if not each.is_declaration]
+    written = [each.name for each in made.library.own_code_for_linking().functions if not each.is_declaration]
     assert written, "its own code"
     assert not [name for name in written if "is_bad" in name], "the kernel links each function once"
 

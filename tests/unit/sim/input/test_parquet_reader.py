@@ -13,7 +13,7 @@ from cpsched_sim.input.parquet_reader import parquet_column_names, read_parquet_
 def table(tmp_path):
     def write(**columns):
         path = tmp_path / "t.parquet"
-        pq.write_csv(pa.table(columns), path, row_group_size=3)
+        pq.write_table(pa.table(columns), path, row_group_size=3)
         return path
 
     return write

@@ -75,7 +75,7 @@ def kestrel(id="7", **fields):
 def write(path, rows, **types):
     """The rows as a Parquet table; `types` are those of columns that Arrow would guess otherwise."""
     table = pa.table({name: pa.array([row[name] for row in rows], types.get(name)) for name in rows[0]})
-    pq.write_csv(table, path, row_group_size=2)
+    pq.write_table(table, path, row_group_size=2)
     return path
 
 

@@ -76,7 +76,7 @@ def test_invalid_job_id_names_row_and_column(read):
 def test_drops_pending_array_before_parsing_its_id(read):
     reader = read(kestrel("9_[1-5]", start_time=None, end_time=None), kestrel("7"))
     assert [record.id for record in reader] == [7]
-    assert reader.tally.lines() == ["dropped 1 job: never started, or had not ended"]
+    assert reader.tally.to_sentences() == ["dropped 1 job: never started, or had not ended"]
 
 
 def test_request_replaces_missing_allocation(read):

@@ -46,7 +46,7 @@ def test_limit_is_in_minutes_or_missing(read, limit, expected_s):
     reader = read(pm100(time_limit=limit), time_limit=kind)
     assert next(iter(reader)).walltime_s == expected_s
     taken = ["in 1 job: walltime is the run time, because the limit is missing"] if expected_s == 600 else []
-    assert reader.tally.lines() == taken
+    assert reader.tally.to_sentences() == taken
 
 
 @pytest.mark.parametrize("limit", ["1e3", "-1", "soon", -1, -1.0, float("inf"), 1e300])
@@ -74,7 +74,7 @@ def test_drops_and_counts_jobs_that_did_not_run(read):
         pm100(1), pm100(2, start_time=None, end_time=None), pm100(3, end_time=None), pm100(4, end_time=at(300))
     )
     assert [record.id for record in reader] == [1]
-    assert reader.tally.lines() == [
+    assert reader.tally.to_sentences() == [
         "dropped 2 jobs: never started, or had not ended",
         "dropped 1 job: run time below 1 s",
     ]

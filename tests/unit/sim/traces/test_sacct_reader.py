@@ -372,7 +372,7 @@ def test_keeps_recorded_start(read_times):
 def test_job_arrives_when_eligible_by_default(read_times):
     reader = read_times(timed(eligible="00:00:40"))
     assert next(iter(reader)).submit_s == MIDNIGHT_S + 40
-    assert reader.tally.lines() == ["in 1 job: arrival is Eligible, which is later than Submit"]
+    assert reader.tally.to_sentences() == ["in 1 job: arrival is Eligible, which is later than Submit"]
     assert next(iter(read_times(timed(eligible="00:00:40"), arrival="submit"))).submit_s == MIDNIGHT_S
 
 
@@ -392,7 +392,7 @@ def test_impossible_eligible_time_is_not_arrival(read_times, eligible):
 def test_start_before_submission_is_not_recorded(read_times):
     reader = read_times(timed(submit="00:02:00", eligible="00:02:00"))
     assert next(iter(reader)).start_s is None
-    assert reader.tally.lines() == ["in 1 job: the start is before the submission: read as not recorded"]
+    assert reader.tally.to_sentences() == ["in 1 job: the start is before the submission: read as not recorded"]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_drops_unstarted_job_with_reason_from_state(read_times, changes, why):
 def test_reports_missing_limit(read):
     reader = read(row(limit="UNLIMITED"))
     assert next(iter(reader)).walltime_s == 600
-    assert reader.tally.lines() == ["in 1 job: walltime is the run time, because the limit is missing"]
+    assert reader.tally.to_sentences() == ["in 1 job: walltime is the run time, because the limit is missing"]
 
 
 def test_limits_may_be_minutes_and_elapsed_seconds(tmp_path):
@@ -441,7 +441,7 @@ def test_each_run_of_requeued_job_is_job(read_times):
     second = timed(submit="00:11:00", eligible="00:13:00", start="00:14:00", end="00:15:00", elapsed="00:01:00")
     reader = read_times(first, second)
     assert [(r.id, r.submit_s - MIDNIGHT_S, r.run_s) for r in reader] == [(7, 0, 600), (RUN_OFFSET + 7, 780, 60)]
-    assert "in 1 job: is a further run of a requeued job" in reader.tally.lines()
+    assert "in 1 job: is a further run of a requeued job" in reader.tally.to_sentences()
 
 
 def test_further_runs_of_task_have_own_ids(read):
@@ -623,7 +623,7 @@ def test_elapsed_resolves_repeated_hour(read_times, elapsed, start_h, run_h):
     reader = read_times(over_the_change("02:30:00", "03:00:00", elapsed), zone="Europe/Berlin")
     (record,) = reader
     assert record.run_s == run_h * 3600
-    assert reader.tally.lines() == [
+    assert reader.tally.to_sentences() == [
         "in 1 job: a time is in the hour that is repeated at a clock change, resolved by Elapsed and the order of times"
     ]
 
@@ -631,7 +631,7 @@ def test_elapsed_resolves_repeated_hour(read_times, elapsed, start_h, run_h):
 def test_first_possible_time_counts_without_elapsed(read_times):
     reader = read_times(over_the_change("02:30:00", "03:00:00", ""), zone="Europe/Berlin")
     assert next(iter(reader)).run_s == 5400
-    assert reader.tally.lines() == [
+    assert reader.tally.to_sentences() == [
         "in 1 job: a time is in the hour that is repeated at a clock change, read as the first of the two"
     ]
 
@@ -640,7 +640,7 @@ def test_elapsed_detects_clock_change_without_zone(read_times):
     """02:50 to 02:10: run backwards, unless the clock was put back meanwhile."""
     reader = read_times(over_the_change("02:50:00", "02:10:00", "00:20:00"))
     assert next(iter(reader)).run_s == 1200
-    assert "the clock changed, so set --zone" in reader.tally.lines()[0]
+    assert "the clock changed, so set --zone" in reader.tally.to_sentences()[0]
 
 
 @pytest.mark.parametrize("elapsed", ["00:01:00", "00:10:00"])
@@ -684,7 +684,7 @@ def test_gpus_counted_by_type_are_gpus(read):
 def test_missing_node_count_is_1(read):
     reader = read(row(nodes="Unknown"), row("8", nodes=""))
     assert [record.ask.units for record in reader] == [1, 1]
-    assert reader.tally.lines() == ["in 2 jobs: the number of nodes is missing: read as 1"]
+    assert reader.tally.to_sentences() == ["in 2 jobs: the number of nodes is missing: read as 1"]
 
 
 def test_keeps_node_list(tmp_path):

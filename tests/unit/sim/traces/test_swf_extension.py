@@ -92,4 +92,4 @@ def test_other_files_with_21_fields_are_plain_swf(read):
     reader = read(f"{line()} 1 2 3")
     assert next(iter(reader)).ask == ProcessorCountRequest(4, partition="1")
     assert reader.resources == ("processors",)
-    assert reader.tally.lines() == ["ignored in 1 line: fields beyond the 18 of the format"]
+    assert reader.tally.to_sentences() == ["ignored in 1 line: fields beyond the 18 of the format"]

@@ -82,7 +82,9 @@ def test_names_better_setting_with_its_gain(cut):
     assert objective(found.chosen.spec) == "waits"
     assert found.gain.ratio == pytest.approx(0.5, abs=0.01)
     assert found.gain.high < 1
-    assert found.sentence.startswith("Change objective=waits: -50 % (-50 to -50) by the goal waits, on 4 windows")
+    assert found.verdict_sentence.startswith(
+        "Change objective=waits: -50 % (-50 to -50) by the goal waits, on 4 windows"
+    )
 
 
 def test_does_not_name_setting_better_by_chance(cut):
@@ -97,7 +99,7 @@ def test_does_not_name_setting_better_by_chance(cut):
     assert found.verdict == "unclear"
     assert objective(found.chosen.spec) == "waits"
     assert 0.95 < found.gain.ratio < 1.05
-    assert found.sentence.startswith("No setting differs significantly from the current one")
+    assert found.verdict_sentence.startswith("No setting differs significantly from the current one")
 
 
 def test_does_not_use_judging_half_before_choice(cut):
@@ -123,7 +125,7 @@ def test_does_not_use_judging_half_before_choice(cut):
 def test_keeps_present_setting_if_none_is_better(cut):
     found, _ = found_with(cut, lambda spec, window: 900 if objective(spec) == "default" else 1000)
     assert (found.verdict, found.chosen) == ("keep", None)
-    assert found.sentence.startswith("Keep the current setting")
+    assert found.verdict_sentence.startswith("Keep the current setting")
 
 
 def test_does_not_choose_setting_beyond_limits(cut):
@@ -171,7 +173,7 @@ def test_reports_if_no_setting_is_within_limits(cut):
 
     found, _ = found_with(cut, worth, limits={"mean_wait": 110})
     assert found.verdict == "none"
-    assert found.sentence.startswith("No setting stays within the limits")
+    assert found.verdict_sentence.startswith("No setting stays within the limits")
 
 
 def test_reports_failed_setting_and_does_not_choose_it(cut):

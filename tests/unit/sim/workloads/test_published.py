@@ -131,7 +131,7 @@ def test_soft_walltimes_are_estimates(traces):
 
 def test_rejects_other_table_by_its_columns(tmp_path):
     path = tmp_path / "other.parquet"
-    pq.write_csv(pa.table({name: [1] for name in "abcdefg"}), path)
+    pq.write_table(pa.table({name: [1] for name in "abcdefg"}), path)
     with pytest.raises(InputError) as error:
         open_trace(path)
     assert str(error.value) == (

@@ -85,7 +85,7 @@ class Site:
         if words[0] in self.fails:
             raise self.fails[words[0]]
 
-    def run(self, job: str, placed: str, within_s: float) -> None:
+    def run_job(self, job: str, placed: str, within_s: float) -> None:
         self.left.append("run")
         self._tell("run", job, placed)
 

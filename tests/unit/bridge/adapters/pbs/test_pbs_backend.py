@@ -184,7 +184,7 @@ def test_each_start_has_own_reading_if_pbs_also_starts_jobs() -> None:
     def taken(job: str, placed: str, within_s: float) -> None:
         site.seen.vnodes["vm[2]"]["resources_assigned"] = {"ncpus": "4"}
 
-    site.run = taken  # type: ignore[method-assign]
+    site.run_job = taken  # type: ignore[method-assign]
     assert [(each.result, each.detail, each.code) for each in backend.start([first, second])] == [
         ("done", "", ""),
         ("refused", "not sent: vnode vm[2] no longer has enough free resources", "not_sent"),

@@ -14,14 +14,14 @@ class Programs:
     def __init__(self) -> None:
         self.told: list[list[str]] = []
 
-    def command(self, command: Sequence[str], within_s: float | None = None) -> None:
+    def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
         self.told.append(list(command))
 
 
 @pytest.mark.parametrize(
     ("tell", "command"),
     [
-        (lambda to: to.run("7.vm", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", 5.0),
+        (lambda to: to.run_job("7.vm", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", 5.0),
          ["qrun", "-H", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", "7.vm"]),
         (lambda to: to.set_queue_started("work", False), ["qmgr", "-c", "set queue work started = False"]),
         (lambda to: to.trigger_scheduling(), ["qmgr", "-c", "set server scheduling = True"]),
@@ -41,8 +41,8 @@ def test_sends_exact_command(tell: Callable[[PbsCommands], None], command: list[
 @pytest.mark.parametrize(
     "tell",
     [
-        lambda to: to.run("7.vm; qdel 8", "(v0:ncpus=2)", 5.0),
-        lambda to: to.run("7.vm", "(v0:ncpus=2) -x", 5.0),
+        lambda to: to.run_job("7.vm; qdel 8", "(v0:ncpus=2)", 5.0),
+        lambda to: to.run_job("7.vm", "(v0:ncpus=2) -x", 5.0),
         lambda to: to.set_queue_started("work started = True, server", False),
         lambda to: to.move("-1", "left"),
         lambda to: to.move("1.vm", "left\nwork"),

@@ -47,7 +47,7 @@ class Played(RestartSearch):
         self._model = SimpleNamespace(own_search_proves=self.proves, solver=clock)
         self._built_ms = self._least_ms = self._doubled = 0
 
-    def budget(self, limit: RestartSearchLimits, doubled: int = 0) -> Any:
+    def next_search_budget(self, limit: RestartSearchLimits, doubled: int = 0) -> Any:
         self._doubled = doubled
         return SimpleNamespace(crossed=not self.ends)
 

@@ -20,8 +20,8 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import Py
 from cpsched_bridge.ports import Observation
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, association
-from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Clock
-from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Played as PlayedAsking
+from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played
 

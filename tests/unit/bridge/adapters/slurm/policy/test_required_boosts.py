@@ -15,9 +15,9 @@ from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL
-from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Clock
-from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
+from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played, order
 
