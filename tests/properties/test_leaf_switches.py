@@ -68,13 +68,13 @@ def trees(draw):
 def test_arrays_choose_like_slurm(tree):
     snapshot, expected = tree
     (job,) = snapshot.queued_jobs()
-    assert FreeAmounts(snapshot.cluster, snapshot.free).place(job.request) == expected
+    assert FreeAmounts(snapshot.cluster, snapshot.free).find_placement(job.request) == expected
 
 
 @pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead", "slurm", "pcp19"])
 def test_dispatchers_choose_like_slurm(name):
     """A single queued job, so no reservation and no other job matters. Without leaf switches, models place last."""
-    dispatcher = registry.dispatcher(name)
+    dispatcher = registry.build_dispatcher(name)
 
     @scaled_example_settings(100)
     @given(trees())
@@ -104,7 +104,7 @@ def queues(draw):
 @pytest.mark.parametrize("name", ["greedy", "lookahead"])
 def test_later_jobs_choose_among_remaining_nodes(name):
     """The search of `lookahead` also undoes placements between the nodes of a class."""
-    dispatcher = registry.dispatcher(name)
+    dispatcher = registry.build_dispatcher(name)
 
     @scaled_example_settings(200)
     @given(queues())
@@ -116,7 +116,7 @@ def test_later_jobs_choose_among_remaining_nodes(name):
             return
         for slot in decision.starts.slots.tolist():
             job = snapshot.table.jobs[slot]
-            assert tuple(found[job.id]) == free.place(job.request)
+            assert tuple(found[job.id]) == free.find_placement(job.request)
             free.take(job.request, found[job.id])
 
     check()

@@ -56,7 +56,7 @@ def compare(slurm: Slurm, config: SiteConfig, jobs: int, seed: int) -> tuple[int
     while done < jobs:
         nodes, tasks = draw.choice(SHAPES)
         request = Request(nodes, (tasks,), distinct=nodes > 1)
-        expected = [cluster.node_names[node] for node, _ in free.place(request)]
+        expected = [cluster.node_names[node] for node, _ in free.find_placement(request)]
         number, found = placed_by_slurm(slurm, partition, nodes, tasks)
         if not found:
             ended = draw.sample(sorted(running), (len(running) + 1) // 2)

@@ -74,7 +74,7 @@ def figures(config: SiteConfig, case: str, seed: int) -> FloatArray:
         cluster = dataclasses.replace(cluster, leaf_switches=None)
     name, settings = CASES[case]
     done = TraceReplay(
-        trace, cluster, Policy(registry.predictor("walltime"), registry.dispatcher(name, settings))
+        trace, cluster, Policy(registry.build_predictor("walltime"), registry.build_dispatcher(name, settings))
     ).run()
     nodes = [[node for node, _ in done.placement_of(i)] for i in range(len(trace))]
     return np.array([
