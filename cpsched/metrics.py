@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
     """Return max(1, (W + D) / max(D, 10 s)) per job, float64[J].
 
-    Source: Feitelson et al. 1997.
+    W is the wait and D the run time. Source: Feitelson et al. 1997.
     """
     W, D = np.asarray(wait_s, np.float64), np.asarray(run_s, np.float64)
     slowdown: FloatArray = np.maximum(1.0, (W + D) / np.maximum(D, BSLD_BOUND_S))

@@ -109,7 +109,7 @@ class StartForecast:
         return int(_horizon_classes(np.array([self.median_s - self.issued_at_s]))[0])
 
     def classify_outcome(self, start_s: int) -> IntervalResult:
-        """Return the outcome of the 80 % interval for a job that started at `start_s`."""
+        """Return whether a start is before, after or within the 80 % interval."""
         return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
 
     def pinball_s(self, start_s: int) -> float:
@@ -129,7 +129,7 @@ def _nominal_levels() -> list[list[float]]:
 
 @dataclass(slots=True, eq=False)
 class StartCalibrator:
-    """Computes quantiles of starts from sampled starts, and learns from true starts."""
+    """Computes start-time quantiles from sampled starts, and learns from actual ones."""
 
     _features: FloatArray = field(default_factory=lambda: np.zeros((_MAX_OUTCOMES, len(_FEATURE_WEIGHTS))))
     """Features of the stored outcomes. The newest outcome replaces the oldest one."""
@@ -225,7 +225,7 @@ class StartCalibrator:
         return found
 
     def observe_waiting(self, now_s: int, forecasts: Sequence[StartForecast]) -> None:
-        """Replace the censored outcomes by the forecasts of the jobs that wait at `now_s`."""
+        """Compute the censored outcomes of the jobs that are still waiting at `now_s`."""
         known = [told for told in forecasts if now_s > told.issued_at_s + _ADDED_WAIT_S][-_MAX_OUTCOMES:]
         features = np.array([told.features for told in known]).reshape(-1, len(_FEATURE_WEIGHTS))
         waits_s = now_s - np.array([told.issued_at_s for told in known], np.int64)

@@ -90,7 +90,7 @@ def _parse_tres_amount(name: str, text: str) -> int:
 
 
 def parse_slurm_time_min(text: str) -> int | None:
-    """Return a time in Slurm's syntax in minutes, rounded up, or None for no limit.
+    """Convert a time in Slurm's syntax to minutes, rounded up; None means no limit.
 
     >>> [parse_slurm_time_min(text) for text in ("1-12", "02:30:00", "90", "UNLIMITED")]
     [2160, 150, 90, None]
@@ -100,7 +100,7 @@ def parse_slurm_time_min(text: str) -> int | None:
 
 
 def parse_slurm_time_s(text: str) -> int | None:
-    """Return a time in Slurm's syntax in seconds, or None for no limit.
+    """Convert a time in Slurm's syntax to seconds; None means no limit.
 
     The forms are M, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
     """

@@ -34,9 +34,9 @@ UNREACHABLE = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleJob:
-    """A running job that a start may stop now.
+    """A running job that may be stopped now to start another job.
 
-    `price` is in node-seconds (see `stop_price_node_s`). The starting job must wait `grace_s` seconds after the stop
+    `price` is in node-seconds (see `stop_price_node_s`). The other job must wait `grace_s` seconds after the stop
     request.
     """
 

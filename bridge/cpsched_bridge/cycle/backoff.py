@@ -264,7 +264,7 @@ class BackoffQueue:
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
-        """Return transitions that leave held jobs in failing classes to the cluster."""
+        """Return transitions that give held jobs of failing classes back to the cluster."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():

@@ -121,7 +121,7 @@ def _format_likely_start(row: Mapping[str, Any]) -> str:
 def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool) -> None:
     """Print one line per job.
 
-    `with_intervals` adds the median start and its 50 % and 80 % intervals.
+    With `with_intervals`, print the median start and its 50 % and 80 % intervals instead of the state and start.
     """
     out = terminal_views.make_console()
     if not found:

@@ -137,7 +137,7 @@ class JournalReader:
     def last_stored_round(self) -> int:
         """Return the newest round in this file, or 0 if there is none.
 
-        The file may have another format.
+        The file may be in another version of the format.
         """
         return self._query_round_number("select coalesce(max(round), 0) from rounds")
 

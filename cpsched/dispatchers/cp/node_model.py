@@ -57,7 +57,7 @@ class NodeAllocationModel:
 
     @staticmethod
     def min_build_time_s(problem: CpProblem, plan: CpPlan | None) -> float:
-        """Return the expected time to build and propagate the model, in seconds."""
+        """Return the expected time (s) to build and propagate a model, before it is built."""
         return _INTERVAL_BUILD_S * node_model_size(problem.facts)
 
     @property

@@ -91,7 +91,7 @@ class RunTimesAndEasyWaits:
         return {"shares": self.shares.memory(), "virtual": _virtual_schedule_to_json(self._virtual)}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Replace the state with an earlier `memory`."""
+        """Restore the state from an earlier result of `memory()`."""
         self.shares.recall(memory["shares"])
         self._ended.clear()
         self._virtual = _virtual_schedule_from_json(memory["virtual"])

@@ -154,7 +154,7 @@ class _StudyCaseBuilder:
             cases.append(case)
             pair = labels["dispatcher"], labels["predictor"]
             if (other := policies.setdefault(cases[-1].labels["policy"], pair)) != pair:
-                rule = f"must differ from {other[0]} with {other[1]}: tables distinguish policies by these names"
+                rule = f"must not have the same label in tables as {other[0]} with {other[1]}"
                 raise self.tree.make_error(where, " with ".join(pair), rule)
             if len(cases) > MAX_CASES:
                 raise self.tree.make_error(where, len(cases), f"a study must have at most {MAX_CASES:,} cases")

@@ -40,9 +40,9 @@ def build_policy_for_dispatcher(name_or_path: str, predictor: str = "walltime") 
 
 
 def dispatcher_example_settings(name_or_path: str, many: int) -> settings:
-    """Return settings with the number of examples (see `scaled_example_settings`).
+    """Return Hypothesis settings for `many` examples (see `scaled_example_settings`).
 
-    The number is reduced for a dispatcher that searches.
+    A dispatcher that searches gets fewer examples.
     """
     searches = "effort" in setting_names(DISPATCHERS.find(name_or_path))
     return scaled_example_settings(many // 6 if searches else many)

@@ -422,7 +422,7 @@ class SacctReader(TraceReader):
         return "" if at is None else fields[at]
 
     def _intern_field(self, fields: list[str], name: str) -> str:
-        """Return a field as an interned string, because many jobs have equal fields."""
+        """Return a field as an interned string, because many jobs share values."""
         return intern(self._get_field(fields, name))
 
     def _parse_whole_number(self, field: str, text: str) -> int:

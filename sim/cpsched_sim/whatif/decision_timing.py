@@ -31,7 +31,7 @@ class DecisionTiming:
     """The interval and lag of decisions.
 
     - `interval_s`: decisions are made at multiples of this interval; 0 means in each second with an event. The values 0
-    and 1 are equivalent, because a replay has whole seconds.
+      and 1 are equivalent, because a replay has a resolution of one second.
     - `lag_s`: the mean delay of a start after its decision. Each delay is a whole number of seconds.
     """
 

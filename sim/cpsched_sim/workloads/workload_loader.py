@@ -135,7 +135,7 @@ class Workload:
         )
 
     def _with_selected_jobs(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
-        """Return a workload with some of the jobs. `origin` records each selection."""
+        """Return a copy that contains only `jobs`, with `cut` added to its `origin`."""
         parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
         return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
 

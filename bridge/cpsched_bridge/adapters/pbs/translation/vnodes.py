@@ -247,7 +247,7 @@ def _parse_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: fr
     row = [math.floor(_parse_named_amount(found, name, sizes)) for name in resources]
     invalid = [name for name, each in zip(resources, row, strict=True) if each >= AMOUNT_BOUND]
     if invalid:
-        raise ValueError(f"{invalid[0]} exceeds the amount of any vnode")
+        raise ValueError(f"{invalid[0]}: must be below {AMOUNT_BOUND}")
     return row
 
 

@@ -59,9 +59,9 @@ def parse_resource_definitions(text: str) -> dict[str, PbsCustomResource]:
 
 
 def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
-    """Return the vnodes' attributes in the output of `pbsnodes -av`.
+    """Parse the output of `pbsnodes -av` into attributes by vnode name.
 
-    They are exact text, by vnode name.
+    The values are verbatim text.
     """
     found: dict[str, dict[str, str]] = {}
     record: dict[str, str] = {}

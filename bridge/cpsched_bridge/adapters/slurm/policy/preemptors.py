@@ -220,9 +220,9 @@ class _PreemptionOfferBuilder:
 
 
 class _PreemptibleCapacity:
-    """The amounts that running jobs free when they end, by class.
+    """The amounts that preempting running jobs would free, by preemption class.
 
-    Jobs that were already given to a start do not count.
+    Jobs that are already victims of another start are excluded.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class AutoSlurmTransport(SlurmTransport):
     @property
     @override
     def starts_in_one_change(self) -> bool:
-        """Return whether a start is a single change, or False before the choice."""
+        """Return whether a start is a single change; False until a transport is chosen."""
         return self._chosen is not None and self._chosen.starts_in_one_change
 
     @override

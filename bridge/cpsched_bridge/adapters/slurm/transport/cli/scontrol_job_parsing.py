@@ -86,9 +86,9 @@ class ScontrolJobDetail:
 
 
 def split_job_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
-    """Return an answer's unambiguous records, and the numbers of ambiguous ones.
+    """Return the unambiguous records by job number, and the ambiguous numbers.
 
-    The records are by number. A number is ambiguous if it has several records or if its record has an unexpected first
+    A number is ambiguous if it has several records or if its record has an unexpected first
     line. Raise `AnswerNotUnderstood` if the answer is truncated.
     """
     before, *pieces = f"\n{printed}".split(_RECORD_START)

@@ -128,7 +128,10 @@ class PyslurmClient:
         return True
 
     def receive_answer(self) -> Any:
-        """Return the last call's result by its deadline. Raise the same errors as `call`."""
+        """Wait until the last call's deadline for its result, and return it.
+
+        Raise the same errors as `call`.
+        """
         with self._stop_child_and_raise():
             if self._child is None:
                 raise wire_protocol.WorkerChannelClosed("the process has already ended")
