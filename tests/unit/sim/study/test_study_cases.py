@@ -329,5 +329,5 @@ def test_rejects_policies_with_same_label(tmp_path):
     alone = words(grids=[grid(dispatchers=["easy / a"], predictors=["b"])], **names)
     assert build_study_cases(alone, tmp_path).cases[0].labels["policy"] == "easy / a / b"
     both = words(grids=[*alone["grids"], grid(predictors=["a / b"])], **names)
-    with pytest.raises(InvalidFile, match="easy with a / b: must differ from easy / a with b"):
+    with pytest.raises(InvalidFile, match="easy with a / b: must not have the same label in tables as easy / a with b"):
         build_study_cases(both, tmp_path)
