@@ -86,7 +86,7 @@ NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
 class JobFilterField:
     """A field by which jobs can be filtered, with the selected `value`.
 
-    `values` lists the offered values, most frequent first. `whole` tells whether the list is complete.
+    `values` lists the offered values, most frequent first. `whole` states whether the list is complete.
     """
 
     name: str
