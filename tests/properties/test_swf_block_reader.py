@@ -13,7 +13,7 @@ from cpsched_sim.input import text_line_reader
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.workloads import workload_loader as loading
-from cpsched_sim.workloads.workload_loader import workload_loader
+from cpsched_sim.workloads.workload_loader import load
 from tests.fuzz.mutations import CHANGES, mutated
 from tests.traces import ATLAS, KTH, trace
 
@@ -55,7 +55,7 @@ def outcome(path, **options):
     """Return everything that a reader reports about a file."""
     told = []
     try:
-        found = workload_loader(path, progress=told.append, **options)
+        found = load(path, progress=told.append, **options)
     except CpschedError as error:
         return type(error), str(error)
     return list(found.jobs), found.notes, found.header, found.origin, found.cluster.epoch_s
@@ -92,5 +92,5 @@ def test_damaged_archive_gives_equal_errors(changes, lenient, system):
 @pytest.mark.parametrize("name", [KTH, ATLAS])
 def test_shared_traces_are_read_in_columns(name):
     path = trace(name)
-    assert isinstance(workload_loader(path).jobs, ColumnarTrace)
+    assert isinstance(load(path).jobs, ColumnarTrace)
     assert outcome(path) == by_line(path)

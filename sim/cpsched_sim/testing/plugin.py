@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite("cpsched_sim.testing.dispatcher_properties")
-SUITE_FILE = Path(__file__).with_name("suite.py")
+SUITE_FILE = Path(__file__).with_name("property_suite.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
