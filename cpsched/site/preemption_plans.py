@@ -61,14 +61,12 @@ def _placement_after_stops(amounts: FreeAmounts, request: Request, stopped: Sequ
     return without.find_placement(request)
 
 
-def occupied_node_equivalents(running: RunningJob, cluster: Cluster) -> float:
+def count_occupied_nodes(request: Request, placement: Placement, cluster: Cluster) -> float:
     """Return how many nodes a job occupies, as shares of each node's first resource."""
-    if running.job.request.exclusive:
-        return float(len(running.placement))
-    amount = running.job.request.per_unit[0]
-    return sum(
-        units * amount / capacity for node, units in running.placement if (capacity := int(cluster.capacity[node, 0]))
-    )
+    if request.exclusive:
+        return float(len(placement))
+    amount = request.per_unit[0]
+    return sum(units * (amount / capacity) for node, units in placement if (capacity := int(cluster.capacity[node, 0])))
 
 
 def verify_preemption(

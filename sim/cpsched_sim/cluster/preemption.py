@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.feasibility import FreeAmounts
-from cpsched.model import EXCLUSIVE, NEVER, Cluster, IntArray, Placement, Request, RunningJob, Snapshot
+from cpsched.model import NEVER, IntArray, Placement, Request, RunningJob, Snapshot
 from cpsched.model.cluster import BoolArray
 from cpsched.site.admission import (
     PendingJobLimitsAndUsage,
@@ -22,6 +22,7 @@ from cpsched.site.admission import (
     queue_positions_by_priority,
     with_power_limit,
 )
+from cpsched.site.preemption_plans import count_occupied_nodes
 from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
 from cpsched.site.victims import PreemptibleJob, cheapest_victims, lost_work_s, stop_price_node_s
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
@@ -41,7 +42,7 @@ class PreemptedRun:
     placement: Placement
     requeued: bool
     lost_node_s: float
-    """Node-seconds since the start or last checkpoint (see `count_occupied_nodes`)."""
+    """Node-seconds since the start or last checkpoint (see `count_occupied_pool_or_nodes`)."""
     kept_s: int = 0
     """Seconds from the start to the last checkpoint. The next run of a requeued job is shorter by this time."""
 
@@ -210,7 +211,9 @@ class SimulatedPreemption:
         checkpoint_s = self._last_checkpoint_s(slot, running.start_s, snapshot.now_s)
         return PreemptibleJob(
             running,
-            stop_price_node_s(count_occupied_nodes(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s),
+            stop_price_node_s(
+                count_occupied_pool_or_nodes(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s
+            ),
         )
 
     def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
@@ -218,7 +221,7 @@ class SimulatedPreemption:
         lost_s = lost_work_s(start_s, now_s, self._last_checkpoint_s(slot, start_s, now_s))
         return PreemptedRun(
             slot, start_s, now_s, snapshot.placement_of(slot), self.requeues[self.class_of[slot]],
-            count_occupied_nodes(snapshot, slot) * lost_s, now_s - start_s - lost_s,
+            count_occupied_pool_or_nodes(snapshot, slot) * lost_s, now_s - start_s - lost_s,
         )  # fmt: skip
 
     def _last_checkpoint_s(self, slot: int, start_s: int, now_s: int) -> int | None:
@@ -232,22 +235,11 @@ class SimulatedPreemption:
         return start_s + (now_s - start_s) // every_s * every_s
 
 
-def count_occupied_nodes(snapshot: Snapshot, slot: int) -> float:
-    """Return how many nodes a running job occupies, with fractions.
-
-    A partly used node counts by the used share of its first resource.
+def count_occupied_pool_or_nodes(snapshot: Snapshot, slot: int) -> float:
+    """Return how many nodes a running job occupies (see `count_occupied_nodes`).
 
     On a cluster with a single node, which represents a pool, each processor counts as a node.
     """
-    cluster, table = snapshot.cluster, snapshot.table
-    if table.sharing[slot] & EXCLUSIVE:
-        return float(table.place_count[slot])
-    held = sum(
-        units * _compute_first_resource_share(cluster, node, int(table.per_unit[slot, 0]))
-        for node, units in snapshot.placement_of(slot)
-    )
-    return float(held * (cluster.capacity[0, 0] if cluster.size == 1 else 1))
-
-
-def _compute_first_resource_share(cluster: Cluster, node: int, amount: int) -> float:
-    return amount / capacity if (capacity := int(cluster.capacity[node, 0])) else 0.0
+    cluster, request = snapshot.cluster, snapshot.table.jobs[slot].request
+    nodes = count_occupied_nodes(request, snapshot.placement_of(slot), cluster)
+    return nodes * int(cluster.capacity[0, 0]) if cluster.size == 1 and not request.exclusive else nodes

@@ -24,7 +24,7 @@ from cpsched.model import Cluster, PendingCode, PendingReason, Placement, Reques
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.preemption import PreemptionRules, PreemptMode
-from cpsched.site.preemption_plans import PreemptionPlan, occupied_node_equivalents, plan_preemption
+from cpsched.site.preemption_plans import PreemptionPlan, count_occupied_nodes, plan_preemption
 from cpsched.site.slurm_victims import VictimOrder
 from cpsched.site.victims import PreemptibleJob, stop_price_node_s
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
@@ -144,7 +144,7 @@ class _VictimPool:
             else:
                 grace_s = partitions[name].grace_s if name in partitions else 0
                 ranks[number] = rules.tiers.get(name, 0)
-            share = occupied_node_equivalents(running, seen.cluster)
+            share = count_occupied_nodes(running.job.request, running.placement, seen.cluster)
             mode = _find_effective_preempt_mode(record, rules.mode_of(name))
             resumed_s = checkpoint_s if mode == "requeue" else None  # a cancelled job loses all its work
             price = stop_price_node_s(share, running.start_s, seen.now_s, resumed_s, grace_s)
