@@ -62,8 +62,6 @@ SHARES_NODES = "shares_nodes"
 """Field of a record that `mark_partitions_sharing_nodes` has marked."""
 ONE_JOB_PER_CORE = "FORCE:1"
 """`OverSubscribe` of a partition in which each core runs one job at a time."""
-ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
-"""Replacement for `ONE_JOB_PER_CORE` if other partitions use some of the partition's nodes."""
 
 
 def mark_partitions_sharing_nodes(table: Sequence[Record]) -> list[Record]:
@@ -85,8 +83,7 @@ def mark_partitions_sharing_nodes(table: Sequence[Record]) -> list[Record]:
     found = list(table)
     for at in limited:
         if any(nodes[at] & other for other in (*nodes[:at], *nodes[at + 1 :])):
-            sharing = {"oversubscribe": ONE_JOB_PER_CORE_OVERLAPPING} if _is_forced(table[at]) else {}
-            found[at] = {**table[at], **sharing, SHARES_NODES: True}
+            found[at] = {**table[at], SHARES_NODES: True}
     return found
 
 
@@ -179,7 +176,7 @@ def find_unmodelled_partition_reason(record: Record) -> str | None:
     if has_unusable_field(record):
         return make_unusable_object("partition", record).why
     sharing = _get_oversubscribe(record)
-    if sharing == ONE_JOB_PER_CORE_OVERLAPPING:
+    if sharing == ONE_JOB_PER_CORE and record.get(SHARES_NODES):
         return f"it sets OverSubscribe={ONE_JOB_PER_CORE}, and other partitions use its nodes"
     if sharing not in ("NO", "EXCLUSIVE", ONE_JOB_PER_CORE) and not sharing.startswith("YES"):
         return f"its nodes are oversubscribed ({sharing})"
