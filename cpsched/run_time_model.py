@@ -25,6 +25,7 @@ _SITE_QUANTILES = 20
 """Number of quantiles that represent the distribution of the site's shares."""
 
 Weighed = Sequence[tuple[float, float]]
+RunTimeClass = tuple[str, int, int, str]
 """(Share of the walltime, weight) pairs."""
 
 
@@ -71,8 +72,8 @@ class RunTimeModel:
     """Number of ended jobs so far."""
     _users: dict[str, deque[RunToWalltimeSample]] = field(default_factory=dict)
     _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR_WEIGHT),)
-    _found: dict[str, dict[tuple[int, int, str], tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
-    """Distributions by user, then walltime, units and name."""
+    _found: dict[str, dict[RunTimeClass, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    """Distributions by user and run-time class."""
 
     def __post_init__(self) -> None:
         require(self.remember > 0, "remember", self.remember, "must be positive")
@@ -105,8 +106,7 @@ class RunTimeModel:
 
         Both are float64[A].
         """
-        found = self._found.setdefault(job.user, {})
-        key = (job.walltime_s, job.request.units, job.name)
+        found, key = self._found.setdefault(job.user, {}), run_time_class(job)
         if key not in found:
             weighed = np.array([*self._atoms, *self.weigh_user_history(job)])
             weighed = weighed[np.argsort(weighed[:, 0], kind="stable")]
@@ -117,9 +117,8 @@ class RunTimeModel:
         """Return run times of `job` in seconds, int64, at the quantiles `at` (0 to 1).
 
         The job has already run for `elapsed_s`, which all results exceed. A job that has run longer than all similar
-        jobs is expected to run to its
-        walltime. A job that has exceeded its walltime is expected to run for one more second. For equal jobs that have
-        run for different times, `elapsed_s` and `at` have one row per job.
+        jobs is expected to run to its walltime. A job that has exceeded its walltime is expected to run for one more
+        second. For jobs of one `run_time_class`, `elapsed_s` and `at` may have one row per job.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
@@ -128,6 +127,11 @@ class RunTimeModel:
         index = np.searchsorted(held[1:], held[first] + np.asarray(at) * (held[-1] - held[first]), side="left")
         found: np.ndarray = run_s[np.minimum(np.maximum(index, first), len(run_s) - 1)]
         return np.where(first < len(run_s), found, np.maximum(job.walltime_s, np.asarray(elapsed_s) + 1))
+
+
+def run_time_class(job: Job) -> RunTimeClass:
+    """Return what the distribution of a job's run time depends on: user, walltime, units and name."""
+    return job.user, job.walltime_s, job.request.units, job.name
 
 
 USER_DECAY = 0.5 ** (1 / _WEIGHT_HALF_LIFE_JOBS)

@@ -216,12 +216,12 @@ class StartCalibrator:
         for first in range(0, len(features), _BATCH_SIZE):
             part = slice(first, first + _BATCH_SIZE)
             nearest = _nearest_ratios((columns, ratios), self._waiting, features[part])
-            for row, (near, upto) in enumerate(nearest, first):
-                middle = np.interp(LEVELS[MEDIAN : MEDIAN + 1], upto, near)
+            for row, (near, shares) in enumerate(nearest, first):
+                middle = np.interp(LEVELS[MEDIAN : MEDIAN + 1], shares, near)
                 at = levels[_horizon_classes(np.rint(_waits_from_log_ratios(features[row, :1], middle)))[0]]
                 inside = np.clip(at, 0.0, 1.0)
-                beyond = _EXCESS_SLOPE * (at - inside) + _CENSORED_SLOPE * np.maximum(0.0, inside - upto[-1])
-                found[row] = np.interp(inside, upto, near) + beyond
+                beyond = _EXCESS_SLOPE * (at - inside) + _CENSORED_SLOPE * np.maximum(0.0, inside - shares[-1])
+                found[row] = np.interp(inside, shares, near) + beyond
         return found
 
     def observe_waiting(self, now_s: int, forecasts: Sequence[StartForecast]) -> None:
@@ -278,31 +278,31 @@ def _nearest_ratios(
     Waiting jobs that are as similar count as censored outcomes (Kaplan and Meier, JASA 1958).
     """
     count, most = min(_NEAREST_OUTCOMES, len(known[1])), min(_NEAREST_OUTCOMES, len(waiting[1]))
-    ended, unlike = _nearest(known[0], features, count)
-    pending, unlike_pending = _nearest(waiting[0], features, most)
-    censored = np.where(unlike_pending <= unlike.max(axis=1, keepdims=True), waiting[1][pending], -np.inf)
+    ended, distances = _nearest(known[0], features, count)
+    pending, pending_distances = _nearest(waiting[0], features, most)
+    censored = np.where(pending_distances <= distances.max(axis=1, keepdims=True), waiting[1][pending], -np.inf)
     values = np.concatenate((known[1][ended], censored), axis=1)
     order = np.argsort(values, axis=1, kind="stable")
     is_start = order < count
     left = np.cumprod(1 - is_start / (count + most - np.arange(count + most)), axis=1)
     for row in range(len(features)):
         after = left[row, is_start[row]]
-        upto = 1 - np.concatenate(((1.0,), after[:-1]))
-        if after[-1] < 1e-9 and upto[-1] > 0:  # no longer wait is censored
-            upto /= upto[-1]
-        yield values[row, order[row, is_start[row]]], upto
+        shares = 1 - np.concatenate(((1.0,), after[:-1]))
+        if after[-1] < 1e-9 and shares[-1] > 0:  # no longer wait is censored
+            shares /= shares[-1]
+        yield values[row, order[row, is_start[row]]], shares
 
 
 def _nearest(columns: FloatArray, features: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
     """Return indices and distances of each row's `count` nearest rows in `columns`."""
-    unlike = np.zeros((len(features), len(columns)))
-    for at, counts in enumerate(_FEATURE_WEIGHTS):
-        unlike += counts * np.abs(columns[:, at] - features[:, at, None])
+    distances = np.zeros((len(features), len(columns)))
+    for at, weight in enumerate(_FEATURE_WEIGHTS):
+        distances += weight * np.abs(columns[:, at] - features[:, at, None])
     if count < len(columns):
-        found = np.argpartition(unlike, count, axis=1)[:, :count]
+        found = np.argpartition(distances, count, axis=1)[:, :count]
     else:
         found = np.broadcast_to(np.arange(count), (len(features), count))
-    return found, np.take_along_axis(unlike, found, 1)
+    return found, np.take_along_axis(distances, found, 1)
 
 
 def _compute_features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:

@@ -10,7 +10,7 @@ import numpy as np
 from cpsched.model import NEVER, IntArray, JobTable, Snapshot
 from cpsched.model.job_table import COLUMNS
 from cpsched.planning import get_scheduling_state, planned_starts
-from cpsched.run_time_model import RunTimeModel
+from cpsched.run_time_model import RunTimeClass, RunTimeModel, run_time_class
 
 SAMPLES = 15
 """Number of samples sufficient for a median start."""
@@ -29,9 +29,9 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
     table = job_subset(snapshot.table, slots)
     at = np.random.default_rng(seed).random((len(slots), draws))
-    alike = defaultdict[object, list[int]](list)
+    alike = defaultdict[RunTimeClass, list[int]](list)
     for slot, job in enumerate(table.jobs):
-        alike[job.user, job.walltime_s, job.request.units, job.name].append(slot)
+        alike[run_time_class(job)].append(slot)
     run_s, elapsed_s = np.empty((len(slots), draws), np.int64), np.zeros((len(slots), 1), np.int64)
     elapsed_s[queued:, 0] = np.maximum(0, snapshot.now_s - table.start_s[queued:])
     for these in alike.values():

@@ -39,8 +39,9 @@ from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 
-LONG_QUEUE_JOBS, PAUSE_S = 100, 60
-"""With more waiting jobs, forecasts are issued at most once in this time. The bridge also issues them each minute."""
+LONG_QUEUE_JOBS = 100
+"""Number of waiting jobs above which forecasts are issued at most once a minute, as in the bridge."""
+LONG_QUEUE_PAUSE_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +175,9 @@ class StartForecastReplay(PlanYieldingReplay):
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
-        self._issued, self._next_s = IssuedStartForecasts(), 0
+        self._issued, self._next_issue_s = IssuedStartForecasts(), 0
         self._due_s = np.zeros(self.total, np.int64)
+        # Every sample reads the jobs, and a lazy sequence would build them each time.
         self.state.replace_jobs(list(self.state.jobs))
 
     def replay_all(self) -> list[StartForecastOutcome]:
@@ -191,7 +193,7 @@ class StartForecastReplay(PlanYieldingReplay):
                     self._calibration.record_outcome(told, now_s)
                     estimate_s = planned_s.pop((slot, told.issued_at_s))
                     cases.append(StartForecastOutcome(slot, told, estimate_s if estimate_s != NEVER else None, now_s))
-            if decision.plan_s is None or now_s < self._next_s:
+            if decision.plan_s is None or now_s < self._next_issue_s:
                 continue
             waiting = np.setdiff1d(snapshot.queue, decision.starts.slots)
             if chosen := waiting[self._due_s[waiting] <= now_s].tolist():
@@ -199,13 +201,13 @@ class StartForecastReplay(PlanYieldingReplay):
                 self._issued.store_issued({slot: told for slot, (told, _) in found.items()})
                 self._due_s[list(found)] = [self._issued.next_due_s(slot) for slot in found]
                 planned_s.update({(slot, now_s): estimate_s for slot, (_, estimate_s) in found.items()})
-                self._next_s = now_s + (PAUSE_S if len(waiting) > LONG_QUEUE_JOBS else 0)
+                self._next_issue_s = now_s + (LONG_QUEUE_PAUSE_S if len(waiting) > LONG_QUEUE_JOBS else 0)
         return cases
 
     @override
     def needs_plan(self, snapshot: Snapshot) -> bool:
         now_s = snapshot.now_s
-        return now_s >= self._next_s and bool((self._due_s[snapshot.queue] <= now_s).any())
+        return now_s >= self._next_issue_s and bool((self._due_s[snapshot.queue] <= now_s).any())
 
     @override
     def learn(self) -> None:
