@@ -78,7 +78,9 @@ class WaitCostObjective:
     @property
     def formula(self) -> str:
         """The formula of a job's cost."""
-        factors = [_format_power(name, exponent) for name, exponent in (("r", self.r), ("E", self.e)) if exponent]
+        factors = [
+            _format_exponent_term(name, exponent) for name, exponent in (("r", self.r), ("E", self.e)) if exponent
+        ]
         if self.area:
             factors = [f"({' '.join(factors)} + {'w' if self.ratio_targets else f'{self.area:g}'} m r E)"]
         if self.flat:
@@ -121,7 +123,7 @@ class WaitCostObjective:
         )
 
 
-def _format_power(name: str, exponent: float) -> str:
+def _format_exponent_term(name: str, exponent: float) -> str:
     return name if exponent == 1 else f"{name}^{exponent:g}"
 
 

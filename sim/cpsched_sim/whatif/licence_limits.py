@@ -47,7 +47,7 @@ Totals = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedLicences:
+class LicenceRequestsAndTotals:
     """The licenses that the jobs of a window request, and their totals.
 
     `asked` is by job index and omits jobs without licenses. `totals` omits licenses that no job requests.
@@ -57,7 +57,7 @@ class RequestedLicences:
     totals: Totals = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> RequestedLicences:
+    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> LicenceRequestsAndTotals:
         """Return the requested licenses with the totals that apply to them."""
         wanted = {name.lower() for licences in asked.values() for name, _ in licences}
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
@@ -192,7 +192,7 @@ class LicenceUsage:
     held: IntArray
 
     @classmethod
-    def of(cls, licences: RequestedLicences, jobs: int) -> LicenceUsage | None:
+    def of(cls, licences: LicenceRequestsAndTotals, jobs: int) -> LicenceUsage | None:
         """Return the usage of `jobs` jobs, or None if no license has a known total."""
         if not licences.totals:
             return None

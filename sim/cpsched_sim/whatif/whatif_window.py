@@ -35,7 +35,7 @@ from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsR
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
 from cpsched_sim.whatif.licence_limits import (
     Amounts,
-    RequestedLicences,
+    LicenceRequestsAndTotals,
     Totals,
     licence_notes,
     why_licences_insufficient,
@@ -112,7 +112,7 @@ class WhatIfWindow:
     left_out: Mapping[str, int]
     """Number of jobs omitted from the replay, by reason."""
     notes: tuple[str, ...]
-    licences: RequestedLicences = field(default_factory=RequestedLicences)
+    licences: LicenceRequestsAndTotals = field(default_factory=LicenceRequestsAndTotals)
 
     @property
     def is_judged(self) -> npt.NDArray[np.bool_]:
@@ -241,7 +241,8 @@ def cut_whatif_window(
     return WhatIfWindow(
         quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone,
         jobs, [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
-        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), RequestedLicences.of(licences, totals),
+        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes),
+        LicenceRequestsAndTotals.of(licences, totals),
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ class SharedWindowFacts:
         counted = window.is_judged.copy()
         for each in schedules:
             counted &= each.start_s != NEVER
-        at = _gpu_column(window)
+        at = _find_gpu_column(window)
         requests = [item.job.request for item in window.jobs]
         gpus = np.array([0 if at is None else r.units * r.per_unit[at] for r in requests], np.int64)
         machine, machine_gpus = _machine_sizes(window)
@@ -95,7 +95,7 @@ class SharedWindowFacts:
         return self.blocks.block_of_times(submit_s[self.counted])
 
 
-def _gpu_column(window: WhatIfWindow) -> int | None:
+def _find_gpu_column(window: WhatIfWindow) -> int | None:
     resources = list(window.system.resources)
     return next((resources.index(name) for name in ("gpus", "gpu") if name in resources), None)
 
@@ -103,7 +103,7 @@ def _gpu_column(window: WhatIfWindow) -> int | None:
 def _machine_sizes(window: WhatIfWindow) -> tuple[int, int]:
     """Return the number of processors and of GPUs of a window's machine."""
     totals = System(window.system, window.header).cluster.capacity.sum(axis=0)
-    at = _gpu_column(window)
+    at = _find_gpu_column(window)
     return int(totals[0]), int(totals[at]) if at is not None else 0
 
 

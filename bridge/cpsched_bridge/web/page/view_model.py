@@ -77,7 +77,7 @@ class StatusPageState:
     settings: Settings
     forecaster: StartForecaster = field(default_factory=StartForecaster)
     _instant: LatestCycleReports | None = None
-    _list_running_jobs: dict[int, RunningJob] = field(default_factory=dict)
+    _running_by_id: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
     """Labels of running jobs by id."""
     _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED_JOBS))
@@ -106,12 +106,12 @@ class StatusPageState:
     def _record_ended_jobs(self, report: CycleReport, seen: Observation) -> None:
         now = {running.job.id: running for running in seen.running}
         ends = {ended.job.id: ended.end_s for ended in report.ended}
-        for id in self._list_running_jobs.keys() - now.keys():
-            before, end_s = self._list_running_jobs[id], ends.get(id, seen.now_s)
+        for id in self._running_by_id.keys() - now.keys():
+            before, end_s = self._running_by_id[id], ends.get(id, seen.now_s)
             self._past.append(
                 EndedJobView(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
             )
-        self._list_running_jobs, self._labels = now, seen.labels
+        self._running_by_id, self._labels = now, seen.labels
         while self._past and self._past[0].end_s < seen.now_s - HISTORY_S:
             self._past.popleft()
 

@@ -58,4 +58,4 @@ def test_plugin_identity_covers_module_and_neighbours(tmp_path, monkeypatch, cha
 
 
 def test_built_in_or_unknown_name_is_no_plugin():
-    assert plugin_digests("easy", "nobody") == plugin_file_digests("cpsched.dispatchers.easy") == {}
+    assert plugin_digests("easy", "unknown") == plugin_file_digests("cpsched.dispatchers.easy") == {}

@@ -60,4 +60,4 @@ def test_describes_changes_in_text():
 
 def test_rejects_unknown_dispatcher():
     with pytest.raises(UnknownName):
-        list_candidate_settings(PolicySpec("nobody"))
+        list_candidate_settings(PolicySpec("unknown"))

@@ -19,7 +19,12 @@ from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.decision_timing import DecisionTiming
-from cpsched_sim.whatif.licence_limits import LicenceUsage, RequestedLicences, parse_licence_totals, read_licence_totals
+from cpsched_sim.whatif.licence_limits import (
+    LicenceRequestsAndTotals,
+    LicenceUsage,
+    parse_licence_totals,
+    read_licence_totals,
+)
 from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
@@ -436,7 +441,7 @@ def test_queue_without_licences_uses_site_limits(tmp_path):
     narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
     assert play.add_licence_limits(None, narrow) is None
     assert play.add_licence_limits(limits, narrow) is limits
-    assert LicenceUsage.of(RequestedLicences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
+    assert LicenceUsage.of(LicenceRequestsAndTotals.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
 
 
 @pytest.mark.parametrize(("total", "as_the_site_says"), [(3, True), (2, False)])

@@ -244,14 +244,14 @@ def _parse_amounts_or_zeros(found: Mapping[str, str], resources: Sequence[str], 
 
 
 def _parse_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
-    row = [math.floor(_parse_named_amount(found, name, sizes)) for name in resources]
+    row = [math.floor(_parse_resource_amount(found, name, sizes)) for name in resources]
     invalid = [name for name, each in zip(resources, row, strict=True) if each >= AMOUNT_BOUND]
     if invalid:
         raise ValueError(f"{invalid[0]}: must be below {AMOUNT_BOUND}")
     return row
 
 
-def _parse_named_amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
+def _parse_resource_amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
     try:
         return parse_resource_amount(found.get(name, "0"), name in sizes)
     except ValueError as error:
@@ -285,7 +285,7 @@ def compute_free_amounts(vnodes: Mapping[str, Record], machine: ConfiguredVnodeT
 
 def _parse_assigned_amounts(assigned: Mapping[str, str], machine: ConfiguredVnodeTable) -> IntArray | None:
     try:
-        row = [math.ceil(_parse_named_amount(assigned, name, machine.sizes)) for name in machine.resources]
+        row = [math.ceil(_parse_resource_amount(assigned, name, machine.sizes)) for name in machine.resources]
     except UNREADABLE_FIELD_ERRORS:
         return None
     return np.array([min(each, AMOUNT_BOUND) for each in row], np.int64)
@@ -301,7 +301,7 @@ def list_vnodes_with_unreadable_amounts(
                 get_attribute_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes
             )
             for resource in machine.resources:
-                _parse_named_amount(
+                _parse_resource_amount(
                     get_attribute_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes
                 )
         except UNREADABLE_FIELD_ERRORS as error:

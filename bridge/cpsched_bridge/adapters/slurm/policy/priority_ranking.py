@@ -145,7 +145,7 @@ def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int],
     )
 
 
-def reserved_licenses(reservations: Iterable[Record], now_s: int, end_s: int) -> dict[str, int]:
+def count_reserved_licenses(reservations: Iterable[Record], now_s: int, end_s: int) -> dict[str, int]:
     """Return the licenses of the reservations that begin between `now_s` and `end_s`."""
     found = Counter[str]()
     for record in reservations:
@@ -200,7 +200,7 @@ class RankedJobs:
             tres = _compute_occupied_tres(record, job, context.machine)
             if record.get("licenses"):
                 lasts_s = job.walltime_s + self.policy_snapshot.period_s
-                tres |= reserved_licenses(context.reservations, context.now_s, context.now_s + lasts_s)
+                tres |= count_reserved_licenses(context.reservations, context.now_s, context.now_s + lasts_s)
             tier = self.policy_snapshot.partitions.get(job.queue, _DEFAULT_PARTITION).tier
             ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)

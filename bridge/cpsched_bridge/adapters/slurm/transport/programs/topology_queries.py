@@ -95,7 +95,8 @@ def parse_node_networks(printed: str) -> dict[str, str]:
 def parse_leaf_switches(printed: str) -> dict[str, int]:
     """Return the position of each node's leaf switch by node.
 
-    A node below several leaf switches is omitted."""
+    A node below several leaf switches is omitted.
+    """
     found: dict[str, int] = {}
     for at, (kind, _, rest) in enumerate(_SWITCH_OR_BLOCK.findall(printed)):
         lists = dict(_LIST.findall(rest))
