@@ -222,7 +222,7 @@ def test_form_filters_and_sorts_jobs(driver, page):
     page.cycle(1070)
     driver.get(page.url + "jobs")
     Select(driver.find_element(By.NAME, "user")).select_by_visible_text("u1")
-    Select(driver.find_element(By.NAME, "sort")).mask_vnodes_with_value("-job")
+    Select(driver.find_element(By.NAME, "sort")).select_by_value("-job")
     driver.find_element(By.CSS_SELECTOR, ".filters button").click()
     shown = "return [...document.querySelectorAll('#queue-table td.job a')].map(each => each.textContent.trim())"
     assert driver.execute_script(shown) == ["13", "10"], "in one go: the page may renew its table meanwhile"
