@@ -110,7 +110,7 @@ class PeriodicReadinessChecks:
     def _run_checks(self) -> Sequence[ReadinessCheck]:
         try:
             return [
-                ReadinessCheck(CHECKS_ANSWERED, True, "answered"),
+                ReadinessCheck(CHECKS_ANSWERED, True, "the cluster responds"),
                 *select_checks_for_mode(self.backend.run_checks(), self.mode),
             ]
         except BackendError as error:

@@ -125,7 +125,9 @@ def whatif_run(
         bool, typer.Option("--sessions/--no-sessions", help="Also replay with users who react to their waits.")
     ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Reuse finished replays in --out.")] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases even if the twin is hopeless.")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Replay the cases even if the twin differs too much from the real starts.")
+    ] = False,
     reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
@@ -207,7 +209,7 @@ def _run_and_report(
     if not as_json:
         print_message("note", f"the report is in {out / whatif_io.HTML_REPORT}")
     if found["fidelity"]["verdict"]["grade"] == "hopeless":
-        print_message("error", f"the twin is hopeless: {found['fidelity']['verdict']['why']}")
+        print_message("error", f"the twin's fidelity is hopeless: {found['fidelity']['verdict']['why']}")
         raise typer.Exit(HOPELESS_EXIT_CODE)
 
 

@@ -50,7 +50,7 @@ def read_parquet_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[in
             if number > MAX_LINES:
                 raise InvalidTrace(path, number, "rows", f"{number:,}", f"must be at most {MAX_LINES:,}")
     except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors derive from these
-        raise InvalidTrace(path, number + 1, "file", path.name, f"must be readable to its end: {error}") from error
+        raise InvalidTrace(path, number + 1, "file", path.name, f"must be complete: {error}") from error
 
 
 def _open_parquet(path: Path) -> Any:

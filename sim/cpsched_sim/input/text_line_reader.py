@@ -117,7 +117,7 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
                 if number == MAX_LINES:
                     raise InvalidTrace(path, number, "lines", f"{number:,}", "must not exceed this number")
         except (EOFError, OSError, zlib.error) as error:
-            rule = f"must be readable to its end: {error}"
+            rule = f"must be complete: {error}"
             raise InvalidTrace(path, number + 1, "file", path.name, rule) from error
 
 

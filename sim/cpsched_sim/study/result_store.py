@@ -54,7 +54,7 @@ class StoredCaseResult:
         if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
             raise ValueError("inputs, result and made must be mappings")
         if result.get("outcome") not in (ENDED, FAILED, TIME_LIMITED):
-            raise ValueError("a result must have an outcome")
+            raise ValueError(f"outcome={result.get('outcome')!r}: must be one of {ENDED}, {FAILED}, {TIME_LIMITED}")
         return cls(inputs, result, made)
 
     @property

@@ -164,7 +164,7 @@ class AccountingColumns:
         try:
             return next(csv.reader([text], delimiter=self.separator), [])
         except csv.Error as error:
-            raise InvalidValue("line", text.strip(), f"must be readable as CSV: {error}") from error
+            raise InvalidValue("line", text.strip(), f"must be valid CSV: {error}") from error
 
 
 def _has_time_columns(line: str) -> bool:

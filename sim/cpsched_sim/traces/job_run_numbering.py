@@ -16,7 +16,7 @@ _UNNUMBERED_OFFSET = 5 * 10**6
 """Offset of missing task numbers: -75000001 is the second task of array 7. Slurm's task numbers end at 4,000,000."""
 _MAX_UNNUMBERED = 4 * 10**6
 ALREADY_READ_REASON = "repeats a job that was already read"
-FURTHER_RUN_NOTE = "is a further run of a requeued job"
+FURTHER_RUN_NOTE = "is another run of a requeued job"
 DUPLICATE_NUMBER_REASON = (
     "has the number and start of another job, but a different end or other nodes: read as an array task"
 )

@@ -94,7 +94,7 @@ class NativeTraceReader(TraceReader):
         try:
             return next(csv.reader([text], strict=True), [])
         except csv.Error as error:
-            raise self._make_error("line", text.strip(), f"must be readable as CSV: {error}") from error
+            raise self._make_error("line", text.strip(), f"must be valid CSV: {error}") from error
 
     def _record(self, text: str) -> TraceRecord | None:
         if not text.strip():

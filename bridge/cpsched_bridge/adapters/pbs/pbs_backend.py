@@ -173,7 +173,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         for at, order in enumerate(orders):
             number = order.job.id
             if lost or time.monotonic() >= until_s:
-                outcomes.append(_make_not_sent_outcome(number, lost or "the time limit for starts has passed"))
+                outcomes.append(_make_not_sent_outcome(number, lost or "the time limit for starts was reached"))
                 continue
             if at and reading.can_pbs_start_jobs:
                 reading = self._interpret_reading(self._reader.read())

@@ -100,7 +100,7 @@ class PbsBoostAccess:
             points, names = pieces.pop(0)
             left_s = until_s - time.monotonic()
             if lost or left_s <= 0:
-                text = f"not sent: {lost or 'the time limit for boosts has passed'}"
+                text = f"not sent: {lost or 'the time limit for boosts was reached'}"
                 found |= dict.fromkeys(names, Outcome(0, "refused", text, "not_sent"))
                 continue
             try:

@@ -144,9 +144,11 @@ def check_priorities_match_sprio(
         return ReadinessCheck("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
     if compared is None:
         remedy = "allow the bridge's user to run sprio on this host"
-        return ReadinessCheck("priorities", False, "not compared: sprio did not answer", remedy, required=False)
+        return ReadinessCheck("priorities", False, "not compared: sprio did not respond", remedy, required=False)
     different = compared.differences
-    detail = f"as in sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} without a hold"
+    detail = (
+        f"equal to sprio's for {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} without a hold"
+    )
     if not compared.jobs:
         detail = "not compared: every pending job is held or names several partitions"
     if different:

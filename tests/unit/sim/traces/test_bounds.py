@@ -80,7 +80,7 @@ def test_rejects_size_beyond_bound(tmp_path):
         (f"1,0,9,9,{2**31},0,0,,,,,,1,0", "4: units: 2147483648: must be at most"),
         (f"1,0,9,9,1,0,0,,,,,,1,{MAX_AMOUNT + 1}", f"4: memory_mib: {MAX_AMOUNT + 1}: must be at most"),
         ("1,0,9,9,1,0,0,,,,,," + "9" * 5000 + ",0", "4: cores: 9999"),
-        ('1,0,9,9,1,0,0,,"u', "4: line: 1,0,9,9,1,0,0,,\"u: must be readable as CSV: unexpected end of data"),
+        ('1,0,9,9,1,0,0,,"u', "4: line: 1,0,9,9,1,0,0,,\"u: must be valid CSV: unexpected end of data"),
         ('1,0,9,9,1,0,0,,"' + "y" * 140_000 + '",,,,1,0', "4: line: 1,0,9,9,1,0,0,,\"yyyy"),
         (f"1,0,9,9,1,0,0,,{'y' * (MAX_FIELD_CHARS + 1)},,,,1,0", "4: user: yyyy"),
         (f"1,0,9,9,1,0,0,,{'y' * MAX_LINE_CHARS},,,,1,0", "4: line: 1,0,9,9"),

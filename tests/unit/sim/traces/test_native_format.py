@@ -150,7 +150,7 @@ def read(path):
         ("1,0,1,1,1,0,no,,u,n,q,a,1", "exclusive: no: must be a whole number"),
         ("1,0,1,1,1,0,0,,u,n,q,a,?", "cores: ?: must be a whole number"),
         ("1,0,1,1,1,0,0,,u,n,q,a,1,2", "fields: 14: must be 13"),
-        ('1,0,1,1,1,0,0,,u,"n,q,a,1', "must be readable as CSV"),
+        ('1,0,1,1,1,0,0,,u,"n,q,a,1', "must be valid CSV"),
         ('1,0,1,1,1,0,0,,u,"n",q,a', "fields: 12: must be 13"),
         ("1,2", "fields: 2: must be 13"),
         ("1,0,0,4,1,0,0,,u,n,q,a,1", "run_s: 0: must be at least 1"),

@@ -441,7 +441,7 @@ def test_each_run_of_requeued_job_is_job(read_times):
     second = timed(submit="00:11:00", eligible="00:13:00", start="00:14:00", end="00:15:00", elapsed="00:01:00")
     reader = read_times(first, second)
     assert [(r.id, r.submit_s - MIDNIGHT_S, r.run_s) for r in reader] == [(7, 0, 600), (RUN_OFFSET + 7, 780, 60)]
-    assert "in 1 job: is a further run of a requeued job" in reader.tally.to_sentences()
+    assert "in 1 job: is another run of a requeued job" in reader.tally.to_sentences()
 
 
 def test_further_runs_of_task_have_own_ids(read):

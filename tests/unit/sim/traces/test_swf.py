@@ -163,7 +163,7 @@ def test_distinguishes_missing_file_from_broken_archive(tmp_path):
         SwfReader(tmp_path / "none.swf")
     path = tmp_path / "cut.swf.gz"
     path.write_bytes(gzip.compress("".join(line(str(i)) + "\n" for i in range(1, 5000)).encode())[:-200])
-    with pytest.raises(InvalidTrace, match="must be readable to its end"):
+    with pytest.raises(InvalidTrace, match="must be complete"):
         list(SwfReader(path))
 
 

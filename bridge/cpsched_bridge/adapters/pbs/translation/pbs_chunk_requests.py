@@ -172,12 +172,12 @@ def build_chunk_request(
         whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
         if not (machine.capacity[mask] >= whole).all(axis=1).any():
             what = "different chunks" if len(chunks) > 1 else "place=pack"
-            raise JobNotModelled(f"requests {what}, but no vnode can hold all chunks")
+            raise JobNotModelled(f"requests {what}, but no single vnode can hold all chunks")
         words = tuple(chunk.amounts_text for chunk in chunks for _ in range(chunk.count))
         return ChunkedRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
     per_unit = vectors[0][1]
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
-        raise JobNotModelled("requests a chunk that fits on no vnode")
+        raise JobNotModelled("requests a chunk that does not fit on any vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
     found = ChunkedRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].amounts_text,))
     return _restrict_to_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found

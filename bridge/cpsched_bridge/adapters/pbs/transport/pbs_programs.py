@@ -63,7 +63,7 @@ class PbsProgramRunner:
         """
         left_s = self.within_s if until_s is None else until_s - time.monotonic()
         if left_s <= 0:
-            raise BackendTimeout(f"{', '.join(commands)}: the time limit of {self.within_s:g} s has passed")
+            raise BackendTimeout(f"{', '.join(commands)}: exceeded the time limit of {self.within_s:g} s")
         placed = {name: [self._resolve_path(words[0]), *words[1:]] for name, words in commands.items()}
         return ParallelCommands(placed, left_s, build_pbs_environment(), interpret_exit).collect_outputs()
 

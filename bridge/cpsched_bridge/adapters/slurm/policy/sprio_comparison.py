@@ -38,8 +38,8 @@ class PriorityDifference:
 
     def __str__(self) -> str:
         return (
-            f"job {self.job_id}: {self.here:,} here, {self.slurm:,} in Slurm; {self.factor} is "
-            f"{self.points_here:,.1f} here, {self.points_slurm:,.1f} in Slurm"
+            f"job {self.job_id}: {self.here:,} instead of {self.slurm:,}, mainly because {self.factor} is "
+            f"{self.points_here:,.1f} instead of {self.points_slurm:,.1f}"
         )
 
 

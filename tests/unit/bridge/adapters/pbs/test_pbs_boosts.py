@@ -199,7 +199,7 @@ def test_boost_commands_respect_remaining_time(monkeypatch: pytest.MonkeyPatch) 
     )
     assert given == [10.0, 7.0, 1.0]
     assert [each.result for each in outcomes] == ["done", "done", "done", "refused"]
-    assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time limit for boosts has passed", "not_sent")
+    assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time limit for boosts was reached", "not_sent")
 
 
 def test_non_text_formula_fixes_all_points() -> None:

@@ -284,7 +284,7 @@ def test_names_limited_number_of_priority_differences(count: int) -> None:
     )
     assert not check.ok
     assert not check.required
-    assert check.detail.startswith(f"as in sprio for {9 - count} of 9 jobs without a hold; job 0: 10 here")
+    assert check.detail.startswith(f"equal to sprio's for {9 - count} of 9 jobs without a hold; job 0: 10 instead")
     assert check.detail.count("job ") == min(count, MAX_LISTED_ITEMS)
 
 
@@ -294,14 +294,14 @@ def test_reports_if_no_priorities_can_be_compared() -> None:
         "not compared: every pending"
     )
     failed = check_priorities_match_sprio(None, a_picture())
-    assert (failed.ok, failed.required, failed.detail) == (False, False, "not compared: sprio did not answer")
+    assert (failed.ok, failed.required, failed.detail) == (False, False, "not compared: sprio did not respond")
     assert check_priorities_match_sprio(None, basic).ok
     assert (
         check_priorities_match_sprio(SprioComparison(0, ()), basic).detail
         == "priority/basic: jobs are ordered by arrival"
     )
     same = check_priorities_match_sprio(SprioComparison(2, ()), a_picture())
-    assert (same.ok, same.detail) == (True, "as in sprio for 2 of 2 jobs without a hold")
+    assert (same.ok, same.detail) == (True, "equal to sprio's for 2 of 2 jobs without a hold")
 
 
 @pytest.mark.parametrize(

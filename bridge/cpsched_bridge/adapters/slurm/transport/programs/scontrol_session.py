@@ -88,7 +88,7 @@ class ScontrolSession:
         if not PERMITTED_COMMAND.fullmatch(command):
             raise JobCommandRefused(f"{command!r}: contains characters that cannot be sent to scontrol")
         if not self._over and time.monotonic() >= self._end_s:
-            self._over = f"the time limit of {self._most_s:g} s for {self._program} has passed"
+            self._over = f"{self._program} exceeded the time limit of {self._most_s:g} s"
         if self._over:
             raise make_not_sent_error(self._over)
         waited_s = self._budget.acquire_tokens(count_calls_of_scontrol_input(command), self._wait_s)

@@ -218,10 +218,10 @@ def test_packed_or_mixed_chunks_are_one_unit():
 @pytest.mark.parametrize(
     ("select", "place", "why"),
     [
-        ("9:ncpus=1", "pack", "requests place=pack, but no vnode can hold all chunks"),
-        ("1:ncpus=5+1:ncpus=4", "free", "requests different chunks, but no vnode can hold all chunks"),
+        ("9:ncpus=1", "pack", "requests place=pack, but no single vnode can hold all chunks"),
+        ("1:ncpus=5+1:ncpus=4", "free", "requests different chunks, but no single vnode can hold all chunks"),
         ("1:ncpus=1+1:ncpus=2", "vscatter", "requests different chunks with place=vscatter"),
-        ("1:ncpus=9", "free", "requests a chunk that fits on no vnode"),
+        ("1:ncpus=9", "free", "requests a chunk that does not fit on any vnode"),
         ("2:ncpus=8", "group=host", "place=group=host: no group of vnodes can hold the job"),
         ("1:ncpus=1:host=elsewhere", "free", "no vnode has host=elsewhere"),
         ("1:ncpus=1:host=h0+1:ncpus=1:host=h1", "free", "requests chunks on different kinds of vnodes"),
