@@ -1,18 +1,19 @@
 """Preemption in a replay: pending jobs that start by stopping running jobs.
 
 The victims are those that Slurm would select; `cpsched.site.slurm_victims` names the sources. A preemptor starts in the
-second in which its victims stop. Grace times, and reservations for jobs that do not preempt, are not modelled.
+second in which its victims stop. With grace times, all its victims run until the longest of them has passed, and no
+other job may use the preemptor's nodes. Reservations for jobs that do not preempt are not modelled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cpsched.feasibility import FreeAmounts
-from cpsched.model import NEVER, IntArray, Placement, Request, RunningJob, Snapshot
+from cpsched.feasibility import FreeAmounts, amounts_by_node
+from cpsched.model import NEVER, Decision, IntArray, Placement, Request, RunningJob, Snapshot, Starts
 from cpsched.model.cluster import BoolArray
 from cpsched.site.admission import (
     PendingJobLimitsAndUsage,
@@ -78,6 +79,17 @@ def summarize_preemptions(preemptions: Sequence[Preemption], submit_s: IntArray,
     }
 
 
+@dataclass(frozen=True, slots=True)
+class OpenPreemption:
+    """A job that starts on `placement` at `start_s`, when the grace times of its victims have passed."""
+
+    slot: int
+    start_s: int
+    placement: Placement
+    victims: tuple[tuple[int, int], ...]
+    """Slots and starts of the victims."""
+
+
 class SimulatedPreemption:
     """Preemption on a simulated cluster with a loaded trace.
 
@@ -98,6 +110,8 @@ class SimulatedPreemption:
         qos, tiers = policy.site.qos, rules.tiers
         ranks = [qos[name].priority if rules.kind == "qos" and name in qos else tiers.get(name, 0) for name in classes]
         self.rank = ranks
+        self.grace_s = [policy.grace_time_s(name) for name in classes]
+        self.open: list[OpenPreemption] = []
         self.order = VictimOrder(entry.youngest_first, entry.strict_order, entry.reorder_count)
         known: dict[tuple[str, str], int] = {}
         self.exempt_s = np.zeros(len(names), np.int64)
@@ -114,6 +128,7 @@ class SimulatedPreemption:
 
         A job that fits on free nodes, or that a limit blocks, does not preempt. If another job preempts, a preemptor
         that fits on free nodes starts too, without victims, because Slurm tries it before the jobs that it may preempt.
+        Victims with a grace time are preempted when it has passed (see `finish_grace_times`).
         """
         able = self._find_preemptors(snapshot)
         candidates = self._find_victim_candidates(snapshot)
@@ -121,7 +136,7 @@ class SimulatedPreemption:
             return []
         limits = with_power_limit(snapshot, limits)
         standings, used = pending_job_limits(snapshot, limits), list(limits.used)
-        trial, running = FreeAmounts(snapshot.cluster, snapshot.free), dict[int, RunningJob]()
+        trial, running = self._unreserved_amounts(snapshot), dict[int, RunningJob]()
         hopeless, found = set[tuple[int, object]](), list[Preemption]()
         for at in able:
             slot, standing = int(snapshot.queue[at]), standings[at]
@@ -141,10 +156,18 @@ class SimulatedPreemption:
                 if not victims:
                     hopeless.add(key)
                     continue
-                for victim in victims:
-                    trial.release(running[victim].job.request, running[victim].placement)
-                placement = trial.find_placement(request)
                 candidates = candidates[~np.isin(candidates, victims)]
+                before = trial.free.copy()
+                trial.release_all([running[victim] for victim in victims])
+                placement = trial.find_placement(request)
+                if grace_s := max(self.grace_s[self.class_of[victim]] for victim in victims):
+                    ends = tuple((victim, running[victim].start_s) for victim in victims)
+                    self.open.append(OpenPreemption(slot, snapshot.now_s + grace_s, placement, ends))
+                    trial.take(request, placement)
+                    np.minimum(trial.free, before, out=trial.free)
+                    if standing is not None:
+                        add_job_usage(standing, used)
+                    continue
             trial.take(request, placement)
             if standing is not None:
                 add_job_usage(standing, used)
@@ -156,28 +179,89 @@ class SimulatedPreemption:
 
     def find_next_preemption_chance_s(self, snapshot: Snapshot) -> int | None:
         """Return when a queued job may next preempt a running job, or None."""
+        starts_s = [each.start_s for each in self.open if each.start_s > snapshot.now_s]
         classes = np.unique(self.class_of[snapshot.queue])
         running = snapshot.running
         in_danger: BoolArray = np.any(self.may[classes], axis=0)
         may_end = in_danger[self.class_of[running]] & (self.exempt_s[running] < NEVER)
         from_s = snapshot.table.start_s[running[may_end]] + np.maximum(self.exempt_s[running[may_end]], 1)
         later_s = from_s[from_s > snapshot.now_s]
-        return int(later_s.min()) if len(later_s) else None
+        return min([*starts_s, *later_s.tolist()], default=None)
+
+    def finish_grace_times(self, snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> list[Preemption]:
+        """Return the preemptions whose grace times have passed, or whose victims have all ended by themselves.
+
+        If a preemptor has left the queue, or if the site's limits now block it, its placement is empty.
+        """
+        ending = [each for each in self.open if each.start_s > snapshot.now_s and self._running_victims(snapshot, each)]
+        due = [each for each in self.open if each not in ending]
+        if not due:
+            return []
+        self.open = ending
+        limits = with_power_limit(snapshot, limits)
+        standings, used = pending_job_limits(snapshot, limits), list(limits.used)
+        positions, found = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}, list[Preemption]()
+        for each in due:
+            may_start, standing = each.slot in positions, None
+            if may_start and (standing := standings[positions[each.slot]]) is not None:
+                may_start = not standing.barred and not first_exceeded_limit(standing, used)
+            if may_start and standing is not None:
+                add_job_usage(standing, used)
+            runs = tuple(self._make_preempted_run(snapshot, victim) for victim in self._running_victims(snapshot, each))
+            found.append(Preemption(each.slot, snapshot.now_s, each.placement if may_start else (), runs))
+        return found
+
+    def drop_reserved_starts(self, decision: Decision, snapshot: Snapshot) -> Decision:
+        """Return a decision without the starts of open preemptors, and without those that would delay one."""
+        if not self.open or not len(decision.starts):
+            return decision
+        slots, trial, kept = {each.slot for each in self.open}, self._unreserved_amounts(snapshot), {}
+        for slot, placement in decision.starts.placements().items():
+            request = snapshot.table.jobs[slot].request
+            used = amounts_by_node(request, placement, snapshot.cluster.capacity)
+            if slot not in slots and all((trial.free[node] >= amounts).all() for node, amounts in used.items()):
+                trial.take(request, placement)
+                kept[slot] = placement
+        return replace(decision, starts=Starts.of(kept))
+
+    def _unreserved_amounts(self, snapshot: Snapshot) -> FreeAmounts:
+        """Return the free amounts that no open preemptor needs."""
+        reserved = FreeAmounts(snapshot.cluster, snapshot.free)
+        if self.open:
+            running = dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
+            for each in self.open:
+                reserved.release_all([running[slot] for slot in self._running_victims(snapshot, each)])
+            for each in self.open:
+                reserved.take(snapshot.table.jobs[each.slot].request, each.placement)
+            np.clip(reserved.free, 0, snapshot.free, out=reserved.free)
+        return reserved
+
+    def _running_victims(self, snapshot: Snapshot, preemption: OpenPreemption) -> list[int]:
+        """Return the slots of the victims that still run."""
+        running = set(snapshot.running.tolist())
+        return [
+            slot for slot, start_s in preemption.victims
+            if slot in running and int(snapshot.table.start_s[slot]) == start_s
+        ]  # fmt: skip
 
     def _find_preemptors(self, snapshot: Snapshot) -> list[int]:
-        """Return the queue positions of the jobs that may preempt, in Slurm's order."""
+        """Return the queue positions of the jobs that may preempt, in Slurm's order.
+
+        Omit open preemptors.
+        """
         preempts: BoolArray = np.any(self.may, axis=1)
-        able = preempts[self.class_of[snapshot.queue]]
+        able = preempts[self.class_of[snapshot.queue]] & ~np.isin(snapshot.queue, [each.slot for each in self.open])
         return [at for at in queue_positions_by_priority(snapshot) if able[at]] if able.any() else []
 
     def _find_victim_candidates(self, snapshot: Snapshot) -> IntArray:
-        """Return the running jobs that are not exempt, in order of submission.
+        """Return the running jobs that are neither exempt nor victims of an open preemption, in order of submission.
 
         Slurm's list of jobs has the same order.
 
         A job that started in this second is exempt.
         """
-        running, start_s = np.sort(snapshot.running), snapshot.table.start_s
+        ending = [slot for each in self.open for slot in self._running_victims(snapshot, each)]
+        running, start_s = np.setdiff1d(snapshot.running, np.array(ending, np.int64)), snapshot.table.start_s
         least_s = np.maximum(self.exempt_s[running], 1)
         found: IntArray = running[snapshot.now_s - start_s[running] >= least_s]
         return found
@@ -209,12 +293,9 @@ class SimulatedPreemption:
 
     def _make_preemptible_job(self, snapshot: Snapshot, slot: int, running: RunningJob) -> PreemptibleJob:
         checkpoint_s = self._last_checkpoint_s(slot, running.start_s, snapshot.now_s)
-        return PreemptibleJob(
-            running,
-            stop_price_node_s(
-                count_occupied_pool_or_nodes(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s
-            ),
-        )
+        nodes, grace_s = count_occupied_pool_or_nodes(snapshot, slot), self.grace_s[self.class_of[slot]]
+        price = stop_price_node_s(nodes, running.start_s, snapshot.now_s, checkpoint_s, grace_s)
+        return PreemptibleJob(running, price, grace_s)
 
     def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
         start_s, now_s = int(snapshot.table.start_s[slot]), snapshot.now_s

@@ -351,19 +351,26 @@ class TraceReplay:
         """Return the policy's decision for the current time, within the site's limits."""
         limits = self.site.begin_round() if self.site is not None else None
         if self.preemption is not None and self.site is not None and limits is not None:
-            snapshot = self.state.snapshot()
-            for preemption in self.preemption.plan(snapshot, self.get_round_limits(limits, snapshot) or limits):
-                self.preempt(preemption)
-            limits = self.site.begin_round()
+            for find in (self.preemption.finish_grace_times, self.preemption.plan):
+                snapshot = self.state.snapshot()
+                if found := find(snapshot, self.get_round_limits(limits, snapshot) or limits):
+                    for preemption in found:
+                        self.preempt(preemption)
+                    limits = self.site.begin_round()
             if not self.state.queue_length:
                 return EVERY_JOB_STARTED
         decision = self.decide_within_limits(limits, self.state.snapshot(), "starts")
+        if self.preemption is not None:
+            decision = self.preemption.drop_reserved_starts(decision, self.state.snapshot())
         if self.site is not None:
             self.site.on_started(decision.starts.slots.tolist())
         return decision
 
     def preempt(self, preemption: Preemption) -> None:
-        """Stop the victims of a preemption, and start its job on their nodes."""
+        """Stop the victims of a preemption, and start its job on their nodes.
+
+        The job stays in the queue if a limit blocks it, or if its nodes failed during the victims' grace times.
+        """
         state, site = self.state, self.site
         for run in preemption.victims:
             state.preempt(state.jobs[run.slot].id, run.requeued)
@@ -371,9 +378,9 @@ class TraceReplay:
             state.state.run_s[run.slot] -= run.kept_s
             if site is not None:
                 site.on_ended([run.slot])
-        state.apply(Starts.of({preemption.slot: preemption.placement}))
-        if site is not None:
-            site.on_started([preemption.slot])
+        starts = Starts.of({preemption.slot: preemption.placement} if preemption.placement else {})
+        if state.try_start_jobs(starts) < 0 and site is not None:
+            site.on_started(starts.slots.tolist())
         if preemption.victims:
             self.preemptions.append(preemption)
 

@@ -70,15 +70,15 @@ def _parse_preempt_mode_value(word: object) -> object:
     return "off" if word is False else parse_preempt_mode(word) if isinstance(word, str) else word
 
 
-def _parse_preempt_exempt_time(word: object) -> object:
-    """Return an exempt time in seconds, or None if it is not set."""
+def _parse_time_span(word: object) -> object:
+    """Return a time in seconds, or None if it is not set."""
     return parse_preempt_exempt_time_s(word) if isinstance(word, str) else word
 
 
 Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_preempt_mode_value)]
 """What happens to preempted jobs. None means the cluster's mode."""
-ExemptTime = Annotated[Count | None, BeforeValidator(_parse_preempt_exempt_time)]
-"""The time that a job runs before it may be preempted, or between two checkpoints, in Slurm's format."""
+TimeSpan = Annotated[Count | None, BeforeValidator(_parse_time_span)]
+"""Seconds, or a time in Slurm's format. None means that it is not set."""
 
 
 class _LimitsSchema(StrictFileSection):
@@ -139,7 +139,8 @@ class QosPolicySchema(_LimitsSchema):
     over_partition: bool = False
     preempt: Sequence[Name] = ()
     preempt_mode: Mode = None
-    preempt_exempt_time: ExemptTime = None
+    preempt_exempt_time: TimeSpan = None
+    grace_time: TimeSpan = None
 
 
 class PartitionPolicySchema(StrictFileSection):
@@ -149,6 +150,7 @@ class PartitionPolicySchema(StrictFileSection):
     factor: Count = 1
     qos: str = ""
     preempt_mode: Mode = None
+    grace_time: TimeSpan = None
 
 
 class PreemptionSchema(StrictFileSection):
@@ -156,8 +158,8 @@ class PreemptionSchema(StrictFileSection):
 
     type: Literal["qos", "partition_prio"]
     mode: Mode = "requeue"
-    exempt_time: ExemptTime = None
-    checkpoint_every: ExemptTime = None
+    exempt_time: TimeSpan = None
+    checkpoint_every: TimeSpan = None
     """How often jobs write a checkpoint from which they continue after a preemption; None means never."""
     youngest_first: bool = False
     reorder_count: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -312,6 +314,16 @@ class SitePolicy:
                 return qos.preempt_exempt_s
         return (self.file.preemption and self.file.preemption.exempt_time) or 0
 
+    def grace_time_s(self, preemption_class: str) -> int:
+        """Return how long a job of a class (see `PreemptionRules`) continues to run after it is preempted, in seconds.
+
+        The class is a QOS or a partition (`GraceTime`).
+        """
+        if self.file.preemption is not None and self.file.preemption.type == "qos":
+            return self.site.qos[preemption_class].grace_s if preemption_class in self.site.qos else 0
+        entry = self.file.partitions.get(preemption_class)
+        return (entry and entry.grace_time) or 0
+
     def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
         """Return the policy with the users of `jobs`, and the jobs.
 
@@ -442,6 +454,7 @@ def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
         name, entry.priority, entry.to_accounting_limits(), entry.usage_factor, entry.factor_on_limits,
         entry.limit_factor,
         entry.over_partition, frozenset(entry.preempt), entry.preempt_mode, entry.preempt_exempt_time,
+        entry.grace_time or 0,
     )  # fmt: skip
 
 

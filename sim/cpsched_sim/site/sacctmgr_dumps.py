@@ -13,6 +13,7 @@ from cpsched.parsing.slurm_limits import (
     parse_pipe_table,
     parse_preempt_exempt_time_s,
     parse_preempt_mode,
+    parse_slurm_time_s,
 )
 from cpsched.site.accounts import AccountingLimits, Association, Qos
 from cpsched_sim.errors import InputError, InvalidPolicy
@@ -83,6 +84,7 @@ def read_qos(path: Path) -> dict[str, Qos]:
         try:
             mode = parse_preempt_mode(row.get("PreemptMode", ""))
             exempt_s = parse_preempt_exempt_time_s(row.get("PreemptExemptTime", ""))
+            grace_s = parse_slurm_time_s(row.get("GraceTime", "")) or 0
         except InvalidValue as error:
             raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
         found[row["Name"]] = Qos(
@@ -96,6 +98,7 @@ def read_qos(path: Path) -> dict[str, Qos]:
             frozenset(filter(None, row.get("Preempt", "").split(","))),
             mode,
             exempt_s,
+            grace_s,
         )
     return found
 

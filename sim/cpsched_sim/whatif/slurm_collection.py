@@ -38,7 +38,7 @@ JOB_FORMAT = (
 )
 USER_COLUMN, NAME_COLUMN = JOB_FORMAT.split(",").index("User"), -1
 LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
-_PREEMPTION_FIELDS = "Preempt,PreemptMode,PreemptExemptTime"
+_PREEMPTION_FIELDS = "Preempt,PreemptMode,PreemptExemptTime,GraceTime"
 _QOS_FIELDS = (
     f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,{_PREEMPTION_FIELDS}"
 )
@@ -311,7 +311,8 @@ def _partition_policy_entries(text: str, qos: str) -> Iterator[tuple[str, dict[s
         if "PartitionName" not in words:
             continue
         entry: dict[str, object] = {
-            word: int(words[key]) for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"))
+            word: int(words[key])
+            for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"), ("grace_time", "GraceTime"))
             if words.get(key, "").isdecimal()
         }  # fmt: skip
         if words.get("PreemptMode", "").lower() in ("off", "requeue", "cancel"):

@@ -46,6 +46,11 @@ def workload(rows, policy, cluster=NODES):
     )
 
 
+def with_grace(policy, low_s, mid_s=0):
+    policy = policy.replace("low: {}", f"low: {{ grace_time: {low_s} }}")
+    return policy.replace("mid: {", f"mid: {{ grace_time: {mid_s},")
+
+
 def replayed(rows, policy):
     return simulate(workload(rows, policy), "easy", settings={"order": "priority"})
 
@@ -119,12 +124,13 @@ ROWS = st.lists(
 @pytest.mark.parametrize("dispatcher", ["easy", "slurm"])
 @pytest.mark.parametrize("exempt_s", [0, 60])
 @settings(max_examples=40, deadline=None)
-@given(rows=ROWS, mode=st.sampled_from(["requeue", "cancel"]), options=st.sampled_from(
+@given(rows=ROWS, mode=st.sampled_from(["requeue", "cancel"]), grace_s=st.sampled_from([(0, 0), (40, 0), (30, 90)]),
+       options=st.sampled_from(
     ["", ", youngest_first: true", ", strict_order: true", ", reorder_count: 3", ", victims: least-work",
      ', victims: least-work, checkpoint_every: "00:00:20"']))  # fmt: skip
-def test_no_job_is_lost_and_only_lower_qos_is_preempted(dispatcher, exempt_s, rows, mode, options):
+def test_no_job_is_lost_and_only_lower_qos_is_preempted(dispatcher, exempt_s, rows, mode, options, grace_s):
     more = f', mode: {mode}, exempt_time: "00:{exempt_s // 60:02}:00"{options}'
-    made = workload(rows, BY_QOS % more)
+    made = workload(rows, with_grace(BY_QOS % more, *grace_s))
     rank = {"low": 0, "mid": 1, "high": 2}
     found = simulate(made, dispatcher)
     verify_schedule(found.schedule, made.jobs, NODES, lambda one, other: rank[other.qos] < rank[one.qos], exempt_s)
@@ -170,6 +176,49 @@ def test_exempt_time_delays_preemption():
     rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
     found = simulate(workload(rows, BY_QOS % ', exempt_time: "00:05:00"'), "easy")
     assert found.schedule.start_s.tolist() == [400, 300]
+
+
+@pytest.mark.parametrize("policy", [
+    with_grace(BY_QOS % "", 60), BY_TIER.replace("preempt_mode: off", 'grace_time: "00:01:00"') % ""
+])  # fmt: skip
+def test_victim_runs_until_its_grace_time_has_passed(policy):
+    """The preemptor starts in the same second, and the victim's work until then is lost."""
+    found = simulate(workload([(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")], policy), "easy")
+    assert found.schedule.start_s.tolist() == [170, 70]
+    assert found.schedule.end_s.tolist() == [670, 170]
+    assert found.summary()["preemption"] == {
+        "preemptions": 1, "victims": 1, "lost_node_h": 4 * 70 / 3600, "in_vain": 0, "mean_wait_s_of_preemptors": 60.0,
+    }  # fmt: skip
+
+
+def test_nodes_of_preemptor_stay_free_during_grace_time():
+    """Otherwise the short job would take a free node, and the preemptor would have to wait for it or preempt it."""
+    rows = [(0, nodes(2), 500, "low"), (10, nodes(4), 100, "high"), (20, nodes(1), 100, "low")]
+    schedule = simulate(workload(rows, with_grace(BY_QOS % "", 60)), "greedy").schedule
+    assert schedule.start_s.tolist()[1:] == [70, 170]
+
+
+def test_preemptor_starts_early_if_its_victims_end():
+    rows = [(0, nodes(4), 30, "low"), (10, nodes(2), 100, "high")]
+    schedule = simulate(workload(rows, with_grace(BY_QOS % "", 60)), "easy").schedule
+    assert schedule.start_s.tolist() == [0, 30]
+    assert not schedule.preemptions
+
+
+def test_victims_of_one_start_run_until_the_longest_grace_time_has_passed():
+    rows = [(0, nodes(2), 500, "low"), (0, nodes(2), 500, "mid"), (10, nodes(4), 100, "high")]
+    schedule = simulate(workload(rows, with_grace(BY_QOS % "", 20, 50)), "easy").schedule
+    assert schedule.start_s.tolist()[2] == 60
+    assert [run.end_s for each in schedule.preemptions for run in each.victims] == [60, 60]
+
+
+def test_job_that_exceeds_a_limit_after_the_grace_time_does_not_start():
+    """Its user's other job started meanwhile. The victims stop, as in Slurm."""
+    policy = with_grace(BY_QOS % "", 60).replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
+    rows = [(0, nodes(3), 500, "low"), (10, nodes(2), 100, "high"), (20, nodes(1), 200, "high")]
+    found = simulate(workload(rows, policy), "greedy")
+    assert found.schedule.start_s.tolist()[1:] == [280, 20]  # after a second preemption at 220 s
+    assert found.summary()["preemption"]["in_vain"] == 1
 
 
 def test_qos_overrides_mode_and_exempt_time():
@@ -285,13 +334,15 @@ def test_preempt_list_names_known_qos():
 
 def test_reads_modes_and_lists_from_dump(tmp_path):
     (tmp_path / "qos.txt").write_text(
-        "Name|Priority|Preempt|PreemptMode|PreemptExemptTime\nhigh|10|low|cluster|\nlow|0||cancel|00:10:00\n"
+        "Name|Priority|Preempt|PreemptMode|PreemptExemptTime|GraceTime\n"
+        "high|10|low|cluster||00:00:00\nlow|0||cancel|00:10:00|00:02:00\n"
     )
     policy = parse_site_policy_file(tmp_path / "site.yaml", "dumps: { qos: qos.txt }\npreemption: { type: qos }\n")
     job = Job(1, 0, 60, Request(1, (1,)), qos="low")
     assert policy.preemption.preemptible_classes_of("high") == ("low",)
     assert policy.preemption.mode_of("low") == "cancel"
     assert policy.preempt_exempt_time_s(job) == 600
+    assert [policy.grace_time_s(name) for name in ("high", "low", "other")] == [0, 120, 0]
 
 
 def test_json_counts_preemptions_only_if_site_preempts(tmp_path):

@@ -72,7 +72,7 @@ def answers(command):
     said = {
         "scontrol -o show node": NODES,
         "scontrol show config": CONFIG,
-        "scontrol -o show partition": "PartitionName=main PriorityTier=3 PriorityJobFactor=7 QoS=fast Nodes=n[1-3]\n",
+        "scontrol -o show partition": "PartitionName=main PriorityTier=3 GraceTime=90 QoS=fast Nodes=n[1-3]\n",
         "scontrol -o show license": "LicenseName=matlab Total=2 Used=0 Free=2 Reserved=0 Remote=no\n",
         "sshare --all --long --parsable2": "Account|User|RawUsage\nphys|zoe|5\nphys|ada|1000\n",
     }
@@ -167,6 +167,7 @@ def test_policy_is_that_of_site(folder):
     policy = load_site_policy_file(folder / "policy.yaml")
     assert (policy.file.priority.age, policy.file.priority.fair_share) == (1000, 100_000)
     assert policy.file.partitions["main"].tier == 3
+    assert policy.file.partitions["main"].grace_time == 90
     assert policy.file.fair_share.algorithm == "classic"
     assert policy.file.fair_share.half_life_days == 14
     assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
