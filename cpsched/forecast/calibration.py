@@ -43,8 +43,8 @@ _FEATURE_WEIGHTS = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
 """Weight of a difference of one, for each logarithm in `StartForecast.features`."""
 _LEVEL_STEP = 0.1
 """Step by which an outcome moves a level q, as a multiple of q (1 - q): the outermost levels move least."""
-_MAX_PER_BURST = 20
-"""Maximum number of outcomes to learn from per user, hour and horizon, which limits the effect of a burst."""
+_MAX_PER_BURST = 2
+"""Maximum number of outcomes to learn from per user, hour and horizon, because the outcomes of a burst are alike."""
 _MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
 """Maximum excess of a level above 1 or below 0, and growth of the ratio's logarithm per unit of excess."""
 _CENSORED_SLOPE = 2.0
@@ -139,8 +139,8 @@ class StartCalibrator:
     """Number of outcomes so far."""
     _levels: list[list[float]] = field(default_factory=_nominal_levels)
     """Levels at which the quantiles of the ratios are taken, by horizon class."""
-    _burst: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Number of outcomes in the current hour, by user and horizon class."""
+    _burst: Counter[tuple[str | Features, int]] = field(default_factory=Counter)
+    """Number of outcomes in the current hour, by user, or area and walltime, and by horizon class."""
     _burst_hour: int = 0
     _waiting: tuple[FloatArray, FloatArray] = (np.empty((0, len(_FEATURE_WEIGHTS))), np.empty(0))
     """Features and log(elapsed / sampled wait) of the forecasts of waiting jobs."""
@@ -251,12 +251,17 @@ class StartCalibrator:
         self._count += 1
 
     def _exceeds_burst_limit(self, told: StartForecast, start_s: int) -> bool:
-        """Count an outcome, and return whether it exceeds the limit for a burst."""
+        """Count an outcome, and return whether it exceeds the limit for a burst.
+
+        In a trace without users, jobs with the same area and walltime form a burst. There is no limit while all known
+        outcomes are used.
+        """
         if start_s // 3600 != self._burst_hour:
             self._burst.clear()
             self._burst_hour = start_s // 3600
-        self._burst[told.user, told.horizon_class] += 1
-        return bool(told.user) and self._burst[told.user, told.horizon_class] > _MAX_PER_BURST
+        burst = told.user or told.features[2:4], told.horizon_class
+        self._burst[burst] += 1
+        return self._burst[burst] > _MAX_PER_BURST and self._count >= _NEAREST_OUTCOMES
 
 
 def _waits_from_log_ratios(middle: FloatArray, logs: FloatArray) -> FloatArray:

@@ -144,17 +144,35 @@ def test_one_start_adjusts_only_its_quantiles_and_horizon():
 
 
 def test_burst_of_one_user_hardly_affects_calibration():
-    """A burst of late starts counts as 20 outcomes, so bob's forecast hardly changes."""
+    """A burst of late starts counts as two outcomes, so bob's forecast hardly changes."""
     calibration, _ = lived(np.random.default_rng(9).uniform(0.8, 1.2, 400))
     before, now_s = told(calibration, 3000, user="bob"), 10_000_000
     burst = told(calibration, now_s + 3000, now_s, user="ada")
     for _ in range(1000):
         calibration.record_outcome(burst, now_s + 100_000)
-    assert len(calibration.past_errors) == 420
+    assert len(calibration.past_errors) == 402
     after = told(calibration, 3000, user="bob")
-    assert abs(after.median_s - before.median_s) < 600
+    assert abs(after.median_s - before.median_s) < 200
     calibration.record_outcome(told(calibration, now_s + 3000, now_s, user="bob"), now_s + 100_000)
-    assert len(calibration.past_errors) == 421
+    assert len(calibration.past_errors) == 403
+
+
+@pytest.mark.parametrize(("walltimes_s", "known"), [((3600, 3600), 402), ((3600, 7200), 404)])
+def test_burst_without_user_is_of_equal_jobs(walltimes_s, known):
+    calibration, _ = lived(np.random.default_rng(9).uniform(0.8, 1.2, 400))
+    for walltime_s in walltimes_s:
+        burst = told(calibration, 3000, user="", walltime_s=walltime_s)
+        for _ in range(10):
+            calibration.record_outcome(burst, 10_000_000)
+    assert len(calibration.past_errors) == known
+
+
+def test_all_outcomes_count_while_few_are_known():
+    """Otherwise, forecasts for a few users would be calibrated late."""
+    calibration = StartCalibrator()
+    for _ in range(100):
+        calibration.record_outcome(told(calibration, 3000), 4000)
+    assert len(calibration.past_errors) == 60
 
 
 def test_waiting_jobs_count_as_censored_outcomes():
