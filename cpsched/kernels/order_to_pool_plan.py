@@ -13,7 +13,7 @@ from cpsched.kernels.pool_profile import (
     earliest_fit_breakpoint,
     earliest_fit_breakpoint_after,
     first_index_at_least,
-    starts_now,
+    fits_at_first_breakpoint,
     subtract_amount,
 )
 from cpsched.kernels.scheduling_state import SchedulingState
@@ -98,7 +98,7 @@ def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: b
         if position >= site.queued:
             continue
         duration_s, need = estimate_s[queue[position]], amount[position]
-        if need <= level[0] and starts_now(times, level, n, duration_s, need):
+        if need <= level[0] and fits_at_first_breakpoint(times, level, n, duration_s, need):
             start_on_pool(site, position, need)
             n = subtract_amount(times, level, n, now_s, now_s + duration_s, need)
     if whole:

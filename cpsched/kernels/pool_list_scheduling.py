@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn
-from cpsched.kernels.pool_profile import earliest_fit_breakpoint, starts_now, subtract_amount
+from cpsched.kernels.pool_profile import earliest_fit_breakpoint, fits_at_first_breakpoint, subtract_amount
 from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, queue_position_at, queue_positions, sorted_queue_positions
 from cpsched.kernels.scheduling_state import ListSchedulerParameters, PlanResult, SchedulingState, grow_columns
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
@@ -184,7 +184,7 @@ def last_startable_on_pool(
     while last >= first:
         slot = queue[queue_position_at(order, last)]
         amount = pool_demand(site, slot)
-        if amount <= free and starts_now(times, level, count, estimate_s[slot], amount):
+        if amount <= free and fits_at_first_breakpoint(times, level, count, estimate_s[slot], amount):
             break
         last -= 1
     return last
@@ -212,7 +212,7 @@ def backfill_with_reservations(
         i += 1
         if amount > eventually:
             continue
-        if amount <= free and starts_now(times, level, count, duration_s, amount):
+        if amount <= free and fits_at_first_breakpoint(times, level, count, duration_s, amount):
             free -= amount
             start_on_pool(site, position, amount)
             count = subtract_amount(times, level, count, now_s, now_s + duration_s, amount)

@@ -71,7 +71,7 @@ def earliest_fit_breakpoint(times: FixedColumn, level: FixedColumn, count: int, 
 
 
 @scalar_subroutine
-def starts_now(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> bool:
+def fits_at_first_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> bool:
     """Return whether `amount` is free for `duration_s` from the first breakpoint."""
     end_s, k = times[0] + duration_s, 0
     while k < count and times[k] < end_s:
