@@ -86,12 +86,6 @@ POWER = (
 )
 
 
-def boot(slurm: Slurm, node: str) -> None:
-    """Restart a node so that Slurm takes the restart for a boot."""
-    slurm.run("touch", "/run/node-boots", service=node)
-    slurm.restart(node)
-
-
 def test_slurm_wakes_sleeping_nodes_for_started_job(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with slurm.configured(*POWER):
@@ -101,20 +95,17 @@ def test_slurm_wakes_sleeping_nodes_for_started_job(slurm: Slurm) -> None:
         wait_until(lambda: [slurm.node_states()[node] for node in GPU_NODES] == ["idle~"] * 2, 60, "two nodes sleep")
         try:
             with LiveBridge(slurm, "asleep") as bridge:
-                awake = slurm.sbatch("-n1", "-c4", SHORT, "--mem=100")
+                awake = slurm.sbatch("-n1", "-c4", SHORT, "--mem=100", script="sleep 5")
                 slurm.wait_for_state(awake, "COMPLETED", 60)
                 wide = slurm.sbatch("-N4", "-n4", "-c16", SHORT, "--mem=100", script="sleep 1")
                 wait_until(lambda: slurm.record(wide)["NodeList"] == "n[1-4]", 60, "Slurm gives it nodes")
                 assert "started on the planned nodes" in [step.why for step in bridge.transitions()[awake]]
                 assert slurm.record(wide)["JobState"] == "CONFIGURING"
                 for node in GPU_NODES:
-                    boot(slurm, node)
+                    slurm.boot(node)
                 slurm.wait_for_state(wide, "COMPLETED", 120)
                 assert "started on the planned nodes" in [step.why for step in bridge.transitions()[wide]]
         finally:
             for node in (node for node, state in slurm.node_states().items() if state == "idle~"):
                 slurm.scontrol("update", f"NodeName={node}", "State=POWER_UP")
-                boot(slurm, node)
-            wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 60, "all nodes are up")
-            for node in GPU_NODES:
-                slurm.run("rm", "-f", "/run/node-boots", service=node)
+                slurm.boot(node)
