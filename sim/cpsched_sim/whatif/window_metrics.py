@@ -30,16 +30,16 @@ class WindowMetric:
 WINDOW_METRICS = (
     WindowMetric("mean wait", "s"),
     WindowMetric("median wait", "s"),
-    WindowMetric("95th percentile of waits", "s"),
+    WindowMetric("wait of the unluckiest twentieth", "s"),
     WindowMetric("mean bounded slowdown", ""),
     WindowMetric("jobs that waited an hour and more", "%"),
     WindowMetric("mean wait of wide jobs", "s"),
     WindowMetric("longest wait", "s"),
     WindowMetric("processors in use", "%", False),
-    WindowMetric("processors idle while jobs waited", "%"),
-    WindowMetric("GPUs idle while GPU jobs waited", "%"),
+    WindowMetric("processors empty though somebody waited", "%"),
+    WindowMetric("GPUs empty though somebody waited for one", "%"),
 )
-"""The metrics by name and unit."""
+"""The metrics. The unluckiest twentieth is the 95th percentile: 5 % of the jobs waited at least as long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

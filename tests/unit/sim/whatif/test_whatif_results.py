@@ -126,7 +126,7 @@ def test_computes_figures_of_schedule(tmp_path):
     assert value["longest wait"] == 7200
     assert value["jobs that waited an hour and more"] == pytest.approx(100 / 3)
     assert value["mean wait of wide jobs"] == pytest.approx(2400), "a tenth of 20 cores: all of them"
-    assert np.isnan(value["GPUs idle while GPU jobs waited"])
+    assert np.isnan(value["GPUs empty though somebody waited for one"])
     assert hourly_usage(facts, really).used[0] == pytest.approx(20 * 59 / 60), (
         "the window begins a minute before midnight"
     )
