@@ -36,7 +36,7 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
     elapsed_s[queued:, 0] = np.maximum(0, snapshot.now_s - table.start_s[queued:])
     for these in alike.values():
         run_s[these] = run_times.run_times_at_quantiles_s(table.jobs[these[0]], at[these], elapsed_s[these])
-    return _plan_starts(snapshot, table, run_s, np.argsort(plan_s, kind="stable").astype(np.int64))
+    return planned_starts_for_run_times(snapshot, table, plan_s, run_s)
 
 
 def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
@@ -68,8 +68,13 @@ def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -
     return JobTable(jobs=jobs, places=table.places, **columns)
 
 
-def _plan_starts(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArray) -> IntArray:
-    """Return the planned starts for each column of `run_s`, int64[draws, Q]."""
+def planned_starts_for_run_times(snapshot: Snapshot, table: JobTable, plan_s: IntArray, run_s: IntArray) -> IntArray:
+    """Return the queued jobs' starts in seconds for each column of `run_s`, int64[draws, Q].
+
+    `table` (see `job_subset`) and `run_s` (int64[Q + R, draws]) contain the queued jobs, then the running ones. Jobs
+    are placed in the order of `plan_s` (int64[Q]). The columns `estimate_s` and `end_s` of `table` are overwritten.
+    """
+    order = np.argsort(plan_s, kind="stable").astype(np.int64)
     queued, draws = len(snapshot.queue), run_s.shape[1]
     slots, running = np.arange(queued, dtype=np.int64), np.arange(queued, len(run_s), dtype=np.int64)
     end_s = np.maximum(table.start_s[queued:, None] + run_s[queued:], snapshot.now_s + 1)

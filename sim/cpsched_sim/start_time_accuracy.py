@@ -216,13 +216,16 @@ class StartForecastReplay(PlanYieldingReplay):
             self._run_times.learn(self.state.ended_job(slot))
         super().learn()
 
+    def _sample_starts(self, snapshot: Snapshot, plan_s: IntArray) -> IntArray:
+        return sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
+
     def _issue_forecasts(
         self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]
     ) -> dict[int, tuple[StartForecast, int]]:
         """Return the forecast and planned start of each selected job that can start."""
         queue = snapshot.queue.tolist()
         self._calibration.observe_waiting(snapshot.now_s, self._issued.forecasts_of(queue))
-        drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
+        drawn_s = self._sample_starts(snapshot, plan_s)
         can_start = (drawn_s != NEVER).all(axis=0)
         position = {slot: at for at, slot in enumerate(queue)}
         slots = [slot for slot in chosen if can_start[position[slot]]]

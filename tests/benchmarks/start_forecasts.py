@@ -5,7 +5,8 @@ the quantiles of the wait from the job's position, the load, its request and the
 HistGradientBoostingRegressor (the extra `bench`). Like the forecasts, it learns only from jobs that have
 started: it is trained again for each tenth of the judged forecasts. CPSCHED_TRACES is the folder of the traces.
 Printed per window: mean pinball losses in seconds of the forecasts, the model and the twin's own estimates, and the
-loss of the forecasts in percent of each.
+loss of the forecasts in percent of each. The last line compares with an oracle: the same forecasts with true run times
+instead of sampled ones, so that only later arrivals are uncertain.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing_extensions import override
 
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.forecast import LEVELS, StartForecast, pinball_loss_s
+from cpsched.forecast.start_sampling import job_subset, planned_starts_for_run_times
 from cpsched.model import IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray
-from cpsched_sim.start_time_accuracy import StartForecastReplay
+from cpsched_sim.start_time_accuracy import StartForecastAccuracy, StartForecastReplay
 from cpsched_sim.workloads.workload_loader import load
 
 WINDOWS = {
@@ -63,6 +65,16 @@ class FeatureReplay(StartForecastReplay):
         return found
 
 
+class OracleReplay(StartForecastReplay):
+    """A replay whose forecasts know all run times, but no later submission."""
+
+    @override
+    def _sample_starts(self, snapshot: Snapshot, plan_s: IntArray) -> IntArray:
+        slots = np.append(snapshot.queue, snapshot.running)
+        run_s: IntArray = self.state.state.run_s[slots][:, None]
+        return planned_starts_for_run_times(snapshot, job_subset(snapshot.table, slots), plan_s, run_s)
+
+
 def predict_boosted(features: FloatArray, issued_s: IntArray, start_s: IntArray, judged: IntArray) -> FloatArray:
     """Return predicted starts (s) for the rows `judged`, float64[J, levels], learned from jobs started before."""
     from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore[import-not-found]
@@ -88,13 +100,20 @@ def compare_window(name: str) -> str:
     """Return the line of a window."""
     file, system, first, count = WINDOWS[name]
     window = load(Path(os.environ["CPSCHED_TRACES"]) / file, system, lenient=True).job_range(first, count)
-    policy = Policy(WalltimePredictor(), SlurmTwinDispatcher(), "walltime")
-    replay = FeatureReplay(window.jobs, window.cluster, policy, strict=True)
+
+    def new_policy() -> Policy:
+        return Policy(WalltimePredictor(), SlurmTwinDispatcher(), "walltime")
+
+    replay = FeatureReplay(window.jobs, window.cluster, new_policy(), strict=True)
+    known = OracleReplay(window.jobs, window.cluster, new_policy(), strict=True).replay_all()
+    half = len(window.jobs) // 2
+    oracle = StartForecastAccuracy.of([case for case in known if case.job >= half])
     cases = sorted(replay.replay_all(), key=lambda case: case.told.issued_at_s)
     features = np.array([replay.features[case.job, case.told.issued_at_s] for case in cases])
     issued_s = np.array([case.told.issued_at_s for case in cases])
     start_s = np.array([case.start_s for case in cases])
-    judged = np.flatnonzero([case.job >= len(window.jobs) // 2 for case in cases])
+    judged = np.flatnonzero([case.job >= half for case in cases])
+    all_ours = StartForecastAccuracy.of([cases[at] for at in judged.tolist()])
     boosted_s = predict_boosted(features, issued_s, start_s, judged).astype(np.int64).tolist()
     losses = np.array(
         [
@@ -113,7 +132,10 @@ def compare_window(name: str) -> str:
     beside, estimate = twin.mean(axis=0)
     return (
         f"{name}: {len(judged)} forecasts: {ours:.0f} s, boosted model {boosted:.0f} s ({100 * ours / boosted:.0f} %)\n"
-        f"{len(twin)} with an estimate: {beside:.0f} s, twin {estimate:.0f} s ({100 * beside / estimate:.0f} %)"
+        f"{len(twin)} with an estimate: {beside:.0f} s, twin {estimate:.0f} s ({100 * beside / estimate:.0f} %)\n"
+        f"median width of 80 % intervals: {all_ours.median_width_80_s:.0f} s, {all_ours.coverage['80']:.0f} % hold; "
+        f"of the oracle: {oracle.median_width_80_s:.0f} s, {oracle.coverage['80']:.0f} %; "
+        f"its loss: {oracle.pinball_s:.0f} s"
     )
 
 
