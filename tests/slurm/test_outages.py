@@ -113,6 +113,21 @@ def test_partition_is_down_and_up_again(slurm: Slurm) -> None:
         slurm.wait_for_state(waits, "COMPLETED", 30)
 
 
+def test_job_starts_on_cpus_of_suspended_jobs(slurm: Slurm) -> None:
+    slurm.plugin(on=True)
+    with LiveBridge(slurm, "gives", **QUICK) as bridge:
+        first = slurm.sbatch("-N4", "-n64", "-t5", "--mem=100", script="sleep 20")
+        slurm.wait_for_state(first, "RUNNING", 30)
+        slurm.scontrol("suspend", first)
+        slurm.wait_for_state(first, "SUSPENDED", 10)
+        second = slurm.sbatch("-N4", "-n64", "-t5", "--mem=100", script="sleep 5")
+        slurm.wait_for_state(second, "COMPLETED", 60)
+        assert "started on the planned nodes" in [step.why for step in bridge.transitions()[second]]
+        assert slurm.record(first)["JobState"] == "SUSPENDED"
+        slurm.scontrol("resume", first)
+        slurm.wait_for_state(first, "COMPLETED", 60)
+
+
 def test_suspended_job_stays_in_ledger(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "suspend", **QUICK) as bridge:

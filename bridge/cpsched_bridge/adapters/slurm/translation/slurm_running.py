@@ -45,11 +45,12 @@ class CachingRunningJobTranslator:
         """
         placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING_STATES and job["allocated_nodes"])
         running = [
-            _set_start_now_if_configuring(
-                job, self._translate_cached(job, seen.layouts.get(job["id"]), machine, known, seen.now_s), seen
+            adjust_to_state(
+                job["state"], self._translate_cached(job, seen.layouts.get(job["id"]), machine, known, seen.now_s),
+                int(seen.now_s),
             )
             for job in placed
-        ]
+        ]  # fmt: skip
         return drop_overcommitted_nodes(machine, running)
 
     def _translate_cached(
@@ -115,14 +116,23 @@ class CachingRunningJobTranslator:
         self.otherwise.clear()
 
 
-def _set_start_now_if_configuring(record: Record, running: RunningJob, seen: SlurmRecords) -> RunningJob:
-    """Return the job as if it started now if its nodes are still being configured.
+def adjust_to_state(state: str, running: RunningJob, now_s: int) -> RunningJob:
+    """Return the job as it counts while its nodes are being configured, or while it is suspended.
 
-    Its time limit begins when the nodes are up (`job_config_fini` in slurmctld/job_mgr.c).
+    - While its nodes are being configured, it starts now: its time limit begins when the nodes are up
+      (`job_config_fini` in slurmctld/job_mgr.c).
+    - While it is suspended, Slurm starts other jobs on its CPUs, but not in its memory (`job_res_rm_job` in cons_tres).
     """
-    if record["state"] != slurm_states.CONFIGURING:
+    if state == slurm_states.CONFIGURING:
+        return dataclasses.replace(running, start_s=now_s)
+    if state != slurm_states.SUSPENDED:
         return running
-    return dataclasses.replace(running, start_s=int(seen.now_s))
+    request = running.job.request
+    kept = tuple(0 if at == CORES else amount for at, amount in enumerate(request.per_unit))
+    if not any(kept):
+        return dataclasses.replace(running, placement=())
+    kept_request = dataclasses.replace(request, per_unit=kept, exclusive=False)
+    return dataclasses.replace(running, job=dataclasses.replace(running.job, request=kept_request))
 
 
 def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:

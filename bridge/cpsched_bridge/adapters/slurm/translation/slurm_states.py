@@ -53,12 +53,13 @@ An administrator must release the job.
 COMPLETED = "COMPLETED"
 CONFIGURING = "CONFIGURING"
 """State of a job that has nodes but is not running yet, for example because they are powering up."""
+SUSPENDED = "SUSPENDED"
 OCCUPYING_STATES = frozenset(
     {
         "RUNNING",
-        "CONFIGURING",
+        CONFIGURING,
         "COMPLETING",
-        "SUSPENDED",
+        SUSPENDED,
         "STOPPED",
         "SIGNALING",
         "RESIZING",

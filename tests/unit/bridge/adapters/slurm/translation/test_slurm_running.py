@@ -8,7 +8,7 @@ from cpsched.model import Job, Request, RunningJob
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.slurm_running import drop_overcommitted_nodes
+from cpsched_bridge.adapters.slurm.translation.slurm_running import adjust_to_state, drop_overcommitted_nodes
 from cpsched_bridge.ports import Observation
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
@@ -46,6 +46,30 @@ def test_job_allocated_as_requested_keeps_its_request() -> None:
     assert running.placement == ((0, 16), (2, 1))
     assert seen.otherwise == {}
     assert [cores for cores, *_ in seen.free.tolist()] == [0, 16, 15, 16]
+
+
+def test_suspended_job_gives_back_its_cpus_only_while_it_is_suspended() -> None:
+    """It keeps its memory, and it is not reported as allocated differently."""
+    site = Site()
+    (waiting,) = site.observe().pending
+    site.runs_on("n[1,3]", n1=16, n3=1)
+    layout = [["n1", 16, 16000, {}], ["n3", 1, 1000, {}]]
+    for state, cores in (("RUNNING", (16, 1)), ("SUSPENDED", (0, 0)), ("RUNNING", (16, 1))):
+        site.job.update(state=state)
+        site.scene.node("n1").update(allocated_cpus=cores[0])
+        site.scene.node("n3").update(allocated_cpus=cores[1])
+        seen = site.observe(layout=layout)
+        (running,) = seen.running
+        assert running.job.request.per_unit[1:] == waiting.job.request.per_unit[1:]
+        assert [free[0] for free in seen.free.tolist()] == [16 - cores[0], 16, 16 - cores[1], 16]
+        assert seen.free.tolist()[0][1] == seen.cluster.capacity.tolist()[0][1] - 16000
+        assert seen.otherwise == {}
+
+
+def test_suspended_job_of_whole_nodes_without_memory_gives_back_its_nodes() -> None:
+    running = RunningJob(Job(1, 0, 60, Request(2, (16,), exclusive=True)), 0, ((0, 1), (1, 1)))
+    assert adjust_to_state("SUSPENDED", running, 9).placement == ()
+    assert adjust_to_state("RUNNING", running, 9) is running
 
 
 def test_reports_different_allocation_once_and_uses_it() -> None:
