@@ -235,7 +235,7 @@ def test_finds_no_difference_to_equal_sprio() -> None:
 
 def test_reports_difference_with_its_factor() -> None:
     (difference,) = compared(priority=3170, fair_share=1000).differences
-    assert str(difference) == ("job 7: 2,605 here, 3,170 in Slurm; fair_share is 435.0 here, 1,000.0 in Slurm")
+    assert str(difference) == ("job 7: 2,605 instead of 3,170, mainly because fair_share is 435.0 instead of 1,000.0")
 
 
 def test_ignores_jobs_that_sprio_lists_per_partition() -> None:
