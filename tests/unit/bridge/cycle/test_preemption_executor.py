@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.preemption_executor import HOUR_S, PAUSE_S, VICTIMS_END_S
+from cpsched_bridge.cycle.preemption_executor import (
+    HOUR_S,
+    PAUSE_S,
+    VICTIMS_END_S,
+    find_victim_choice_pause_end_s,
+)
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outcome, Victim
 from cpsched_bridge.store.ledger import LedgerState
@@ -189,12 +194,53 @@ def test_lost_answer_is_repeated_until_the_victim_ends(tmp_path, site):
     assert states(tmp_path) == ["started"]
 
 
+def test_lost_command_is_repeated_only_after_ten_seconds(tmp_path, site):
+    site.fail("preempt", BackendTimeout("no response"))
+    bridge = choosing(tmp_path, site)
+    times = []
+    for after_s in (0, 0, 9, 10):
+        site.now_s = START_S + after_s
+        bridge.cycle()
+        times.append(len(stopped(site)))
+    assert times == [2, 2, 2, 4]
+
+
+def test_unknown_outcome_does_not_end_the_preemption(tmp_path, site):
+    site.collect_output("preempt", [Outcome(94, "unknown", "no response"), Outcome(93, "unknown", "no response")])
+    settle(choosing(tmp_path, site), site, 1)
+    assert states(tmp_path) == ["open"]
+
+
+def test_only_the_preemption_itself_starts_its_job(tmp_path, site):
+    """Other nodes become free before its own."""
+    site.ending_s = 5
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 1)
+    site.end(91)
+    site.end(92)
+    settle(bridge, site, 8)
+    assert site.jobs[1].placement == ((2, 1), (3, 1))
+
+
+def test_preemption_goes_on_beside_another(tmp_path, site):
+    site.jobs.pop(1)
+    site.ending_s = 5
+    site.submit(a_high(1, 1))
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 1)
+    site.submit(a_high(2, 1))
+    settle(bridge, site, 2)
+    assert stopped(site) == [93, 94]
+    assert not site.jobs[1].running
+
+
 def test_refused_victim_ends_choosing_for_this_job(tmp_path, site):
     """Slurm may still preempt for it."""
     site.collect_output("preempt", [Outcome(94, "refused", "requeue is disabled"), Outcome(93, "refused", "")])
     bridge = choosing(tmp_path, site)
     reports = settle(bridge, site, 4)
-    assert "preemption_dropped" in events(reports[0])
+    (dropped,) = [each for each in reports[0].bridge_events if each.kind == "preemption_dropped"]
+    assert dropped.detail == "job 94 was not stopped: requeue is disabled"
     assert site.jobs[1].hold is Hold.NONE
     assert len(site.sent("preempt")) == 1
 
@@ -204,7 +250,8 @@ def test_ineffective_preemption_pauses_choosing(tmp_path, site):
     bridge = choosing(tmp_path, site)
     settle(bridge, site, 3)
     assert site.sent("start") == [(1,)]
-    site.now_s += TIMEOUT_S
+    site.now_s = START_S + 1 + TIMEOUT_S
+    assert "preemption_ineffective" not in events(bridge.cycle())
     (report,) = settle(bridge, site, 1)
     assert {"preemption_ineffective", "preemption_paused"} <= events(report)
     assert states(tmp_path) == ["ineffective"]
@@ -222,6 +269,16 @@ def test_ineffective_preemption_pauses_choosing(tmp_path, site):
     site.now_s += PAUSE_S
     settle(again, site, 2)
     assert len(site.sent("preempt")) == 2
+
+
+@pytest.mark.parametrize(("after_s", "pauses"), [(-1, False), (0, True), (PAUSE_S - 1, True), (PAUSE_S, False)])
+def test_pause_lasts_ten_minutes(tmp_path, site, after_s, pauses):
+    site.stalls = 99
+    settle(choosing(tmp_path, site), site, 3)
+    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    (entry,) = book.entries
+    book.close_entry(entry, "ineffective", START_S)
+    assert find_victim_choice_pause_end_s(book, START_S + after_s) == (START_S + PAUSE_S if pauses else None)
 
 
 def test_new_leader_waits_for_the_victims_of_the_other_bridge(tmp_path, site):
