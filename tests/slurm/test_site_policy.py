@@ -75,7 +75,7 @@ def test_priorities_equal_sprio_before_and_after_release(weighed: Slurm) -> None
         assert found["notes"] == []
         ok, detail = found["checks"]["priorities"]
         assert ok, detail
-        assert f"as in sprio for {len(jobs) - len(held)} of {len(jobs) - len(held)} jobs" in detail
+        assert f"equal to sprio's for {len(jobs) - len(held)} of {len(jobs) - len(held)} jobs" in detail
         assert not sprio(slurm).keys() & set(held)
         slurm.run("scontrol", "release", ",".join(held))
         shown = wait_until(lambda: len(s := sprio(slurm)) >= len(jobs) and s, 60, "sprio shows the released jobs")
