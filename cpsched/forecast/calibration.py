@@ -45,6 +45,8 @@ _LEVEL_STEP = 0.1
 """Step by which an outcome moves a level q, as a multiple of q (1 - q): the outermost levels move least."""
 _MAX_PER_BURST = 2
 """Maximum number of outcomes to learn from per user, hour and horizon, because the outcomes of a burst are alike."""
+_MIN_OUTCOMES_FOR_LIMIT = 400
+"""Minimum number of outcomes before bursts are limited, so that the first days of a site are learned quickly."""
 _MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
 """Maximum excess of a level above 1 or below 0, and growth of the ratio's logarithm per unit of excess."""
 _CENSORED_SLOPE = 2.0
@@ -253,15 +255,15 @@ class StartCalibrator:
     def _exceeds_burst_limit(self, told: StartForecast, start_s: int) -> bool:
         """Count an outcome, and return whether it exceeds the limit for a burst.
 
-        In a trace without users, jobs with the same area and walltime form a burst. There is no limit while all known
-        outcomes are used.
+        In a trace without users, jobs with the same area and walltime form a burst. There is no limit while few
+        outcomes are known.
         """
         if start_s // 3600 != self._burst_hour:
             self._burst.clear()
             self._burst_hour = start_s // 3600
         burst = told.user or told.features[2:4], told.horizon_class
         self._burst[burst] += 1
-        return self._burst[burst] > _MAX_PER_BURST and self._count >= _NEAREST_OUTCOMES
+        return self._burst[burst] > _MAX_PER_BURST and self._count >= _MIN_OUTCOMES_FOR_LIMIT
 
 
 def _waits_from_log_ratios(middle: FloatArray, logs: FloatArray) -> FloatArray:

@@ -170,9 +170,9 @@ def test_burst_without_user_is_of_equal_jobs(walltimes_s, known):
 def test_all_outcomes_count_while_few_are_known():
     """Otherwise, forecasts for a few users would be calibrated late."""
     calibration = StartCalibrator()
-    for _ in range(100):
+    for _ in range(500):
         calibration.record_outcome(told(calibration, 3000), 4000)
-    assert len(calibration.past_errors) == 60
+    assert len(calibration.past_errors) == 400
 
 
 def test_waiting_jobs_count_as_censored_outcomes():
