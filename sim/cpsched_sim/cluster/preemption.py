@@ -50,7 +50,10 @@ class PreemptedRun:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """The start of job `slot` at `at_s`, and the runs that ended for it, if any."""
+    """The start of job `slot` at `at_s`, and the runs that ended for it, if any.
+
+    `placement` is empty if the job does not start after all.
+    """
 
     slot: int
     at_s: int
