@@ -261,7 +261,7 @@ class StartCalibrator:
         if start_s // 3600 != self._burst_hour:
             self._burst.clear()
             self._burst_hour = start_s // 3600
-        burst = told.user or told.features[2:4], told.horizon_class
+        burst = (told.user or told.features[2:4], told.horizon_class)
         self._burst[burst] += 1
         return self._burst[burst] > _MAX_PER_BURST and self._count >= _MIN_OUTCOMES_FOR_LIMIT
 

@@ -97,7 +97,7 @@ def predict_boosted(features: FloatArray, issued_s: IntArray, start_s: IntArray,
 
 
 def compare_window(name: str) -> str:
-    """Return the line of a window."""
+    """Return the lines of a window."""
     file, system, first, count = WINDOWS[name]
     window = load(Path(os.environ["CPSCHED_TRACES"]) / file, system, lenient=True).job_range(first, count)
 

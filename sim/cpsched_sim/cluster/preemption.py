@@ -149,7 +149,7 @@ class SimulatedPreemption:
             key = (int(self.class_of[slot]), request)
             if key in hopeless:
                 continue
-            placement, victims = trial.find_placement(request), list[int]()
+            before, placement, victims = trial.free.copy(), trial.find_placement(request), list[int]()
             if not placement:
                 running = running or dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
                 mine = candidates[self.may[self.class_of[slot], self.class_of[candidates]]]
@@ -160,20 +160,16 @@ class SimulatedPreemption:
                     hopeless.add(key)
                     continue
                 candidates = candidates[~np.isin(candidates, victims)]
-                before = trial.free.copy()
                 trial.release_all([running[victim] for victim in victims])
                 placement = trial.find_placement(request)
-                if grace_s := max(self.grace_s[self.class_of[victim]] for victim in victims):
-                    ends = tuple((victim, running[victim].start_s) for victim in victims)
-                    self.open.append(OpenPreemption(slot, snapshot.now_s + grace_s, placement, ends))
-                    trial.take(request, placement)
-                    np.minimum(trial.free, before, out=trial.free)
-                    if standing is not None:
-                        add_job_usage(standing, used)
-                    continue
             trial.take(request, placement)
             if standing is not None:
                 add_job_usage(standing, used)
+            if grace_s := max((self.grace_s[self.class_of[victim]] for victim in victims), default=0):
+                np.minimum(trial.free, before, out=trial.free)  # the victims still use their nodes
+                ends = tuple((victim, running[victim].start_s) for victim in victims)
+                self.open.append(OpenPreemption(slot, snapshot.now_s + grace_s, placement, ends))
+                continue
             runs = tuple(self._make_preempted_run(snapshot, victim) for victim in victims)
             found.append(Preemption(slot, snapshot.now_s, placement, runs))
             if victims:
@@ -181,7 +177,7 @@ class SimulatedPreemption:
         return found if any(each.victims for each in found) else []
 
     def find_next_preemption_chance_s(self, snapshot: Snapshot) -> int | None:
-        """Return when a queued job may next preempt a running job, or None."""
+        """Return when a grace time ends or a queued job may next preempt a running job, or None."""
         starts_s = [each.start_s for each in self.open if each.start_s > snapshot.now_s]
         classes = np.unique(self.class_of[snapshot.queue])
         running = snapshot.running
@@ -229,15 +225,15 @@ class SimulatedPreemption:
 
     def _unreserved_amounts(self, snapshot: Snapshot) -> FreeAmounts:
         """Return the free amounts that no open preemptor needs."""
-        reserved = FreeAmounts(snapshot.cluster, snapshot.free)
+        unreserved = FreeAmounts(snapshot.cluster, snapshot.free)
         if self.open:
             running = dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
             for each in self.open:
-                reserved.release_all([running[slot] for slot in self._running_victims(snapshot, each)])
+                unreserved.release_all([running[slot] for slot in self._running_victims(snapshot, each)])
             for each in self.open:
-                reserved.take(snapshot.table.jobs[each.slot].request, each.placement)
-            np.clip(reserved.free, 0, snapshot.free, out=reserved.free)
-        return reserved
+                unreserved.take(snapshot.table.jobs[each.slot].request, each.placement)
+            np.clip(unreserved.free, 0, snapshot.free, out=unreserved.free)
+        return unreserved
 
     def _running_victims(self, snapshot: Snapshot, preemption: OpenPreemption) -> list[int]:
         """Return the slots of the victims that still run."""
