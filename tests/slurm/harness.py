@@ -327,6 +327,17 @@ class Slurm:
             jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, restarts, partition)
         return jobs
 
+    def wait_for_accounting(self, identities: Iterable[str], timeout_s: float = 60) -> dict[str, EndedJob]:
+        """Wait until the accounting database shows all these jobs as ended, and return them."""
+        wanted = set(identities)
+
+        def ended() -> dict[str, EndedJob] | None:
+            jobs = self.sacct(wanted)
+            return jobs if jobs.keys() >= wanted and all(job.end_s is not None for job in jobs.values()) else None
+
+        found: dict[str, EndedJob] = wait_until(ended, timeout_s, f"accounting has the ends of {len(wanted)} jobs")
+        return found
+
     # Control
 
     def scontrol(self, *arguments: str, user: str = "root") -> str:

@@ -59,7 +59,7 @@ def test_jobs_start_in_advised_order_without_holds(slurm: Slurm) -> None:
         assert "configured mode: advise" in bridge.cpsched("status")
         slurm.run("scancel", blocker)
         slurm.wait_for_state(jobs, "COMPLETED", 120)
-    ran = slurm.sacct(jobs)
+    ran = slurm.wait_for_accounting(jobs)
     assert sorted(jobs, key=lambda job: ran[job].start_s or 0) == jobs[::-1]
     assert not {"hold", "start", "hand_back"} & set(bridge.events())
 

@@ -52,7 +52,7 @@ def test_job_starts_by_estimate_and_only_owner_sees_it(slurm: Slurm) -> None:
 
         job = slurm.sbatch(*ALL, "-t1", script="sleep 3")
         slurm.wait_for_state(job, "COMPLETED", 120)
-        start_s = slurm.sacct([job])[job].start_s or 0
+        start_s = slurm.wait_for_accounting([job])[job].start_s or 0
         assert first["now_s"] <= start_s <= first["planned_s"] + LATE_S
 
         assert asked(bridge, f"jobs/{job}", "alice")[0] == 200

@@ -107,7 +107,7 @@ def test_each_job_runs_as_planned_or_is_left_at_once(slurm: Slurm, capsys: pytes
         ids = submit(slurm, wanted)
         wait_until(lambda: not slurm.run("squeue", "-h").strip(), 500, "an empty queue", every_s=1.0)
         bridge.wait_for_rounds(2)
-        ran = slurm.sacct(ids)
+        ran = slurm.wait_for_accounting(ids)
         assert {job: ran[job].state for job in ids} == dict.fromkeys(ids, "COMPLETED")
         history = bridge.transitions()
         asked = dict(zip(ids, (options for options, _ in wanted), strict=True))

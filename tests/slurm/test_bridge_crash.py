@@ -87,8 +87,7 @@ def test_kill_between_pin_and_release_starts_each_job_once(slurm: Slurm) -> None
     assert slurm.job(pinned[0]).held
     with bridge:
         slurm.wait_for_state(jobs, "COMPLETED", 60)
-        wait_until(lambda: len(slurm.sacct(jobs)) == len(jobs), 30, "accounting has all of them")
-        ran, ledger = slurm.sacct(jobs), bridge.ledger()
+        ran, ledger = slurm.wait_for_accounting(jobs), bridge.ledger()
         assert {job.restarts for job in ran.values()} == {0}
         assert starts_of(slurm, log) == dict.fromkeys(jobs, 1)
         assert {job: ran[job].nodes for job in jobs} == {job: ledger[job].nodes for job in jobs}

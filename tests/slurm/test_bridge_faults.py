@@ -16,7 +16,7 @@ QUICK = {"options": {"deadline_s": 5.0}, "cycle": {"max_backoff_s": 4.0}, "start
 def all_end(slurm: Slurm, jobs: list[str], timeout_s: float = 120) -> None:
     """Wait until all jobs have completed, and check that none ran twice."""
     slurm.wait_for_state(jobs, "COMPLETED", timeout_s)
-    assert {job.restarts for job in slurm.sacct(jobs).values()} == {0}
+    assert {job.restarts for job in slurm.wait_for_accounting(jobs).values()} == {0}
 
 
 def agree(slurm: Slurm, bridge: LiveBridge) -> bool:

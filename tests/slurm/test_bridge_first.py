@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import Slurm
 
 
 @pytest.mark.conformance
@@ -17,7 +17,6 @@ def test_job_runs_from_sbatch_to_completion(slurm: Slurm) -> None:
         slurm.wait_for_state(jobs, "COMPLETED", 120)
         assert slurm.job(held).held
         bridge.wait_for_ends(jobs)
-        wait_until(lambda: slurm.sacct(jobs).keys() >= set(jobs), 60, "accounting has both")
-        ledger, ran = bridge.ledger(), slurm.sacct(jobs)
+        ran, ledger = slurm.wait_for_accounting(jobs), bridge.ledger()
         assert {job: ran[job].nodes for job in jobs} == {job: ledger[job].nodes for job in jobs}
         assert ", 0 different" in bridge.cpsched("journal", "replay", "--all")

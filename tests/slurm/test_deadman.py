@@ -151,4 +151,4 @@ def test_clears_bridge_node_lists_and_restores_owner_ones(waiting: Slurm) -> Non
     waiting.scontrol("release", stuck, user="cpsched")
     assert "cleared 3 node lists" in deadman(waiting)
     waiting.wait_for_state([held, stuck, asked], "COMPLETED", 30)
-    assert waiting.sacct([asked])[asked].nodes == ("n2",)
+    assert waiting.wait_for_accounting([asked])[asked].nodes == ("n2",)

@@ -34,8 +34,9 @@ def test_bridge_continues_with_backup_controller(slurm: Slurm) -> None:
             bridge.wait_for_ends([*long, *jobs])
             assert "stood_down" not in bridge.events()
             assert "job_gone" not in bridge.events()
-        wait_until(lambda: len(slurm.sacct([*long, *jobs])) == 24, 30, "accounting has all")
-        assert {job.restarts for job in slurm.sacct([*long, *jobs]).values()} == {0}
+        records = slurm.wait_for_accounting([*long, *jobs])
+        assert len(records) == 24
+        assert {job.restarts for job in records.values()} == {0}
 
 
 def is_back(slurm: Slurm) -> bool:

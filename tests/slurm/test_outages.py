@@ -59,7 +59,7 @@ def test_many_reconfigurations_lose_no_job(slurm: Slurm) -> None:
         jobs += slurm.burst(10, "-n2", "-t1", script="sleep 1")
         slurm.wait_for_state(jobs, "COMPLETED", 120)
         bridge.wait_for_rounds(2)
-        assert {job.restarts for job in slurm.sacct(jobs).values()} == {0}
+        assert {job.restarts for job in slurm.wait_for_accounting(jobs).values()} == {0}
 
 
 def test_flapping_node_loses_no_job(slurm: Slurm) -> None:
@@ -94,7 +94,7 @@ def test_maintenance_reservation_made_while_jobs_flow(slurm: Slurm) -> None:
         slurm.reserve("window", "n1,n2", flags="MAINT,IGNORE_JOBS")
         jobs = slurm.burst(8, "-n4", "-t1", script="sleep 1")
         slurm.wait_for_state([*running, *jobs], "COMPLETED", 90)
-        assert {node for job in slurm.sacct(jobs).values() for node in job.nodes} <= {"n3", "n4"}
+        assert {node for job in slurm.wait_for_accounting(jobs).values() for node in job.nodes} <= {"n3", "n4"}
         slurm.scontrol("delete", "ReservationName=window")
         late = slurm.sbatch("-n2", "-t1", "-C", "cpu", script="sleep 1")
         slurm.wait_for_state(late, "COMPLETED", 60)
@@ -139,4 +139,4 @@ def test_suspended_job_stays_in_ledger(slurm: Slurm) -> None:
         assert bridge.ledger()[job].state == "running"
         slurm.scontrol("resume", job)
         slurm.wait_for_state(job, "COMPLETED", 30)
-        assert slurm.sacct([job])[job].restarts == 0
+        assert slurm.wait_for_accounting([job])[job].restarts == 0

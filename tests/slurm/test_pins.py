@@ -97,7 +97,7 @@ def test_restarted_bridge_removes_old_pins_and_jobs_survive(
         slurm.wait_for_state(jobs["waits pinned"], "COMPLETED", 60)
         slurm.run("scancel", jobs["runs pinned"])
     slurm.wait_for_state(shy, "COMPLETED", 90)
-    assert slurm.sacct([shy])[shy].nodes == ("n1",)
+    assert slurm.wait_for_accounting([shy])[shy].nodes == ("n1",)
 
 
 def test_removes_pin_of_owner_held_job_and_keeps_hold(slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]) -> None:

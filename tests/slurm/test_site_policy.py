@@ -121,7 +121,7 @@ def test_limit_is_fully_used_and_never_exceeded(
         slurm.wait_for_state(limited, "COMPLETED", 120)
         assert "stood_down" not in bridge.events()
         assert "start_failed" not in bridge.events()
-    records = slurm.sacct([*limited, *others])
+    records = slurm.wait_for_accounting([*limited, *others])
     reached = most_at_once([records[job] for job in limited], cpus)
     step = 3 if "--ntasks=3" in options else 1
     assert most - step < reached <= most

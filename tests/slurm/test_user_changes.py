@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import CALM, TRANSPORT, Slurm, wait_until
+from tests.slurm.harness import CALM, TRANSPORT, Slurm
 
 HOSTILE = (
     "x JobState=RUNNING UserId=root(0) Priority=4294901760",
@@ -37,8 +37,7 @@ def test_hostile_names_and_comments_affect_no_other_job(slurm: Slurm) -> None:
         assert len(hostile) == len(lines)
         slurm.wait_for_state([*hostile, *honest], "COMPLETED", 90)
         jobs = [*hostile, *honest]
-        wait_until(lambda: len(slurm.sacct(jobs)) == len(jobs), 60, "accounting has all")
-        ledger, ran = bridge.ledger(), slurm.sacct(jobs)
+        ran, ledger = slurm.wait_for_accounting(jobs), bridge.ledger()
         placed = {job: ledger[job].nodes for job in ran if ledger[job].nodes}
         assert {job: ran[job].nodes for job in placed} == placed
         left = ran.keys() - placed.keys()
@@ -78,5 +77,4 @@ def test_jobs_are_changed_between_decision_and_start(slurm: Slurm) -> None:
         slurm.run("bash", "-s", user="alice", stdin="\n".join(lines) + "\ntrue\n")
         slurm.wait_for_state(jobs, "COMPLETED", 90)
         assert "stood_down" not in bridge.events()
-        wait_until(lambda: len(slurm.sacct(jobs)) == len(jobs), 30, "accounting has all of them")
-        assert {job.restarts for job in slurm.sacct(jobs).values()} == {0}
+        assert {job.restarts for job in slurm.wait_for_accounting(jobs).values()} == {0}

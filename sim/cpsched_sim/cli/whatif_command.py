@@ -192,6 +192,7 @@ def _run_and_report(
     """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
+    from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE
     from cpsched_sim.whatif.whatif_report import terminal_summary
     from cpsched_sim.whatif.whatif_results import replay_and_compute_findings
 
@@ -208,7 +209,7 @@ def _run_and_report(
     )
     if not as_json:
         print_message("note", f"the report is in {out / whatif_io.HTML_REPORT}")
-    if found["fidelity"]["verdict"]["grade"] == "hopeless":
+    if found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE:
         print_message("error", f"the twin's fidelity is hopeless: {found['fidelity']['verdict']['why']}")
         raise typer.Exit(HOPELESS_EXIT_CODE)
 
