@@ -6,6 +6,7 @@ Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candida
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,11 +20,32 @@ MAX_RANK = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class VictimOrder:
-    """The order in which Slurm stops jobs (`PreemptParameters`)."""
+    """The order in which Slurm stops jobs (see `parse_victim_order`)."""
 
     youngest_first: bool = False
     strict_order: bool = False
     reorder_count: int = 1
+
+
+def parse_victim_order(preempt_parameters: str, scheduler_parameters: str) -> tuple[VictimOrder, set[str]]:
+    """Return the order in Slurm's `PreemptParameters` and `SchedulerParameters`, and the options that change more.
+
+    All releases also read the options of the order with the prefix `preempt_` from `SchedulerParameters`. Releases
+    before 23.02 have no `PreemptParameters`.
+    """
+    options = _split_options(preempt_parameters)
+    for name, value in _split_options(scheduler_parameters).items():
+        if name in ("preempt_youngest_first", "preempt_strict_order", "preempt_reorder_count"):
+            options.setdefault(name.removeprefix("preempt_"), value)
+    found = {"youngest_first": "youngest_first" in options, "strict_order": "strict_order" in options}
+    count = options.get("reorder_count", "1")
+    if not re.fullmatch("[0-9]{1,9}", count):
+        return VictimOrder(**found), options.keys() - found.keys()
+    return VictimOrder(**found, reorder_count=int(count)), options.keys() - found.keys() - {"reorder_count"}
+
+
+def _split_options(text: str) -> dict[str, str]:
+    return dict(word.partition("=")[::2] for word in text.lower().replace(" ", "").split(",") if word)
 
 
 def sort_preemption_candidates(

@@ -24,8 +24,12 @@ from pathlib import Path
 from cpsched.feasibility import FreeAmounts, amounts_by_node
 from cpsched.model import Cluster, Job, Request, RunningJob
 from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_victim_order
+from cpsched.site.slurm_victims import (
+    VictimOrder,
+    parse_victim_order,
+    select_slurm_victims,
+    sort_preemption_candidates,
+)
 from tests.slurm.harness import OLD_SACCT, Slurm, expand, wait_until
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
@@ -54,10 +58,10 @@ RUNS = {
     "single": (replace(RUN, shapes=SMALL), ""),
     "wide": (RUN, ""),
     "arrays": (replace(RUN, shapes=SMALL[1:], tasks=4), ""),
-    "youngest": (RUN, "youngest_first"),
-    "strict": (RUN, "reorder_count=3,strict_order"),
+    "youngest": (RUN, "preempt_youngest_first"),
+    "strict": (RUN, "preempt_reorder_count=3,preempt_strict_order"),
 }
-"""Workloads at 1.8 times the capacity of 24 nodes, with their `PreemptParameters`."""
+"""Workloads at 1.8 times the capacity of 24 nodes, with the victims' order in `SchedulerParameters`."""
 TYPES = ("qos", "partition_prio")
 MODES = ("REQUEUE", "CANCEL")
 
@@ -115,9 +119,9 @@ def configuration(type: str, mode: str, run: str) -> SiteConfig:
     qos = {name: f"Priority={priority}{preempt[name]}" for name, priority in CLASSES.items()}
     tiers = {name: f"0 PriorityTier={tier}" for name, tier in CLASSES.items()}
     settings = (
-        ENFORCED, f"PreemptType=preempt/{type}", f"PreemptMode={mode}", f"PreemptParameters={RUNS[run][1]}",
+        ENFORCED, f"PreemptType=preempt/{type}", f"PreemptMode={mode}",
         "PriorityWeightQOS=10000", "PriorityWeightAge=0",
-        f"SchedulerParameters={PARAMETERS},bf_max_job_test=2000,disable_job_shrink",
+        f"SchedulerParameters={PARAMETERS},bf_max_job_test=2000,disable_job_shrink,{RUNS[run][1]}",
     )  # fmt: skip
     name = f"victims-{type.replace('_', '')}{mode.lower()}{run}"
     config = SiteConfig(name, PLAIN, {"main": "0"} if by_qos else tiers, Control.SERVED, (), qos if by_qos else {})
@@ -254,8 +258,7 @@ def compare(record: Record) -> tuple[int, int, int, int]:
     For such a job, Slurm keeps nodes free.
     """
     run, parameters = RUNS[record.run]
-    run, order = run_with_classes(run, record.type), parse_victim_order(parameters)
-    assert order is not None
+    run, (order, _) = run_with_classes(run, record.type), parse_victim_order("", parameters)
     names = [f"w{at + 1}" for at in range(NODES)]
     cluster = Cluster.of([[CORES, MEMORY_MIB]] * NODES, ["cores", "memory_mib"], names)
     rules = PreemptionRules("partition_prio", "requeue", tiers=CLASSES)

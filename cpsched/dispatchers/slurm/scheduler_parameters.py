@@ -115,9 +115,8 @@ NOT_MODELLED = (
     "assoc_limit_stop", "bf_allow_magnetic_slot", "bf_hetjob_immediate", "bf_hetjob_prio", "bf_licenses",
     "bf_max_job_array_resv", "bf_one_resv_per_job", "bf_running_job_reserve", "bf_topopt_enable",
     "bf_topopt_iterations", "bf_window_linear", "delay_boot", "extra_constraints", "ignore_prefer_validation",
-    "max_switch_wait", "nohold_on_prolog_fail", "pack_serial_at_end", "preempt_reorder_count", "preempt_strict_order",
-    "preempt_youngest_first", "reduce_completing_frag", "requeue_delay", "requeue_on_resume_failure",
-    "spec_cores_first", "time_min_as_soft_limit",
+    "max_switch_wait", "nohold_on_prolog_fail", "pack_serial_at_end", "reduce_completing_frag",
+    "requeue_delay", "requeue_on_resume_failure", "spec_cores_first", "time_min_as_soft_limit",
 )  # fmt: skip
 """Parameters that can change starts but are not modelled."""
 
@@ -127,10 +126,14 @@ WITHOUT_EFFECT = (
     "disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps", "enable_job_state_cache", "enable_user_top",
     "ignore_constraint_validation", "ignore_numa", "max_array_tasks", "max_rpc_cnt", "max_rpc_count",
     "max_sched_time", "max_script_size", "max_submit_line_size", "no_backup_scheduling", "no_env_cache",
-    "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
+    "preempt_reorder_count", "preempt_strict_order", "preempt_youngest_first", "requeue_setup_env_fail",
+    "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
     "whole_hetjob", "whole_pack",
 )  # fmt: skip
-"""Parameters that concern only slurmctld's load, submission or execution. In the model, passes take no time."""
+"""Parameters that concern only slurmctld's load, submission or execution, or that a policy file gives.
+
+In the model, passes take no time. `preempt_*` are read by `cpsched.site.slurm_victims.parse_victim_order`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

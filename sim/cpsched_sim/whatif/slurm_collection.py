@@ -6,6 +6,7 @@ All commands are read-only: `sacct`, `sacctmgr show`, `sshare`, `scontrol show`.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -23,6 +24,7 @@ import yaml
 from cpsched.errors import require
 from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
 from cpsched.site.preemption import PreemptionType
+from cpsched.site.slurm_victims import parse_victim_order
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.systems.slurm_queries import run_slurm_command
@@ -286,15 +288,12 @@ def _preemption_section(config: Mapping[str, str]) -> dict[str, dict[str, object
     mode = config.get("PreemptMode", "").lower()
     if kind not in get_args(PreemptionType) or mode not in ("requeue", "cancel"):
         return {}
-    words = config.get("PreemptParameters", "").lower().split(",")
-    entry: dict[str, object] = {
-        "type": kind, "mode": mode, "exempt_time": config.get("PreemptExemptTime", ""),
-        "youngest_first": "youngest_first" in words, "strict_order": "strict_order" in words,
+    order, _ = parse_victim_order(config.get("PreemptParameters", ""), config.get("SchedulerParameters", ""))
+    return {
+        "preemption": {
+            "type": kind, "mode": mode, "exempt_time": config.get("PreemptExemptTime", ""), **dataclasses.asdict(order)
+        }
     }  # fmt: skip
-    for word in words:
-        if (count := word.removeprefix("reorder_count=")).isdecimal():
-            entry["reorder_count"] = int(count)
-    return {"preemption": entry}
 
 
 def _parse_priority_weight_tres(text: str) -> Iterator[tuple[str, float]]:

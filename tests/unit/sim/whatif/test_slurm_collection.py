@@ -186,7 +186,8 @@ def test_policy_is_that_of_site(folder):
 def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
     def policy(mode):
         config = (
-            f"PreemptType = preempt/qos\nPreemptMode = {mode}\nPreemptParameters = youngest_first,reorder_count=3\n"
+            f"PreemptType = preempt/qos\nPreemptMode = {mode}\nPreemptParameters = youngest_first\n"
+            "SchedulerParameters = bf_interval=30,preempt_reorder_count=3\n"
         )
         ask = lambda command: answers(command) + config * command.endswith("show config")  # noqa: E731
         collect_from_slurm(2, tmp_path / mode, False, ask, NOW)

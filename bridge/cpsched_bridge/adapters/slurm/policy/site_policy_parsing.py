@@ -34,7 +34,7 @@ from cpsched.site.accounts import NO_LIMITS, Association, AssociationTree, Qos, 
 from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.preemption import PreemptionRules, PreemptMode
-from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.slurm_victims import VictimOrder, parse_victim_order
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _MAX_QUOTED_CHARS = 80
@@ -51,6 +51,7 @@ CONFIG_NAMES = (
     "PriorityCalcPeriod", "PriorityWeightAge", "PriorityWeightAssoc", "PriorityWeightFairShare",
     "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS",
     "PriorityWeightTRES", "SLURM_VERSION", "PreemptType", "PreemptMode", "PreemptExemptTime", "PreemptParameters",
+    "SchedulerParameters",
 )  # fmt: skip
 QOS_FORMAT = (
     "Name", "Priority", "Flags", "UsageFactor", "LimitFactor", "UsageThreshold", "MinPrioThresh", "GrpJobs", "GrpTRES",
@@ -120,7 +121,7 @@ class SitePolicySnapshot:
     - `trouble`: the unusable objects.
     - `preemption`: which jobs may preempt which, or None if Slurm preempts no job.
     - `exempt_s`: run time in seconds after which Slurm may preempt a job. A QOS may override it.
-    - `victim_order`: the order in which Slurm preempts jobs, or None if `PreemptParameters` has an unsupported option.
+    - `victim_order`: the order in which Slurm preempts jobs, or None if an option is not supported.
     """
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
@@ -305,14 +306,6 @@ def parse_preemption(
         "qos", mode, {name: each.preempts for name, each in qos.items() if each.preempts},
         modes={name: each.preempt_mode for name, each in qos.items() if each.preempt_mode not in (None, "off")},
     )  # fmt: skip
-
-
-def parse_victim_order(text: str) -> VictimOrder | None:
-    """Return the order in `PreemptParameters`, or None if an option is not supported."""
-    words = dict(word.partition("=")[::2] for word in text.lower().replace(" ", "").split(",") if word)
-    count = words.pop("reorder_count", "1")
-    order = VictimOrder("youngest_first" in words, "strict_order" in words, _parse_count_or_zero(count))
-    return order if count.isdigit() and words.keys() <= {"youngest_first", "strict_order"} else None
 
 
 def _parse_float_or_default(text: str, default: float) -> float:
@@ -576,7 +569,8 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     partitions, odd_partitions = parse_partition_priority_properties(texts["partitions"])
     period_s = 60 * (parse_slurm_time_min(config["PriorityCalcPeriod"]) or 5)
     exempt_s = parse_preempt_exempt_time_s(config["PreemptExemptTime"]) or 0
-    victim_order = parse_victim_order(config["PreemptParameters"])
+    order, unsupported = parse_victim_order(config["PreemptParameters"], config["SchedulerParameters"])
+    victim_order = None if unsupported else order
     licenses = parse_licenses(texts.get("licenses", ""))
     if not texts.get("state"):
         trouble = UnreadablePolicyObjects(partitions=odd_partitions)

@@ -19,7 +19,6 @@ from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import (
     PartitionPriorityProperties,
     SitePolicySnapshot,
     parse_site_policy,
-    parse_victim_order,
 )
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions, PreemptionUnderWay, Victim
 from tests.builders import a_cluster, a_job, a_running, words
@@ -269,19 +268,23 @@ def test_next_offer_counts_on_nothing_of_a_preemption_under_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("preempt", "scheduler", "expected"),
     [
-        ("", VictimOrder()),
-        ("youngest_first,reorder_count=3", VictimOrder(True, False, 3)),
-        ("STRICT_ORDER", VictimOrder(strict_order=True)),
-        ("min_exempt_priority=5", None),
-        ("send_user_signal", None),
-        ("reorder_count=many", None),
+        ("", "", VictimOrder()),
+        ("youngest_first,reorder_count=3", "", VictimOrder(True, False, 3)),
+        ("STRICT_ORDER", "", VictimOrder(strict_order=True)),
+        ("", "bf_window=60, preempt_youngest_first,preempt_reorder_count=3", VictimOrder(True, False, 3)),
+        ("reorder_count=2", "preempt_reorder_count=3,preempt_strict_order", VictimOrder(False, True, 2)),
+        ("", "youngest_first", VictimOrder()),
+        ("min_exempt_priority=5", "", None),
+        ("send_user_signal", "", None),
+        ("reorder_count=many", "", None),
+        ("", "preempt_reorder_count=" + 5000 * "9", None),
     ],
 )
-def test_parameters_give_slurms_order_or_none(text: str, expected: VictimOrder | None) -> None:
-    assert parse_victim_order(text) == expected
-    config = CONFIG + f"PreemptParameters = {text or '(null)'}\n"
+def test_parameters_give_slurms_order_or_none(preempt: str, scheduler: str, expected: VictimOrder | None) -> None:
+    """Releases before 23.02 have only `SchedulerParameters`; later ones read both."""
+    config = CONFIG + f"PreemptParameters = {preempt or '(null)'}\nSchedulerParameters = {scheduler or '(null)'}\n"
     assert parse_site_policy(ALL | {"config": config}).victim_order == expected
 
 
