@@ -1,7 +1,7 @@
 """Hypothesis profiles of this suite: `pytest --hypothesis-profile quick`, as in `make test`.
 
 With this profile, a property tries a quarter of its examples; `make bounds` and the unit tests of `make coverage` try
-all.
+all. No profile has time limits, because a busy machine may be slow.
 
 The command tree of an app is built once instead of for each `CliRunner().invoke`, which took nine tenths of the time of
 a command that rejects its settings.
@@ -15,9 +15,11 @@ from functools import cache
 from multiprocessing import forkserver
 
 import typer.main
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=25)
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("full")
+settings.register_profile("quick", max_examples=25)  # otherwise as "full"
 typer.main.get_command = cache(typer.main.get_command)  # before `typer.testing` takes it
 preload = forkserver.set_forkserver_preload
 

@@ -21,7 +21,7 @@ from tests.unit.sim.traces.tables import kestrel, pm100, write
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
-    scaled_example_settings(350) if MORE is None else settings(max_examples=int(MORE), deadline=None),
+    scaled_example_settings(350) if MORE is None else settings(max_examples=int(MORE)),
     derandomize=MORE is None,
     database=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),

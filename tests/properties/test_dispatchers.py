@@ -229,7 +229,7 @@ def test_generated_queues_have_reservations_and_backfill():
     """In most generated queues, a job waits with a reservation, and in many of them, a later job is backfilled."""
     waits, backfilled = [], []
 
-    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=60, database=None, derandomize=True)
     @given(full_clusters())
     def count(snapshot):
         heads, first, _ = reservation_of_the_first_that_waits(snapshot)

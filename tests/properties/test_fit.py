@@ -102,7 +102,7 @@ def test_every_violation_names_its_job():
     ]
 
 
-@settings(max_examples=100, deadline=None)  # 25 examples missed faults that 100 find
+@settings(max_examples=100)  # 25 examples missed faults that 100 find
 @given(st.data())
 def test_infeasible_is_what_empty_cluster_cannot_hold(data):
     """`why_infeasible` counts by kind of node and `units_fitting_by_row` by node, but both use the same fit rule."""

@@ -61,7 +61,7 @@ def test_generated_queues_exceed_remembered_failures():
     """The tests of long queues need worlds with more failures than a plan remembers, and most worlds have them."""
     waiting = []
 
-    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=25, database=None, derandomize=True)
     @given(full_clusters())
     def count(snapshot):
         _, planned = reference.plan(snapshot, range(len(snapshot.queue)), EVERY_JOB)
@@ -162,7 +162,6 @@ def revised(site: SchedulingState, overrun: int) -> int:
 
 @pytest.mark.parametrize("revise", [revised, revised.py_func])
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=8), st.integers(0, 60))
-@settings(deadline=None)
 def test_overdue_jobs_move_to_position_of_new_end(revise, jobs, now_s):
     running = [a_running(a_job(i, walltime_s=e), ((i, 1),), start_s=s) for i, (s, e) in enumerate(jobs)]
     site = get_scheduling_state(a_snapshot(a_cluster(9), [], running, now_s))

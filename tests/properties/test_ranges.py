@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched import registry
@@ -199,7 +199,6 @@ def number_of(site: SchedulingState, begin: FixedColumn, count: FixedColumn, uni
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=6), st.randoms())
-@settings(deadline=None)
 def test_node_use_has_same_hash_however_split(stretches, random):
     site = get_scheduling_state(a_snapshot(Cluster.of([[1], [2]], ["cores"]), [a_job()]))
     by_place = [units for length, units in stretches for _ in range(length)]

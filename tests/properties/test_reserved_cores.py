@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_node
@@ -55,7 +55,6 @@ def scene_of(reservations: list[Any], jobs: list[Any], running: list[Any]) -> Sc
     return scene
 
 
-@settings(deadline=None)
 @given(RESERVATIONS, JOBS, RUNNING, st.randoms(use_true_random=False))
 def test_no_start_uses_reserved_resources(
     reservations: list[Any], jobs: list[Any], running: list[Any], chance: Any

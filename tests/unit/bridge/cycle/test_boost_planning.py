@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.errors import InvalidValue
@@ -154,11 +154,6 @@ CANDIDATES = st.lists(
 ).flatmap(lambda rows: st.permutations([RankedPendingJob(at, own, points) for at, (own, points) in enumerate(rows)]))
 
 
-WHATEVER_THE_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A busy machine takes its time over sixty candidates, which is no fault of theirs."""
-
-
-@WHATEVER_THE_SPEED
 @given(CANDIDATES)
 def test_reaches_plan_order_within_bound_and_stays(candidates):
     told = plan_boost_changes(candidates, [], BOUNDS)
@@ -181,7 +176,6 @@ def test_reaches_better_order_beyond_bound_in_two_steps():
     assert plan_boost_changes(third, [], BOUNDS) == []
 
 
-@WHATEVER_THE_SPEED
 @given(CANDIDATES, st.integers(1, 9))
 def test_converges_with_few_changes_at_a_time(candidates, at_a_time):
     bounds = replace(BOUNDS, changes=at_a_time)

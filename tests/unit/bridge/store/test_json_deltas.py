@@ -37,7 +37,7 @@ def test_series_of_values_is_read_back_unchanged(series):
 
 
 @given(orders, orders)
-@settings(max_examples=200, deadline=None)  # a quarter missed a fault that all notice
+@settings(max_examples=200)  # a quarter missed a fault that all notice
 def test_delta_transforms_any_order_into_any_other(before, after):
     kept = list(before)
     assert apply_delta(before, compute_delta(before, after)) == list(after)

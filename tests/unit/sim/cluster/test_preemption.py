@@ -123,7 +123,7 @@ ROWS = st.lists(
 
 @pytest.mark.parametrize("dispatcher", ["easy", "slurm"])
 @pytest.mark.parametrize("exempt_s", [0, 60])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=ROWS, mode=st.sampled_from(["requeue", "cancel"]), grace_s=st.sampled_from([(0, 0), (40, 0), (30, 90)]),
        options=st.sampled_from(
     ["", ", youngest_first: true", ", strict_order: true", ", reorder_count: 3", ", victims: least-work",
@@ -137,7 +137,7 @@ def test_no_job_is_lost_and_only_lower_qos_is_preempted(dispatcher, exempt_s, ro
     assert found.summary()["preemption"]["in_vain"] == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=ROWS)
 def test_partition_without_preemption_keeps_its_jobs(rows):
     made = workload(rows, BY_TIER % "")
