@@ -239,7 +239,10 @@ def _make_resource_amount_sampler(free: bool) -> Callable[[CycleReportWithOutcom
 def _sample_readiness_checks(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.checks is None:
         return None
-    return [((check.name,), float(check.ok)) for check in cycle.report.checks]
+    writes = cycle.report.mode != "shadow" or bool(cycle.report.paused)
+    return [
+        ((check.name, "yes" if check.required and writes else "no"), float(check.ok)) for check in cycle.report.checks
+    ]
 
 
 def _sample_success_time(cycle: CycleReportWithOutcomes) -> Samples | None:
@@ -284,8 +287,9 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
            make_value_sampler(lambda c: c.context.journal_bytes)),
     MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", make_value_sampler(lambda c: c.context.ledger_bytes)),  # noqa: E501
-    MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _sample_readiness_checks,
-           ("check",), 12, merged=min, absent=1.0),
+    MetricFamily("gauge", "cpsched_check_ok",
+           "1 if a check of `cpsched doctor` passes. The bridge's mode may require it.", _sample_readiness_checks,
+           ("check", "required"), 60, merged=min, absent=1.0),
     # decisions
     MetricFamily("counter", "cpsched_solves", "Decisions by path and solver status.", _count_decisions,
            ("path", "status"), 6),

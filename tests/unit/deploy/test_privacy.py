@@ -6,7 +6,7 @@ from cpsched_bridge.telemetry.metric_families import METRICS
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 
 ALLOWED = {"le", "mode", "kind", "result", "phase", "reason", "state", "version"}
-ALLOWED |= {"path", "status", "resource", "command", "action", "direction", "check", "outcome", "horizon"}
+ALLOWED |= {"path", "status", "resource", "command", "action", "direction", "check", "required", "outcome", "horizon"}
 ALLOWED |= {"partition"}  # an administrator's word: Slurm refuses jobs for partitions that do not exist
 ALLOWED |= {"measure"}  # one of the four ratios to EASY
 

@@ -162,10 +162,10 @@ def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
         return [(h.kind, h.detail) for h in bridge.cycle().bridge_events if h.kind.startswith("check_")]
 
     assert at(0.0) == at(59.9) == []
-    assert metric("cpsched_check_ok", check="clock") is None
+    assert metric("cpsched_check_ok", check="clock", required="yes") is None
     assert at(60.0) == [("check_failed", "plugin: absent; install it")]
-    assert metric("cpsched_check_ok", check="clock") == 1
-    assert metric("cpsched_check_ok", check="plugin") == 0
+    assert metric("cpsched_check_ok", check="clock", required="yes") == 1
+    assert metric("cpsched_check_ok", check="plugin", required="no") == 0
     cluster.readiness[0] = ReadinessCheck("clock", False, "4 s apart")
     assert at(119.9) == []
     assert at(120.0) == [("check_failed", "clock: 4 s apart")]
@@ -173,7 +173,7 @@ def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
     assert at(180.0) == [("check_failed", "clock: 9 s apart"), ("check_mended", "plugin")]
     cluster.readiness[0] = ReadinessCheck("clock", True, "the same")
     assert at(240.0) == [("check_mended", "clock")]
-    assert metric("cpsched_check_ok", check="clock") == 1
+    assert metric("cpsched_check_ok", check="clock", required="yes") == 1
     assert at(300.0) == []
 
 

@@ -107,10 +107,10 @@ def full(partitions):
 
 
 @pytest.mark.parametrize("partitions", [MAX_PARTITION_SERIES, 500])
-def test_exports_at_most_540_series(partitions):
+def test_exports_at_most_600_series(partitions):
     series = scrape(full(partitions))
     own = [name for name, _ in series if name.startswith("cpsched_")]
-    assert len(series) <= 540  # 500, and those under former names
+    assert len(series) <= 600  # 560, and those under former names
     assert len(own) <= sum(metric.max_series for metric in (*METRICS, *list_former_families()))
     if partitions > MAX_PARTITION_SERIES:
         assert len(own) == sum(metric.max_series for metric in (*METRICS, *list_former_families()))
@@ -138,12 +138,26 @@ def test_oldest_pending_job_counts_at_any_position(submits_s):
     assert scrape(exporter)["cpsched_oldest_pending_seconds", partition("a")] == 80
 
 
-def test_exports_optional_checks():
+@pytest.mark.parametrize(
+    ("mode", "paused", "required"), [("control", "", "yes"), ("shadow", "by root", "yes"), ("shadow", "", "no")]
+)
+def test_exports_whether_mode_requires_failed_check(mode, paused, required):
     exporter = PrometheusExporter()
     checks = [ReadinessCheck("plugin", False, "", required=False), ReadinessCheck("clock", False, "", required=True)]
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, checks=checks)))
+    exporter(CycleReportWithOutcomes(CycleReport(1, mode, 0.0, checks=checks, paused=paused)))
     found = scrape(exporter)
-    assert [found["cpsched_check_ok", (("check", name),)] for name in ("plugin", "clock")] == [0, 0]
+    found = {labels: value for (name, labels), value in found.items() if name == "cpsched_check_ok"}
+    assert found == {
+        (("check", "plugin"), ("required", "no")): 0,
+        (("check", "clock"), ("required", required)): 0,
+    }
+
+
+def test_each_check_has_its_own_series():
+    exporter = PrometheusExporter()
+    checks = [ReadinessCheck(f"check {at}", at != 40, "") for at in range(41)]
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, checks=checks)))
+    assert scrape(exporter)["cpsched_check_ok", (("check", "check 40"), ("required", "yes"))] == 0
 
 
 def test_exports_time_of_checks_and_forgets_removed_ones():
@@ -157,9 +171,10 @@ def test_exports_time_of_checks_and_forgets_removed_ones():
         )
         return scrape(exporter)
 
-    assert cycle(("plugin", False), ("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 0
-    assert cycle()["cpsched_check_ok", (("check", "plugin"),)] == 0, "not checked in this cycle"
-    assert cycle(("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 1
+    plugin = ("cpsched_check_ok", (("check", "plugin"), ("required", "yes")))
+    assert cycle(("plugin", False), ("clock", True))[plugin] == 0
+    assert cycle()[plugin] == 0, "not checked in this cycle"
+    assert cycle(("clock", True))[plugin] == 1
 
 
 def test_counts_fallback_decision():
