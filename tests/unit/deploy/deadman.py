@@ -40,7 +40,7 @@ def run(words, state):
         return
     if words[:3] == ["--oneliner", "show", "reservation"]:
         if state["claims"]:
-            print("ReservationName=cpsched-bridge StartTime=2036-01-01 Nodes=n1 Comment=" + state["claims"][0] + " ")
+            print("ReservationName=cpsched-bridge Nodes=n1", state["lease_field"] + "=" + state["claims"][0], "")
             state["claims"] = state["claims"][1:] or state["claims"]
         return
     if words[0] == "update":
@@ -133,7 +133,7 @@ class DeadMan:
     def put(self, *, jobs: list[Job], **other: object) -> None:
         """The cluster as it is now. `stubborn` jobs are not changed by any command; `claims` are read one by one."""
         world = {"plugin": True, "squeue_fails": 0, "squeue_good": None, "stubborn": [], "ledger_works": True}
-        world["claims"] = []
+        world |= {"claims": [], "lease_field": "Comment"}
         self.state.write_text(json.dumps({**world, "said": [], **other, "jobs": [asdict(job) for job in jobs]}))
 
     def beat(self, age_s: float) -> None:

@@ -88,8 +88,10 @@ def test_heartbeat_still_during_confirmation_is_stale(deadman: DeadMan) -> None:
 CLAIM = "bridge=0a1b&run=2c3d&beat={}&on=login2:/var/lib/cpsched"
 
 
-def test_leaves_marked_jobs_to_other_living_bridge(deadman: DeadMan) -> None:
+@pytest.mark.parametrize("field", ["Comment", "BurstBuffer"])  # Slurm 22.05 has no Comment
+def test_leaves_marked_jobs_to_other_living_bridge(deadman: DeadMan, field: str) -> None:
     deadman.put(
+        lease_field=field,
         jobs=[Job("7"), Job("8", 0.5, "None", comment="bridge:pinned()", reqnodes="n1"), Job("9", admin_comment="")],
         claims=[CLAIM.format(1), CLAIM.format(1), CLAIM.format(2)],
     )
@@ -378,11 +380,15 @@ def test_unreadable_ledger_is_reported_and_rest_released(deadman: DeadMan) -> No
     assert (told.status, kept(told)) == (1, {"1"})
 
 
-@pytest.mark.parametrize("command", ["", "no-such-command release-all"])
-def test_missing_command_skips_only_ledger(deadman: DeadMan, command: str) -> None:
-    deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin")])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("", ""), ("no-such-command release-all", "ledger were not released: there is no program no-such-command")],
+)
+def test_missing_command_skips_only_ledger(deadman: DeadMan, command: str, said: str) -> None:
+    deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")])
     told = deadman.run(CPSCHED_DEADMAN_LEDGER=command)
-    assert (told.status, "ledger" in told.words) == (0, False)
+    assert (told.status, kept(told), "ledger" in told.words) == (0, {"1"}, bool(said))
+    assert said in told.words
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
