@@ -312,6 +312,13 @@ class FreeAmounts:
         room = self.units_fitting(request)
         return choose_nodes(room, request.units, self.cluster) if room.sum() >= request.units else ()
 
+    def take_after_stops(self, request: Request, placement: Placement, stopped: Sequence[RunningJob]) -> None:
+        """Subtract the amounts of a job that starts once `stopped` have ended. Until then, these still use theirs."""
+        before = self.free.copy()
+        self.release_all(stopped)
+        self.take(request, placement)
+        np.minimum(self.free, before, out=self.free)
+
     def release(self, request: Request, placement: Placement) -> None:
         """Add the amounts of a job that stops."""
         nodes, amounts = placement_amount_arrays(request, placement, self.cluster.capacity)

@@ -22,6 +22,7 @@ class Preempting:
     mode: VictimMode = "requeue"
     ending_s: int = 0
     """How long a stopped job holds its nodes."""
+    kill_wait_s: int = 30
     ending: dict[Victim, int] = field(default_factory=dict)
     """The stopped runs that still hold their nodes, and until when."""
     leaver: PreemptorsLeftToSlurm = field(default_factory=PreemptorsLeftToSlurm)
@@ -41,7 +42,7 @@ class Preempting:
         ]  # fmt: skip
         qos = {name: Qos(name) for name in ("high", "low")}
         rules = PreemptionRules("qos", self.mode, {"high": frozenset({"low"})})
-        snapshot = SitePolicySnapshot(site=SiteLimitPolicy(qos=qos), preemption=rules)
+        snapshot = SitePolicySnapshot(site=SiteLimitPolicy(qos=qos), preemption=rules, kill_wait_s=self.kill_wait_s)
         return self.leaver.leave(super().read(), records, snapshot, self.preemption_options)
 
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:

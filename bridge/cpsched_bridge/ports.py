@@ -310,6 +310,7 @@ class Observation:
     - `checkpoints`: the time of the last checkpoint of each running job that may be preempted, by job id.
     - `preemptions`: the offers that `SupportsPreemption` makes. A new one is for a job in `left`. Its capacity is
       already subtracted from `free`.
+    - `kill_wait_s`: the time in seconds that a stopped job has to end.
     """
 
     now_s: int
@@ -331,6 +332,7 @@ class Observation:
     preemptors: Mapping[int, str] = field(default_factory=dict)
     checkpoints: Mapping[int, int] = field(default_factory=dict)
     preemptions: tuple[PreemptionOffer, ...] = ()
+    kill_wait_s: int = 30
 
     def map_labels_by_job_id(self) -> dict[int, str]:
         """Return the labels shown to users, by job id, where they differ from the id."""

@@ -286,3 +286,12 @@ def test_releases_and_takes_many_jobs_like_each_alone():
     assert not together.free.any()
     together.release_all([])
     assert not together.free.any()
+
+
+def test_amounts_of_stopped_jobs_stay_used_until_they_end():
+    """The job gets half of what the stopped job uses; nobody gets the other half yet."""
+    cluster = a_cluster(2, 8)
+    stopped = a_running(a_job(1, 1, 8), ((0, 1),))
+    amounts = FreeAmounts(cluster, np.array([[0], [8]]))
+    amounts.take_after_stops(a_job(2, 2, 4, distinct=True).request, ((0, 1), (1, 1)), [stopped])
+    assert amounts.free.tolist() == [[0], [4]]

@@ -22,7 +22,7 @@ import numpy as np
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, PendingCode, PendingReason, Placement, Request, RunningJob
 from cpsched.parsing.checkpoints import last_checkpoint_s
-from cpsched.site.admission import first_exceeded_limit
+from cpsched.site.admission import add_job_usage, first_exceeded_limit
 from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched.site.preemption_plans import PreemptionPlan, count_occupied_nodes, plan_preemption
 from cpsched.site.slurm_victims import VictimOrder
@@ -90,8 +90,10 @@ class PreemptorsLeftToSlurm:
         trial = FreeAmounts(seen.cluster, seen.free)
         if chooser is not None:
             chooser.reserve(trial)
+        offered = {each.pending.job.id for each in chooser.offers} if chooser is not None else set()
         for number, placement in found.placements.items():
-            if seen.now_s - self._since_s[number] <= WITHHELD_S and not left[number].refused:
+            is_recent = seen.now_s - self._since_s[number] <= WITHHELD_S and not left[number].refused
+            if is_recent or number in offered:
                 trial.take(left[number].job.request, placement)
         return dataclasses.replace(
             seen,
@@ -101,6 +103,7 @@ class PreemptorsLeftToSlurm:
             preemptors={job.job.id: format_preemption_classes(rules, names) for job, _, names, _ in endangered},
             checkpoints={job.job.id: at_s for job, at_s, _, _ in endangered if at_s is not None},
             preemptions=tuple(chooser.offers) if chooser is not None else (),
+            kill_wait_s=policy_snapshot.kill_wait_s,
         )
 
     def _mark_may_preempt(self, pending: PendingJob) -> tuple[PendingJob, PendingJob]:
@@ -182,7 +185,8 @@ class _PreemptionOfferBuilder:
             victims = tuple(each for each in under_way.victims if since_s.get(each.job_id) == each.start_s)
             placement = tuple(sorted((index[name], units) for name, units in under_way.nodes))
             self._add_offer(pending, placement, victims, trial)
-            trial.take(pending.job.request, placement)
+            ending = {each.job_id for each in victims}
+            trial.take_after_stops(pending.job.request, placement, [each for each in stopped if each.job.id in ending])
         return True
 
     def offer_cheapest_preemption(
@@ -280,6 +284,8 @@ class _PreemptorSearch:
     chooser: _PreemptionOfferBuilder | None = None
     placements: dict[int, Placement] = field(default_factory=dict)
     """Placements of the jobs to leave to Slurm, by job number."""
+    _used: list[int] = field(default_factory=list)
+    """Usage of the site's limits, including that of the jobs that the search has placed."""
 
     def search(self) -> Iterator[PendingJob]:
         """Yield the jobs to leave to Slurm, by tier and priority.
@@ -288,6 +294,7 @@ class _PreemptorSearch:
         request that did not fit is not tried again.
         """
         trial = FreeAmounts(self.seen.cluster, self.seen.free)
+        self._used = list(self.seen.limits.used) if self.seen.limits is not None else []
         hopeless = set[tuple[object, ...]]()
         under_way = self._offer_preemptions_under_way(trial)
         given = {victim.job_id for offer in (self.chooser.offers if self.chooser else ()) for victim in offer.victims}
@@ -304,16 +311,18 @@ class _PreemptorSearch:
                 if stays:
                     yield each
                 continue
-            placement = trial.find_placement(request)
-            if placement and not stays:
-                trial.take(request, placement)
-                continue
-            if placement := placement or self._place_with_victims(each, trial, room):
-                self.placements[each.job.id] = placement
-                trial.take(request, placement)
+            placement, victims = trial.find_placement(request), list[RunningJob]()
+            is_left = stays or not placement
+            if not placement:
+                placement, victims = self._place_with_victims(each, trial, room)
+            if placement:
+                trial.take_after_stops(request, placement, victims)
+                self._add_usage(each)
             else:
                 hopeless.add(kind)
-            if placement or stays:
+            if is_left and placement:
+                self.placements[each.job.id] = placement
+            if stays or (is_left and placement):
                 yield each
 
     def _offer_preemptions_under_way(self, trial: FreeAmounts) -> set[int]:
@@ -324,31 +333,35 @@ class _PreemptorSearch:
         if self.chooser is None or not self.chooser.options.under_way:
             return set()
         decided = [each for each in self.seen.pending if each.job.id in self.chooser.options.under_way]
-        return {
-            each.job.id
-            for each in sorted(decided, key=_get_priority_sort_key)
-            if not self._is_blocked_by_limit(each)
-            and self.chooser.offer_preemption_under_way(each, self._list_victims(each), trial)
-        }
+        found = set[int]()
+        for each in sorted(decided, key=_get_priority_sort_key):
+            if self._is_blocked_by_limit(each):
+                continue
+            if self.chooser.offer_preemption_under_way(each, self._list_victims(each), trial):
+                found.add(each.job.id)
+                self._add_usage(each)
+        return found
 
-    def _place_with_victims(self, pending: PendingJob, trial: FreeAmounts, room: _PreemptibleCapacity) -> Placement:
-        """Return the placement of a job after its victims have ended.
+    def _place_with_victims(
+        self, pending: PendingJob, trial: FreeAmounts, room: _PreemptibleCapacity
+    ) -> tuple[Placement, list[RunningJob]]:
+        """Return the placement of a job after its victims have ended, and the victims that the bridge would choose.
 
         Give the victims to the job. The placement is empty if the job does not fit.
         """
         names = self._get_victim_classes(pending)
         placement = room.compute_free_after_preemption(trial, names).find_placement(pending.job.request)
         if not placement:
-            return ()
+            return (), []
         plan = None
         if self.chooser is not None and pending.hold is not Hold.NONE:
             stopped = [job for job in self._list_victims(pending) if job.job.id not in room.given]
             plan = self.chooser.offer_cheapest_preemption(pending, stopped, trial)
         if plan is None:
             room.give([job for node, _ in placement for job in room.list_victims_on(node, names)])
-            return placement
+            return placement, []
         room.give(plan.victims)
-        return plan.placement
+        return plan.placement, list(plan.victims)
 
     def _get_victim_classes(self, pending: PendingJob) -> Sequence[str]:
         """Return the classes whose jobs a job may preempt."""
@@ -364,7 +377,13 @@ class _PreemptorSearch:
         standing = limits.standings.get(pending.job.id) if limits is not None else None
         if limits is None or standing is None:
             return False
-        return bool(standing.barred or first_exceeded_limit(standing, limits.used))
+        return bool(standing.barred or first_exceeded_limit(standing, self._used))
+
+    def _add_usage(self, pending: PendingJob) -> None:
+        """Count a job that will start, so that later jobs respect the same limits."""
+        standing = self.seen.limits.standings.get(pending.job.id) if self.seen.limits is not None else None
+        if standing is not None:
+            add_job_usage(standing, self._used)
 
 
 def _get_priority_sort_key(pending: PendingJob) -> tuple[int, int]:

@@ -51,7 +51,7 @@ CONFIG_NAMES = (
     "PriorityCalcPeriod", "PriorityWeightAge", "PriorityWeightAssoc", "PriorityWeightFairShare",
     "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS",
     "PriorityWeightTRES", "SLURM_VERSION", "PreemptType", "PreemptMode", "PreemptExemptTime", "PreemptParameters",
-    "SchedulerParameters",
+    "SchedulerParameters", "KillWait",
 )  # fmt: skip
 QOS_FORMAT = (
     "Name", "Priority", "Flags", "UsageFactor", "LimitFactor", "UsageThreshold", "MinPrioThresh", "GrpJobs", "GrpTRES",
@@ -122,6 +122,7 @@ class SitePolicySnapshot:
     - `preemption`: which jobs may preempt which, or None if Slurm preempts no job.
     - `exempt_s`: run time in seconds after which Slurm may preempt a job. A QOS may override it.
     - `victim_order`: the order in which Slurm preempts jobs, or None if an option is not supported.
+    - `kill_wait_s`: the time in seconds that a stopped job has to end (`KillWait`).
     """
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
@@ -135,6 +136,7 @@ class SitePolicySnapshot:
     preemption: PreemptionRules | None = None
     exempt_s: int = 0
     victim_order: VictimOrder | None = field(default_factory=VictimOrder)
+    kill_wait_s: int = 30
 
     @property
     def highest_partition_factor(self) -> int:
@@ -571,13 +573,14 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     exempt_s = parse_preempt_exempt_time_s(config["PreemptExemptTime"]) or 0
     order, unsupported = parse_victim_order(config["PreemptParameters"], config["SchedulerParameters"])
     victim_order = None if unsupported else order
+    kill_wait_s = _parse_count_or_zero(config["KillWait"].removesuffix(" sec")) or 30
     licenses = parse_licenses(texts.get("licenses", ""))
     if not texts.get("state"):
         trouble = UnreadablePolicyObjects(partitions=odd_partitions)
         site = SiteLimitPolicy(limits_hold=False, licenses=licenses)
         return SitePolicySnapshot(
             site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, (), period_s, trouble,
-            parse_preemption(config, partitions, {}), exempt_s, victim_order,
+            parse_preemption(config, partitions, {}), exempt_s, victim_order, kill_wait_s,
         )  # fmt: skip
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
@@ -604,5 +607,5 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
     return SitePolicySnapshot(
         site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble,
-        parse_preemption(config, partitions, qos), exempt_s, victim_order,
+        parse_preemption(config, partitions, qos), exempt_s, victim_order, kill_wait_s,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from cpsched.feasibility import amounts_by_node
 from cpsched.site.accounts import Qos, SiteLimitPolicy
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.limit_checks import ApplicableJobLimits
+from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.slurm_victims import VictimOrder
 from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
@@ -343,3 +343,34 @@ def test_within_lets_a_qos_preempt_itself() -> None:
 def test_a_qos_with_an_unknown_mode_is_unusable() -> None:
     policy_snapshot = parse_site_policy(ALL | {"config": CONFIG + BY_QOS, "qos": QOS.replace("cancel", "freeze")})
     assert str(policy_snapshot.trouble.qos["low"]).startswith("qos low: PreemptMode cannot be read")
+
+
+@pytest.mark.parametrize("options", [None, PreemptionOptions()])
+def test_several_preemptors_of_one_user_respect_a_limit_together(options: PreemptionOptions | None) -> None:
+    """Otherwise, jobs are stopped for a job that its user's limit then keeps waiting."""
+    seen = observation(waiting(1, 1), waiting(2, 1), waiting(3, 1), low=4)
+    one_job = ApplicableJobLimits(((0, 1),), (UsageLimitCheck(0, 1, 1, "MaxJobsPU", "user eve", "jobs"),))
+    seen = replace(seen, limits=PendingJobLimitsAndUsage({1: one_job, 2: one_job}, [0]))
+    assert left(PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, options)) == [1, 3]
+
+
+def test_jobs_of_one_node_make_room_for_several_preemptors() -> None:
+    cluster = a_cluster(1, 8)
+    running = tuple(a_running(a_job(90 + at, 1, 4), ((0, 1),), start_s=0) for at in range(2))
+    pending = tuple(PendingJob(a_job(id, 1, 4, qos="high"), Hold.PLUGIN) for id in (1, 2))
+    seen = Observation(NOW_S, cluster, np.zeros((1, 1), np.int64), pending, running)
+    assert [victims for _, victims, _ in offers(seen, PreemptionOptions())] in ([[90], [91]], [[91], [90]])
+
+
+@pytest.mark.parametrize(("refused", "after_s"), [("", WITHHELD_S + 1), ("QOSMaxJobsPerUserLimit", 0)])
+def test_capacity_of_an_offer_is_always_kept(refused: str, after_s: int) -> None:
+    keeper, seen = PreemptorsLeftToSlurm(), observation(waiting(1, 2, refused=refused))
+    keeper.leave(seen, RECORDS, PICTURE, PreemptionOptions())
+    late = keeper.leave(replace(seen, now_s=NOW_S + after_s), RECORDS, PICTURE, PreemptionOptions())
+    assert late.preemptions
+    assert late.free.sum() == 0
+
+
+@pytest.mark.parametrize(("text", "kill_wait_s"), [("KillWait = 120 sec\n", 120), ("", 30)])
+def test_kill_wait_is_read(text: str, kill_wait_s: int) -> None:
+    assert parse_site_policy(ALL | {"config": CONFIG + text}).kill_wait_s == kill_wait_s
