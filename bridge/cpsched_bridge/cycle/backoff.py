@@ -261,6 +261,12 @@ class BackoffQueue:
             ):
                 del self._groups[key]
 
+    def is_backed_off(self, job_id: int) -> bool:
+        """Return whether a pending job must wait for its next try, even if it is ineligible for another reason."""
+        known = self._waiting.get(job_id)
+        groups = [self._groups[key] for key in known.keys if key in self._groups] if known is not None else []
+        return any(not each.tries and not each.is_placed_last for each in groups)
+
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:

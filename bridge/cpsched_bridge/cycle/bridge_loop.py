@@ -194,11 +194,12 @@ class Bridge:
         """
         if self._chooser is None or self.mode.leader_election.is_lease_observation_stale(self._now_s):
             return []
+        self._chooser.keep_offers_of_held_jobs(self.parts.ledger.by_id, self._backoff.is_backed_off)
         try:
             self._chooser.stop_victims(seen, report)
         except (BackendError, sqlite3.Error) as error:
             report.add_event("preemption_failed", describe_failure(error))
-        return self._chooser.list_preemptor_starts(self.parts.ledger.by_id)
+        return self._chooser.list_preemptor_starts()
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Update the ledger, and back off jobs. In shadow mode, do nothing."""

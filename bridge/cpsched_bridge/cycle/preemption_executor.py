@@ -8,13 +8,14 @@ preemption. `docs/cycle.md` lists the cases. If the bridge does not choose victi
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from cpsched.formatting import format_count
 from cpsched.model import Job, PendingCode, PendingReason, Placement, RunningJob
 from cpsched.site.preemption_plans import verify_preemption
+from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import (
@@ -37,7 +38,7 @@ from cpsched_bridge.store.state_paths import preemption_ledger_path
 COMMAND_KIND = "preempt"
 """Name of the command in the journal and the metrics."""
 VICTIMS_END_S = 60
-"""Seconds that victims may take to end, twice Slurm's default `KillWait`. Then `start.timeout_s` begins."""
+"""Seconds that victims may take to end, or twice `KillWait` if that is longer. Then `start.timeout_s` begins."""
 PAUSE_S = 600
 """Seconds without new preemptions after a preemption whose job did not run in time."""
 REPEAT_S = 10
@@ -54,8 +55,8 @@ class PreemptionExecutor:
     backend: SupportsPreemption
     ledger: PreemptionLedger
     settings: PreemptionSettings
-    timeout_s: int
-    """Seconds from the decision until the job must run."""
+    start_timeout_s: int
+    """Seconds from the end of the victims until the job must run."""
     keep_s: int = 30 * 86_400
     """Seconds for which closed preemptions are kept."""
     _offers: dict[int, PreemptionOffer] = field(default_factory=dict)
@@ -74,9 +75,7 @@ class PreemptionExecutor:
             return None
         ledger = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
         keep_s = int(settings.journal.keep_jobs_days * 86_400)
-        return PreemptionExecutor(
-            backend, ledger, settings.preemption, VICTIMS_END_S + settings.start.timeout_s, keep_s
-        )
+        return PreemptionExecutor(backend, ledger, settings.preemption, settings.start.timeout_s, keep_s)
 
     def set_backend_preemption_options(self) -> None:
         """Pass the open preemptions and the spared jobs to the backend's next observation."""
@@ -91,23 +90,30 @@ class PreemptionExecutor:
         """Close finished preemptions, and select offers. Return this cycle's observation.
 
         In this observation, the jobs of selected offers are no longer left to the cluster, but no decision starts them.
+        If the ledger cannot be written, select no offers.
         """
         report.bridge_events += self.ledger.unreported_events
         self.ledger.unreported_events.clear()
         self._offers = {}
         if report.other_leader is not None:
             self._other_leader_s = seen.now_s
-        if report.mode != "control":
-            self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
-            return seen
-        self.ledger.prune(seen.now_s - self.keep_s)
-        self._close_finished(seen, entries, report)
+        new = dict[int, PreemptionOffer]()
+        try:
+            if report.mode != "control":
+                self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
+                return seen
+            self.ledger.prune(seen.now_s - self.keep_s)
+            self._close_finished(seen, entries, report)
+        except sqlite3.Error as error:
+            report.add_event("preemption_failed", describe_failure(error))
+        else:
+            new = {each.pending.job.id: each for each in self._select_new_offers(seen, entries)}
+            self._offers = new | {
+                each.pending.job.id: each
+                for each in seen.preemptions
+                if each.pending.job.id in self.ledger.open_by_job_id and can_start_after_victims_end(each, seen)
+            }
         under_way = self.ledger.open_by_job_id
-        new = {each.pending.job.id: each for each in self._select_new_offers(seen, entries)}
-        for each in seen.preemptions:
-            if each.pending.job.id in under_way and can_start_after_victims_end(each, seen):
-                self._offers[each.pending.job.id] = each
-        self._offers |= new
         left = {each.job_id: each for each in seen.left}
         self._reasons |= {job_id: left[job_id].reason for job_id in new}
         waiting = [*seen.pending, *(each.pending for each in new.values())]
@@ -133,7 +139,7 @@ class PreemptionExecutor:
                 self.ledger.close_entry(entry, "started", seen.now_s)
             elif why := _start_not_permitted_reason(pending.get(job_id), entries.get(job_id)):
                 self._drop(entry, why, seen.now_s, report)
-            elif seen.now_s - entry.since_s > self.timeout_s:
+            elif seen.now_s - entry.since_s > _max_ending_s(seen) + self.start_timeout_s:
                 self.ledger.close_entry(entry, "ineffective", seen.now_s)
                 text = f"not running {seen.now_s - entry.since_s} s after the decision to preempt other jobs for it"
                 report.add_event("preemption_ineffective", text, job_id)
@@ -147,8 +153,9 @@ class PreemptionExecutor:
         left = {each.job_id for each in seen.left}
         if find_victim_choice_pause_end_s(self.ledger, seen.now_s) is not None:
             return []
-        if self._other_leader_s is not None and seen.now_s - self._other_leader_s < VICTIMS_END_S:
+        if self._other_leader_s is not None and 0 <= seen.now_s - self._other_leader_s < _max_ending_s(seen):
             return []
+        failed_s = self.ledger.find_last_end_s_by_job("ineffective", "dropped")
         recent, found = self.ledger.count_by_user_since(seen.now_s - HOUR_S), list[PreemptionOffer]()
         under_way = self.ledger.open_by_job_id
         for offer in seen.preemptions:
@@ -158,8 +165,7 @@ class PreemptionExecutor:
                 continue
             if _start_not_permitted_reason(offer.pending, entry) or (entry is not None and entry.leave):
                 continue
-            failed_s = self.ledger.find_last_end_s("ineffective", "dropped", job_id=job.id)
-            if failed_s is not None and seen.now_s - failed_s < HOUR_S:
+            if job.id in failed_s and 0 <= seen.now_s - failed_s[job.id] < HOUR_S:
                 continue
             limits = self.settings
             full = recent[job.user] >= limits.max_per_user_per_hour or recent.total() >= limits.max_per_hour
@@ -167,6 +173,16 @@ class PreemptionExecutor:
                 found.append(offer)
                 recent[job.user] += 1
         return found
+
+    def keep_offers_of_held_jobs(
+        self, entries: Mapping[int, ManagedJobEntry], is_backed_off: Callable[[int], bool]
+    ) -> None:
+        """Keep this cycle's offers only for jobs that are still held after reconciliation and may be tried now."""
+        self._offers = {
+            job_id: offer
+            for job_id, offer in self._offers.items()
+            if _is_entry_held(entries.get(job_id)) and not is_backed_off(job_id)
+        }
 
     def stop_victims(self, seen: Observation, report: CycleReport) -> None:
         """Record the new preemptions, then stop the victims that still run.
@@ -199,13 +215,13 @@ class PreemptionExecutor:
                 why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
                 self._drop(self.ledger.open_by_job_id[job_id], why, seen.now_s, report)
 
-    def list_preemptor_starts(self, entries: Mapping[int, ManagedJobEntry]) -> list[tuple[Job, Placement]]:
+    def list_preemptor_starts(self) -> list[tuple[Job, Placement]]:
         """Return the held preemptors whose nodes are free, with their placements."""
         under_way = self.ledger.open_by_job_id
         return [
             (each.pending.job, each.placement)
             for job_id, each in self._offers.items()
-            if job_id in under_way and not each.victims and _is_entry_held(entries.get(job_id))
+            if job_id in under_way and not each.victims
         ]
 
     def close(self, drop: bool) -> None:
@@ -224,9 +240,14 @@ class PreemptionExecutor:
         report.add_event("preemption_dropped", why, entry.what.job_id)
 
 
+def _max_ending_s(seen: Observation) -> int:
+    """Return how many seconds victims may take to end."""
+    return max(VICTIMS_END_S, 2 * seen.kill_wait_s)
+
+
 def find_victim_choice_pause_end_s(ledger: PreemptionLedger, now_s: int) -> int | None:
     """Return when the pause after an ineffective preemption ends, or None."""
-    last_s = ledger.find_last_end_s("ineffective")
+    last_s = max(ledger.find_last_end_s_by_job("ineffective").values(), default=None)
     return last_s + PAUSE_S if last_s is not None and 0 <= now_s - last_s < PAUSE_S else None
 
 

@@ -42,6 +42,7 @@ class PreemptionLedger:
     def __init__(self, path: Path, durable: bool = True, read_only: bool = False) -> None:
         self._file = LedgerEntryFile(path, _FORMAT, durable, read_only)
         self.unreported_events = self._file.unreported_events
+        self._open = {each.what.job_id: each for each in self.entries if each.state == "open"}
 
     @property
     def entries(self) -> tuple[PreemptionEntry, ...]:
@@ -51,7 +52,7 @@ class PreemptionLedger:
     @property
     def open_by_job_id(self) -> Mapping[int, PreemptionEntry]:
         """The open preemptions by job id."""
-        return {each.what.job_id: each for each in self.entries if each.state == "open"}
+        return dict(self._open)
 
     def count_by_user_since(self, from_s: int) -> Counter[str]:
         """Return the number of preemptions decided since `from_s`, by user."""
@@ -61,13 +62,13 @@ class PreemptionLedger:
         """Return how often each job was chosen as a victim, by job id."""
         return Counter(victim.job_id for each in self.entries for victim in each.what.victims)
 
-    def find_last_end_s(self, *states: PreemptionState, job_id: int | None = None) -> int | None:
-        """Return when a preemption last ended in one of `states`, or None.
-
-        With `job_id`, consider only preemptions for that job.
-        """
-        times = (each.end_s for each in self.entries if each.state in states and job_id in (None, each.what.job_id))
-        return max(times, default=None)
+    def find_last_end_s_by_job(self, *states: PreemptionState) -> dict[int, int]:
+        """Return when a preemption for each job last ended in one of `states`, by job id."""
+        found = dict[int, int]()
+        for each in self.entries:
+            if each.state in states:
+                found[each.what.job_id] = max(each.end_s, found.get(each.what.job_id, each.end_s))
+        return found
 
     def record_intended(self, wanted: Sequence[tuple[PreemptionUnderWay, str]], now_s: int) -> None:
         """Record preemptions and their users atomically, before any victim is stopped.
@@ -86,7 +87,13 @@ class PreemptionLedger:
         self._file.delete([each.number for each in self.entries if each.state != "open" and each.end_s < before_s])
 
     def _write(self, entries: Iterable[PreemptionEntry]) -> None:
-        self._file.write({each.number: each for each in entries})
+        written = {each.number: each for each in entries}
+        self._file.write(written)
+        for each in written.values():
+            if each.state == "open":
+                self._open[each.what.job_id] = each
+            else:
+                self._open.pop(each.what.job_id, None)
 
     def close(self) -> None:
         """Close the file."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from dataclasses import replace
 
 import pytest
 
+from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.preemption_executor import (
     HOUR_S,
     PAUSE_S,
@@ -406,3 +408,63 @@ def test_no_victim_is_stopped_after_the_nodes_were_taken(tmp_path, site):
     site.commands.clear()
     settle(choosing(tmp_path, site), site, 3)
     assert stopped(site) == []
+
+
+def start_bounces(site, tmp_path, **start):
+    """A bridge whose job 1 starts on free nodes, and Slurm holds it again. Afterwards, only preemption makes room."""
+    for node in range(2):
+        site.requeue(91 + node)
+        site.jobs[91 + node].hold = Hold.ADMIN
+    site.cancel(1)
+    site.submit(a_high(1), stubborn="bounced")
+    bridge = choosing(tmp_path, site, start=start)
+    settle(bridge, site, 1)
+    assert site.sent("start") == [(1,)]
+    for node in range(2):
+        site.run_now(91 + node, ((node, 1),))
+    return bridge
+
+
+def test_no_victim_is_stopped_for_a_job_that_is_given_up(tmp_path, site, monkeypatch):
+    monkeypatch.setattr(BackoffQueue, "is_backed_off", lambda queue, job_id: False)
+    bridge = start_bounces(site, tmp_path, max_failures=1)
+    settle(bridge, site, 6)
+    assert site.sent("hand_back") == [(1,)]
+    assert stopped(site) == []
+
+
+def test_preemptor_backs_off_like_any_job_whose_start_fails(tmp_path, site):
+    bridge = start_bounces(site, tmp_path, max_failures=9)
+    starts_s = []
+    for _ in range(15):
+        before = len(site.sent("start"))
+        settle(bridge, site, 1)
+        if (1,) in site.sent("start")[before:]:
+            starts_s.append(site.now_s)
+    assert len(site.sent("preempt")) == 1
+    gaps_s = [later - earlier for earlier, later in itertools.pairwise(starts_s)]
+    assert len(gaps_s) >= 1
+    assert min(gaps_s) >= 3
+
+
+@pytest.mark.parametrize(("kill_wait_s", "outcome"), [(30, "ineffective"), (40, "started")])
+def test_victims_have_twice_the_kill_wait_to_end(tmp_path, site, kill_wait_s, outcome):
+    site.ending_s = TIMEOUT_S + 5
+    site.kill_wait_s = kill_wait_s
+    settle(choosing(tmp_path, site), site, TIMEOUT_S + 12)
+    assert states(tmp_path) == [outcome]
+
+
+def test_ledger_that_cannot_be_written_stops_only_preemption(tmp_path, site, monkeypatch):
+    site.ending_s = 3
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 2)
+    monkeypatch.setattr(PreemptionLedger, "close_entry", raising(sqlite3.OperationalError("disk is full")))
+    site.cancel(1)
+    site.submit(a_high(5, 1))
+    site.end(91)
+    reports = settle(bridge, site, 3)
+    assert {report.result for report in reports} == {"ok"}
+    assert "preemption_failed" in events(reports[-1])
+    assert site.jobs[5].running
+    assert len(site.sent("preempt")) == 1

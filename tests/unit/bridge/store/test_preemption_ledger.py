@@ -24,9 +24,8 @@ def test_entries_survive_a_restart(tmp_path):
     assert again.count_victim_choices_by_job() == {1: 1, 2: 2}
     assert again.count_by_user_since(100) == {"eve\udcff": 1, "bob": 1}
     assert again.count_by_user_since(101) == Counter()
-    assert again.find_last_end_s("ineffective") == again.find_last_end_s("ineffective", job_id=8) == 160
-    assert again.find_last_end_s("ineffective", job_id=7) is None
-    assert again.find_last_end_s("dropped") is None
+    assert again.find_last_end_s_by_job("ineffective") == {8: 160}
+    assert again.find_last_end_s_by_job("dropped") == {}
     again.record_intended([(OTHER, "bob")], 200)
     assert [each.number for each in again.entries] == [1, 2, 3]
 
