@@ -2,9 +2,10 @@
 
 Sampled starts cover the variation of run times, but not later submissions and their priorities. Therefore, the median
 sampled wait is multiplied by quantiles of the ratio of true to sampled wait. The quantiles are taken over the most
-similar earlier forecasts (localized split conformal prediction). Each outcome also moves the levels at which the
-quantiles are taken: a missed quantile moves outward, and the others move inward (adaptive conformal inference, Gibbs
-and Candes, NeurIPS 2021). In the long run, each interval contains the start as often as stated, whatever users submit.
+similar earlier forecasts (localized split conformal prediction). Each outcome of a calibrated forecast also moves the
+levels at which the quantiles are taken: a missed quantile moves outward, and the others move inward (adaptive conformal
+inference, Gibbs and Candes, NeurIPS 2021). In the long run, each interval contains the start as often as stated,
+whatever users submit.
 
 A job that still waits has a right-censored outcome: its wait is longer than now. Therefore, the quantiles of the ratios
 follow Kaplan and Meier. Otherwise, the longest waits, which become known last, would be under-represented.
@@ -239,6 +240,8 @@ class StartCalibrator:
             return
         wait_s = max(0, start_s - told.issued_at_s)
         self._store(told.features, math.log(wait_s + _ADDED_WAIT_S) - told.features[0])
+        if not told.calibrated:
+            return  # The quantiles did not come from the levels.
         levels = self._levels[told.horizon_class]
         for q, (level, quantile_s) in enumerate(zip(LEVELS, told.quantiles_s, strict=True)):
             step = _LEVEL_STEP * level * (1 - level)

@@ -126,10 +126,13 @@ def test_interval_is_calibrated_after_30_starts(true):
 
 def test_one_start_adjusts_only_its_quantiles_and_horizon():
     """A missed quantile moves outward and the others inward, at its horizon alone; the median stays."""
-    calibration = StartCalibrator()
-    found = told(calibration, 3600)
-    assert (found.issued_at_s, found.median_s, found.horizon_class) == (0, 3600, 1)
-    calibration.record_outcome(found, 854)
+    known = lived(np.linspace(0.5, 1.5, 30))[0].past_errors
+    calibration = StartCalibrator.from_memory(known, [LEVELS] * 5)
+    found = told(calibration, 3000)
+    assert (found.issued_at_s, found.calibrated, found.horizon_class) == (0, True, 1)
+    start_s = found.quantiles_s[2] - 1
+    assert found.quantiles_s[1] < start_s
+    calibration.record_outcome(found, start_s)
     missed = {2: 0.1 - 0.009 * 0.9, 3: 0.25 - 0.01875 * 0.75}
     learned = [
         missed.get(at, level - 0.1 * level * (1 - level) * (min(level, 1 - level) if at > 4 else -level) * (at != 4))
@@ -137,10 +140,19 @@ def test_one_start_adjusts_only_its_quantiles_and_horizon():
     ]
     assert calibration.levels_by_horizon[1] == pytest.approx(learned)
     assert [calibration.levels_by_horizon[at] for at in (0, 2, 3, 4)] == [list(LEVELS)] * 4
-    ((features, ratio),) = calibration.past_errors
-    assert (features, ratio) == (found.features, pytest.approx(np.log(914 / 3660)))
+    features, ratio = calibration.past_errors[-1]
+    assert (features, ratio) == (found.features, pytest.approx(np.log((start_s + 60) / 3060)))
     again = StartCalibrator.from_memory(calibration.past_errors, calibration.levels_by_horizon)
     assert (again.past_errors, again.levels_by_horizon) == (calibration.past_errors, calibration.levels_by_horizon)
+
+
+def test_uncalibrated_forecast_moves_no_level():
+    """Its quantiles are the initial ones, so they show nothing about the levels."""
+    calibration = StartCalibrator()
+    for found in [told(calibration, 3000)] * 300:
+        calibration.record_outcome(found, 3000)
+    assert len(calibration.past_errors) == 300
+    assert calibration.levels_by_horizon == [list(LEVELS)] * 5
 
 
 def test_burst_of_one_user_hardly_affects_calibration():
