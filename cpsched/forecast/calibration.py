@@ -46,6 +46,8 @@ _LEVEL_STEP = 0.1
 """Step by which an outcome moves a level q, as a multiple of q (1 - q): the outermost levels move least."""
 _MAX_PER_BURST = 2
 """Maximum number of outcomes to learn from per user, hour and horizon, because the outcomes of a burst are alike."""
+_MAX_BURSTS = 10_000
+"""Maximum number of bursts that are counted at a time. The oldest is dropped first."""
 _MIN_OUTCOMES_FOR_LIMIT = 400
 """Minimum number of outcomes before bursts are limited, so that the first days of a site are learned quickly."""
 _MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
@@ -142,9 +144,8 @@ class StartCalibrator:
     """Number of outcomes so far."""
     _levels: list[list[float]] = field(default_factory=_nominal_levels)
     """Levels at which the quantiles of the ratios are taken, by horizon class."""
-    _burst: Counter[tuple[str | Features, int]] = field(default_factory=Counter)
-    """Number of outcomes in the current hour, by user, or area and walltime, and by horizon class."""
-    _burst_hour: int = 0
+    _bursts: Counter[tuple[str | Features, int, int]] = field(default_factory=Counter)
+    """Number of outcomes by user, or area and walltime, by horizon class and by hour of the start."""
     _waiting: tuple[FloatArray, FloatArray] = (np.empty((0, len(_FEATURE_WEIGHTS))), np.empty(0))
     """Features and log(elapsed / sampled wait) of the forecasts of waiting jobs."""
 
@@ -259,14 +260,13 @@ class StartCalibrator:
         """Count an outcome, and return whether it exceeds the limit for a burst.
 
         In a trace without users, jobs with the same area and walltime form a burst. There is no limit while few
-        outcomes are known.
+        outcomes are known. Starts are not always reported in order, so several hours are counted at a time.
         """
-        if start_s // 3600 != self._burst_hour:
-            self._burst.clear()
-            self._burst_hour = start_s // 3600
-        burst = (told.user or told.features[2:4], told.horizon_class)
-        self._burst[burst] += 1
-        return self._burst[burst] > _MAX_PER_BURST and self._count >= _MIN_OUTCOMES_FOR_LIMIT
+        burst = (told.user or told.features[2:4], told.horizon_class, start_s // 3600)
+        self._bursts[burst] += 1
+        if len(self._bursts) > _MAX_BURSTS:
+            del self._bursts[next(iter(self._bursts))]
+        return self._bursts[burst] > _MAX_PER_BURST and self._count >= _MIN_OUTCOMES_FOR_LIMIT
 
 
 def _waits_from_log_ratios(middle: FloatArray, logs: FloatArray) -> FloatArray:

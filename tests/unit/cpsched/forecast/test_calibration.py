@@ -169,6 +169,18 @@ def test_burst_of_one_user_hardly_affects_calibration():
     assert len(calibration.past_errors) == 403
 
 
+def test_burst_is_limited_when_starts_are_out_of_order():
+    """After a restart, the bridge reads the starts of several hours in the order of job ids."""
+    calibration, _ = lived(np.random.default_rng(9).uniform(0.8, 1.2, 400))
+    burst = told(calibration, 10_003_000, 10_000_000, user="ada")
+    for at in range(1000):
+        calibration.record_outcome(burst, 10_100_000 + 3600 * (at % 2))
+    assert len(calibration.past_errors) == 404
+    calibration.record_outcome(burst, 10**12)
+    calibration.record_outcome(burst, 10_200_000)
+    assert len(calibration.past_errors) == 406, "a start in the far future must not end the counting of later hours"
+
+
 @pytest.mark.parametrize(("walltimes_s", "known"), [((3600, 3600), 402), ((3600, 7200), 404)])
 def test_burst_without_user_is_of_equal_jobs(walltimes_s, known):
     calibration, _ = lived(np.random.default_rng(9).uniform(0.8, 1.2, 400))
