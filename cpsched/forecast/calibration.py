@@ -229,8 +229,12 @@ class StartCalibrator:
         return found
 
     def observe_waiting(self, now_s: int, forecasts: Sequence[StartForecast]) -> None:
-        """Compute the censored outcomes of the jobs that are still waiting at `now_s`."""
-        known = [told for told in forecasts if now_s > told.issued_at_s + _ADDED_WAIT_S][-_MAX_OUTCOMES:]
+        """Compute the censored outcomes of the jobs that are still waiting at `now_s`.
+
+        If there are too many, keep those with the longest waits. The others show less about long waits.
+        """
+        known = [told for told in forecasts if now_s > told.issued_at_s + _ADDED_WAIT_S]
+        known = sorted(known, key=lambda told: told.issued_at_s)[:_MAX_OUTCOMES]
         features = np.array([told.features for told in known]).reshape(-1, len(_FEATURE_WEIGHTS))
         waits_s = now_s - np.array([told.issued_at_s for told in known], np.int64)
         self._waiting = features, np.log(waits_s + _ADDED_WAIT_S) - features[:, 0]

@@ -212,6 +212,17 @@ def test_waiting_jobs_count_as_censored_outcomes():
     assert told(calibration, 3000) == before
 
 
+def test_longest_waits_are_kept_beyond_bound():
+    """The 30 longest waits of 4,030 count, wherever their jobs are in the queue."""
+    calibration, _ = lived(np.random.default_rng(12).uniform(0.5, 1.5, 400))
+    before, now_s = told(calibration, 3000), 10_000_000
+    early = [told(calibration, now_s + 3000, now_s, submit_s=now_s)] * 30
+    recent = [told(calibration, now_s + 6500, now_s + 3500, submit_s=now_s + 3500)] * 4000
+    for waiting in (early + recent, recent + early):
+        calibration.observe_waiting(now_s + 3600, waiting)
+        assert told(calibration, 3000).median_s > before.median_s + 300
+
+
 def test_pinball_loss_of_one_estimate_is_half_its_error():
     assert pinball_loss_s((100,) * 9, 300) == pinball_loss_s((500,) * 9, 300) == pytest.approx(100)
     assert told(StartCalibrator(), 3600).pinball_s(3600) < 3600
