@@ -72,8 +72,12 @@ def main() -> None:
     decision = ListDispatcher().decide(snapshot)
     forecaster = StartForecaster()
     report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past)
-    forecaster(report)
-    forecaster.refresh()  # compiled, and everything learned
+
+    def refresh() -> None:
+        forecaster(report)
+        forecaster.refresh()
+
+    refresh()  # compiled, and everything learned
     assert decision.plan_s is not None
     for interval in list(forecaster.intervals.values())[:2000]:
         forecaster._calibration.record_outcome(interval, interval.median_s + 60)  # noqa: SLF001
@@ -81,7 +85,7 @@ def main() -> None:
     question = HypotheticalSubmission(4, "2:00:00", amounts={"cores": 16})
     rows = {
         "a cycle": lambda: forecaster(report),
-        "all intervals": forecaster.refresh,
+        "all intervals": refresh,
         "when": lambda: forecaster.estimate_start(question),
         "when, 300 nodes": lambda: forecaster.estimate_start(
             HypotheticalSubmission(300, "2:00:00", amounts={"cores": 16})

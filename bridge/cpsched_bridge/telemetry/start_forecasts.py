@@ -124,6 +124,8 @@ class SubmissionStartEstimate:
 class _LatestPlan:
     snapshot: Snapshot
     plan_s: IntArray
+    starting: IntArray
+    """Slots of the queued jobs that the bridge starts in this cycle."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +143,7 @@ class StartForecaster:
     """A cycle listener that forecasts job starts."""
 
     intervals: Mapping[int, StartForecast] = field(default_factory=dict)
-    """Start intervals by job id for jobs that were pending at the last `refresh`. Replaced, never modified."""
+    """Start intervals by job id for the jobs that stay pending after the last plan read. Replaced, never modified."""
     policy: str = ""
     """The mode and the policy as text. Outcomes under another policy are not used for calibration."""
     clock: Callable[[], float] = time.monotonic
@@ -175,9 +177,6 @@ class StartForecaster:
                 # Jobs that started while no bridge was running may also have intervals.
                 self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
             self._clock_s = report.observation.now_s
-        self._unread.extend(report.past)
-        self._unread.extend(report.ended)
-        self._unread.extend((job.id, start_s) for job, start_s in report.started)
         snapshot, decision = report.snapshot, report.decision
         if snapshot is not None and decision is not None and decision.plan_s is not None:
             # A simulated cluster changes its arrays in place.
@@ -186,13 +185,21 @@ class StartForecaster:
                 snapshot.now_s, snapshot.cluster, free, snapshot.table, snapshot.queue, snapshot.running,
                 by_construction=True,
             )  # fmt: skip
-            self._latest = _LatestPlan(kept, np.array(decision.plan_s))
+            starts = decision.starts.slots if report.mode == "control" else snapshot.queue[:0]
+            self._latest = _LatestPlan(kept, np.array(decision.plan_s), np.array(starts))
+        # Last, so that a job whose start is read is not in the queue of a plan that is read later.
+        self._unread.extend(report.past)
+        self._unread.extend(report.ended)
+        self._unread.extend((job.id, start_s) for job, start_s in report.started)
 
     def refresh(self) -> None:
-        """Forecast the starts of pending jobs from the latest plan."""
+        """Forecast the starts of pending jobs from the latest plan, once per plan.
+
+        A second forecast from the same plan could be for a job that has started since.
+        """
         with self._busy:
             latest = self._learn_and_get_latest_plan()
-            if latest is None:
+            if latest is None or (self._drawn is not None and self._drawn[0] is latest):
                 return
             self._refresh_intervals(latest)
 
@@ -200,7 +207,7 @@ class StartForecaster:
         snapshot, plan_s = latest.snapshot, latest.plan_s
         drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
         self._drawn = latest, drawn_s
-        at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
+        at = np.flatnonzero((drawn_s != NEVER).all(axis=0) & ~np.isin(snapshot.queue, latest.starting))
         jobs = snapshot.queued_jobs()
         known = [jobs[position] for position in at.tolist()]
         self._calibration.observe_waiting(snapshot.now_s, self._issued.forecasts_of(job.id for job in jobs))
@@ -211,7 +218,6 @@ class StartForecaster:
 
     def _learn_and_get_latest_plan(self) -> _LatestPlan | None:
         """Learn from all reports so far and return the latest plan, or None."""
-        latest = self._latest
         if self._recalled is not None and self._clock_s is not None:
             self._restore_memory(self._recalled, self._clock_s)
         while self._unread:
@@ -222,7 +228,7 @@ class StartForecaster:
                 self._record_start_outcome(each.job.id, each.start_s)
                 self._run_times.learn(each)
                 self._ends.append(each)
-        return latest
+        return self._latest
 
     def _record_start_outcome(self, job_id: int, start_s: int) -> None:
         for forecast in self._issued.take_forecasts(job_id):

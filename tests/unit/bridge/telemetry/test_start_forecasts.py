@@ -1,0 +1,57 @@
+"""Which jobs get forecasts, and which forecasts have outcomes."""
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import EndedJob, RunningJob
+from cpsched.run_time_model import RunTimeModel
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.ports import Observation
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
+from tests.builders import a_cluster, a_job, a_snapshot
+
+CLUSTER = a_cluster(1, 1)
+BUSY = RunningJob(a_job(100, walltime_s=600), 900, ((0, 1),))
+
+
+def a_cycle(now_s, queue=(), running=(BUSY,), mode="control", **facts):
+    """Return the report of a cycle with a plan for `queue`."""
+    snapshot = a_snapshot(CLUSTER, list(queue), list(running), now_s)
+    decision = EasyDispatcher().decide(snapshot, "plan")
+    return a_cycle_without_plan(now_s, mode, snapshot=snapshot, decision=decision, **facts)
+
+
+def a_cycle_without_plan(now_s, mode="control", **facts):
+    return CycleReport(1, mode, 0.0, observation=Observation(now_s, CLUSTER, CLUSTER.capacity), **facts)
+
+
+def refreshed(forecaster, *reports):
+    """Refresh after each report, and return the jobs with a forecast but no start yet."""
+    for report in reports:
+        forecaster(report)
+        forecaster.refresh()
+    return {row[0] for row in forecaster.export_memory()["told"]}
+
+
+def test_job_that_bridge_starts_now_gets_no_forecast():
+    """Its wait is over. The replay that measures the forecasts issues none, either."""
+    first, second = a_job(7, walltime_s=600), a_job(8, walltime_s=600)
+    assert refreshed(StartForecaster(), a_cycle(1000, [first, second], running=())) == {8}
+    shadow = a_cycle(1000, [first, second], running=(), mode="shadow")
+    assert refreshed(StartForecaster(), shadow) == {7, 8}, "in shadow mode, the cluster decides whether it starts"
+
+
+def test_started_job_gets_no_second_forecast_from_old_plan():
+    forecaster, job = StartForecaster(), a_job(7, walltime_s=600)
+    failed = a_cycle_without_plan(1600, started=[(job, 1550)])
+    assert refreshed(forecaster, a_cycle(1000, [job]), failed) == set()
+    assert len(forecaster.take_outcomes()) == 1
+
+
+def test_start_reported_during_refresh_gets_no_second_forecast(monkeypatch):
+    """The loop reports the next cycle while `refresh` learns from the last one."""
+    forecaster, job = StartForecaster(), a_job(7, walltime_s=600)
+    refreshed(forecaster, a_cycle(1000, [job]))
+    running = RunningJob(job, 1550, ((0, 1),))
+    coming = [a_cycle(1600, running=[running], started=[(job, 1550)])]
+    monkeypatch.setattr(RunTimeModel, "learn", lambda *_: forecaster(coming.pop()) if coming else None)
+    assert refreshed(forecaster, a_cycle(1540, [job], ended=[EndedJob(BUSY.job, 900, 1530)])) == set()
+    assert len(forecaster.take_outcomes()) == 1
