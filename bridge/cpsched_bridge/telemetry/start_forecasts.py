@@ -30,11 +30,12 @@ from cpsched.forecast import (
     smaller_requests,
     with_hypothetical_job,
 )
-from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
+from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, PendingCode, Request, Snapshot, frozen_array
 from cpsched.parsing.slurm_limits import parse_slurm_time_min
 from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.telemetry.forecast_outcomes import StartForecastScore
 from cpsched_bridge.telemetry.forecast_state_codec import MAX_ENDED_JOBS, LearnedForecastState, forecast_state_to_json
 from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
@@ -138,6 +139,13 @@ class _CachedPlannedQueue:
     """Time on `StartForecaster.clock` until which the basis is valid."""
 
 
+def _may_start(pending: PendingJob) -> bool:
+    """Return whether the wait of the job counts: also at a site limit, and in backoff after failed starts."""
+    why = pending.job.ineligible
+    backs_off = why is not None and why.code in (PendingCode.BACKED_OFF, PendingCode.BACKED_OFF_HERE)
+    return pending.hold not in (Hold.USER, Hold.CLUSTER) and (why is None or backs_off)
+
+
 @dataclass(slots=True)
 class StartForecaster:
     """A cycle listener that forecasts job starts."""
@@ -151,6 +159,10 @@ class StartForecaster:
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_UNLEARNED))
     """Ended jobs, and (job id, start time) pairs, from which the forecaster has not learned yet."""
     _latest: _LatestPlan | None = None
+    _unread_observation: Observation | None = None
+    """The latest observation, or None if forecasts were already dropped for it."""
+    _eligible: frozenset[int] = frozenset()
+    """Ids of the pending jobs that may start, from the last observation read."""
     week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
     """Outcomes of start intervals in the past week."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
@@ -191,6 +203,9 @@ class StartForecaster:
         self._unread.extend(report.past)
         self._unread.extend(report.ended)
         self._unread.extend((job.id, start_s) for job, start_s in report.started)
+        if report.observation is not None:
+            # After the starts, so that no job is absent whose start is not read.
+            self._unread_observation = report.observation
 
     def refresh(self) -> None:
         """Forecast the starts of pending jobs from the latest plan, once per plan.
@@ -213,11 +228,13 @@ class StartForecaster:
         self._calibration.observe_waiting(snapshot.now_s, self._issued.forecasts_of(job.id for job in jobs))
         found = self._calibration.forecast(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
-        due = self._issued.due_jobs(snapshot.now_s, self.intervals)
+        # A job of the plan may have started or have been held since.
+        due = self._issued.due_jobs(snapshot.now_s, (id for id in self.intervals if id in self._eligible))
         self._issued.store_issued({id: self.intervals[id] for id in due})
 
     def _learn_and_get_latest_plan(self) -> _LatestPlan | None:
         """Learn from all reports so far and return the latest plan, or None."""
+        seen, self._unread_observation = self._unread_observation, None
         if self._recalled is not None and self._clock_s is not None:
             self._restore_memory(self._recalled, self._clock_s)
         while self._unread:
@@ -228,7 +245,20 @@ class StartForecaster:
                 self._record_start_outcome(each.job.id, each.start_s)
                 self._run_times.learn(each)
                 self._ends.append(each)
+        if seen is not None:
+            self._drop_forecasts_of_ineligible_jobs(seen)
         return self._latest
+
+    def _drop_forecasts_of_ineligible_jobs(self, seen: Observation) -> None:
+        """Drop the forecasts of jobs that may not start any more: held, ineligible or cancelled jobs.
+
+        An absent job keeps its forecasts if this process has not observed it yet: it may have run before.
+        """
+        before = self._eligible
+        self._eligible = frozenset(each.job.id for each in seen.pending if _may_start(each))
+        pending, running = {each.job.id for each in seen.pending}, {each.job.id for each in seen.running}
+        for job_id in (pending | before) - self._eligible - running:
+            self._issued.take_forecasts(job_id)
 
     def _record_start_outcome(self, job_id: int, start_s: int) -> None:
         for forecast in self._issued.take_forecasts(job_id):

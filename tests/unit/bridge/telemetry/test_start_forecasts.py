@@ -1,10 +1,14 @@
 """Which jobs get forecasts, and which forecasts have outcomes."""
 
+from dataclasses import replace
+
+import pytest
+
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.model import EndedJob, RunningJob
+from cpsched.model import EndedJob, PendingCode, PendingReason, RunningJob
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Observation
+from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.builders import a_cluster, a_job, a_snapshot
 
@@ -16,11 +20,13 @@ def a_cycle(now_s, queue=(), running=(BUSY,), mode="control", **facts):
     """Return the report of a cycle with a plan for `queue`."""
     snapshot = a_snapshot(CLUSTER, list(queue), list(running), now_s)
     decision = EasyDispatcher().decide(snapshot, "plan")
-    return a_cycle_without_plan(now_s, mode, snapshot=snapshot, decision=decision, **facts)
+    pending = [PendingJob(job, Hold.PLUGIN) for job in queue]
+    return a_cycle_without_plan(now_s, pending, running, mode, snapshot=snapshot, decision=decision, **facts)
 
 
-def a_cycle_without_plan(now_s, mode="control", **facts):
-    return CycleReport(1, mode, 0.0, observation=Observation(now_s, CLUSTER, CLUSTER.capacity), **facts)
+def a_cycle_without_plan(now_s, pending=(), running=(BUSY,), mode="control", **facts):
+    seen = Observation(now_s, CLUSTER, CLUSTER.capacity, tuple(pending), tuple(running))
+    return CycleReport(1, mode, 0.0, observation=seen, **facts)
 
 
 def refreshed(forecaster, *reports):
@@ -55,3 +61,31 @@ def test_start_reported_during_refresh_gets_no_second_forecast(monkeypatch):
     monkeypatch.setattr(RunTimeModel, "learn", lambda *_: forecaster(coming.pop()) if coming else None)
     assert refreshed(forecaster, a_cycle(1540, [job], ended=[EndedJob(BUSY.job, 900, 1530)])) == set()
     assert len(forecaster.take_outcomes()) == 1
+
+
+JOB = a_job(7, walltime_s=600)
+DEPENDS = replace(JOB, ineligible=PendingReason(PendingCode.DEPENDENCY))
+BACKS_OFF = replace(JOB, ineligible=PendingReason(PendingCode.BACKED_OFF, ("BadConstraints", "job 7")))
+
+
+@pytest.mark.parametrize(
+    ("pending", "known"),
+    [
+        ([PendingJob(JOB, Hold.USER)], set()),
+        ([PendingJob(JOB, Hold.CLUSTER)], set()),
+        ([PendingJob(DEPENDS, Hold.PLUGIN)], set()),
+        ([PendingJob(BACKS_OFF, Hold.PLUGIN)], {7}),
+        ([PendingJob(JOB, Hold.PLUGIN)], {7}),
+        ([], set()),
+    ],
+    ids=["held by user", "held by cluster", "dependency", "backoff", "site limit", "cancelled"],
+)
+def test_drops_forecasts_of_jobs_that_may_not_start(pending, known):
+    """Their wait would include time for which no forecast was made. No cycle here plans the job again."""
+    assert refreshed(StartForecaster(), a_cycle(1000, [JOB]), a_cycle_without_plan(1060, pending)) == known
+
+
+def test_job_held_since_the_plan_gets_no_forecast():
+    forecaster = StartForecaster()
+    forecaster(a_cycle(1000, [JOB]))
+    assert refreshed(forecaster, a_cycle_without_plan(1010, [PendingJob(JOB, Hold.USER)])) == set()
