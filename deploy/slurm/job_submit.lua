@@ -1,7 +1,8 @@
 --[[
 Hold and mark every new job, so that the bridge decides when and where it starts.
 
-Install: as /etc/slurm/job_submit.lua on slurmctld's host, with JobSubmitPlugins=lua in slurm.conf.
+Install: as /etc/slurm/job_submit.lua on slurmctld's host, with JobSubmitPlugins=lua in slurm.conf. INSTALL.md shows how
+to combine it with the site's own script.
 Disable: touch /etc/slurm/cpsched.off. The plugin checks for this file at every submission. While it exists, Slurm's own
 scheduler starts new jobs.
 
@@ -43,7 +44,8 @@ The plugin leaves these jobs to Slurm. It neither holds nor marks them:
 All other jobs are held, including arrays and, without exempt_interactive, srun and salloc jobs.
 
 Settings: the file /etc/slurm/cpsched.lua may return a table that overrides any of the settings below. It is read when
-slurmctld loads this script, that is, when slurmctld starts and when this script's modification time changes.
+slurmctld loads this script, that is, when slurmctld starts and when the modification time of /etc/slurm/job_submit.lua
+changes. After a change of the settings, touch /etc/slurm/job_submit.lua.
 --]]
 
 local settings = {
@@ -54,6 +56,7 @@ local settings = {
    partitions = nil,
    -- A file that this plugin rewrites at every submission and change. A bridge that lists this file in its
    -- cycle.trigger_files then starts a cycle immediately. SlurmUser must have write permission for its folder.
+   -- A folder below /run needs an entry in /etc/tmpfiles.d, such as: d /run/cpsched 0755 slurm slurm
    wake_file = nil,
    -- Leave jobs without a script (srun and salloc) to Slurm, so that they start as they would without a bridge.
    exempt_interactive = false,
