@@ -382,7 +382,7 @@ def test_unreadable_ledger_is_reported_and_rest_released(deadman: DeadMan) -> No
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("", ""), ("no-such-command release-all", "ledger were not released: there is no program no-such-command")],
+    [("", ""), ("no-such-command release-all", "not compared with the ledger: there is no program no-such-command")],
 )
 def test_missing_command_skips_only_ledger(deadman: DeadMan, command: str, said: str) -> None:
     deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")])
