@@ -289,7 +289,7 @@ def test_releases_and_takes_many_jobs_like_each_alone():
 
 
 def test_amounts_of_stopped_jobs_stay_used_until_they_end():
-    """The job gets half of what the stopped job uses; nobody gets the other half yet."""
+    """The job gets half of what the stopped job uses. The other half is not free yet."""
     cluster = a_cluster(2, 8)
     stopped = a_running(a_job(1, 1, 8), ((0, 1),))
     amounts = FreeAmounts(cluster, np.array([[0], [8]]))
