@@ -327,7 +327,7 @@ class Slurm:
             jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, restarts, partition)
         return jobs
 
-    def wait_for_accounting(self, identities: Iterable[str], timeout_s: float = 60) -> dict[str, EndedJob]:
+    def wait_for_accounting(self, identities: Iterable[str]) -> dict[str, EndedJob]:
         """Wait until the accounting database shows all these jobs as ended, and return them."""
         wanted = set(identities)
 
@@ -335,7 +335,7 @@ class Slurm:
             jobs = self.sacct(wanted)
             return jobs if jobs.keys() >= wanted and all(job.end_s is not None for job in jobs.values()) else None
 
-        found: dict[str, EndedJob] = wait_until(ended, timeout_s, f"accounting has the ends of {len(wanted)} jobs")
+        found: dict[str, EndedJob] = wait_until(ended, 60, f"accounting has the ends of {len(wanted)} jobs")
         return found
 
     # Control

@@ -23,6 +23,7 @@ from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, PendingCode, PendingReason, Placement, Request, RunningJob
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import add_job_usage, first_exceeded_limit
+from cpsched.site.limit_checks import ApplicableJobLimits
 from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched.site.preemption_plans import PreemptionPlan, count_occupied_nodes, plan_preemption
 from cpsched.site.slurm_victims import VictimOrder
@@ -373,17 +374,16 @@ class _PreemptorSearch:
 
     def _is_blocked_by_limit(self, pending: PendingJob) -> bool:
         """Return whether one of the site's limits blocks the job."""
-        limits = self.seen.limits
-        standing = limits.standings.get(pending.job.id) if limits is not None else None
-        if limits is None or standing is None:
-            return False
-        return bool(standing.barred or first_exceeded_limit(standing, self._used))
+        limits = self._get_applicable_limits(pending)
+        return limits is not None and bool(limits.barred or first_exceeded_limit(limits, self._used))
 
     def _add_usage(self, pending: PendingJob) -> None:
         """Count a job that will start, so that later jobs respect the same limits."""
-        standing = self.seen.limits.standings.get(pending.job.id) if self.seen.limits is not None else None
-        if standing is not None:
-            add_job_usage(standing, self._used)
+        if (limits := self._get_applicable_limits(pending)) is not None:
+            add_job_usage(limits, self._used)
+
+    def _get_applicable_limits(self, pending: PendingJob) -> ApplicableJobLimits | None:
+        return self.seen.limits.standings.get(pending.job.id) if self.seen.limits is not None else None
 
 
 def _get_priority_sort_key(pending: PendingJob) -> tuple[int, int]:
