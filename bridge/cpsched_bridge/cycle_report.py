@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from cpsched.formatting import format_count
-from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
+from cpsched.model import Decision, EndedJob, Job, PendingReason, Placement, Snapshot
 from cpsched_bridge.ports import Lease, Observation, Outcome, ReadinessCheck
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ def limit_events_per_kind(bridge_events: Sequence[CycleEvent]) -> list[CycleEven
         CycleEvent(kind, f"and {format_count(times, 'more event')} of this kind", times=times)
         for kind, times in beyond.items()
     ]
+
+
+class UnscheduledReason(NamedTuple):
+    """Why the bridge does not schedule a pending job. `kind` is that of `UnscheduledJob`."""
+
+    kind: str
+    reason: PendingReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,8 @@ class CycleReport:
     """The jobs for which a decision was made."""
     limited: Mapping[int, str] = field(default_factory=dict)
     """Site limits, with usage, that exclude jobs from the decision, by job id."""
+    unscheduled: Mapping[int, UnscheduledReason] = field(default_factory=dict)
+    """Why the bridge does not schedule each other pending job, by job id."""
     put_off: frozenset[int] = frozenset()
     """Ids of jobs in backoff after failed starts of their own or in their group."""
     failing_users: int = 0

@@ -13,7 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from cpsched.feasibility import amounts_by_node
-from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
+from cpsched.model import Cluster, ClusterState, IntArray, PendingCode, PendingReason, RunningJob, to_pending_reason
+from cpsched_bridge.cycle_report import UnscheduledReason
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
@@ -28,6 +29,7 @@ _UNMANAGED_BY_HOLD = {
     Hold.ADMIN: "held by an administrator, not by the bridge",
 }
 """Why the bridge does not schedule a job that is missing from the ledger, by kind of hold."""
+_HELD_BY_CLUSTER = "held by the cluster until the job is released or changed"
 
 
 def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry], controlling: bool) -> ClusterState:
@@ -96,43 +98,51 @@ def _index_nodes_by_name(cluster: Cluster) -> dict[str, int]:
     return {name: node for node, name in enumerate(cluster.node_names)}
 
 
-def list_unscheduled_jobs(
+def explain_unscheduled_jobs(
     seen: Observation,
     waiting: frozenset[int],
     entries: Mapping[int, ManagedJobEntry],
     limited: Mapping[int, str] = NO_LIMIT_REASONS,
     put_off: frozenset[int] = frozenset(),
-) -> list[UnscheduledJob]:
-    """Return the pending jobs that the bridge does not schedule, with reasons.
+) -> dict[int, UnscheduledReason]:
+    """Return why the bridge does not schedule each pending job that is not in `waiting`, by job id.
 
     `limited` contains the reason for each job that waits because of a site limit, by job id. `put_off` contains the ids
     of jobs that back off after failed starts.
     """
-    found = [
-        UnscheduledJob(left.job_id, "unsupported", format_reason(left.reason), left.label, left.user)
-        for left in seen.left
-    ]
+    reasons = {left.job_id: UnscheduledReason("unsupported", left.reason) for left in seen.left}
     for pending in seen.pending:
-        job = pending.job
-        if job.id not in waiting:
-            kind, reason = _explain_unscheduled(pending, entries.get(job.id), limited.get(job.id))
-            kind = BACKED_OFF_KIND if job.id in put_off and kind == "ineligible" else kind
-            found.append(UnscheduledJob(job.id, kind, reason, pending.label, job.user))
-    return found
+        id = pending.job.id
+        if id not in waiting:
+            kind, reason = _explain_unscheduled(pending, entries.get(id), limited.get(id))
+            kind = BACKED_OFF_KIND if id in put_off and kind == "ineligible" else kind
+            reasons[id] = UnscheduledReason(kind, to_pending_reason(reason))
+    return reasons
 
 
 def _explain_unscheduled(
-    pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None = None
-) -> tuple[str, str]:
+    pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None
+) -> tuple[str, PendingReason | str]:
     if pending.hold is Hold.USER:
-        return "held", format_reason(pending.holder_reason)
+        return "held", pending.holder_reason
     if pending.hold is Hold.CLUSTER:
-        reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
-        return "held", f"held by the cluster until the job is released or changed{reason}"
+        if pending.obstacle is None:
+            return "held", _HELD_BY_CLUSTER
+        return "held", PendingReason(PendingCode.CLUSTER, (_HELD_BY_CLUSTER, pending.obstacle.reason))
     if pending.job.ineligible is not None:
-        return "ineligible", format_reason(pending.job.ineligible)
+        return "ineligible", pending.job.ineligible
     if limit is not None:
         return "ineligible", limit
     if entry is None:
         return "held" if pending.hold is Hold.ADMIN else "free", _UNMANAGED_BY_HOLD[pending.hold]
     return entry.state.value, entry.leave or entry.why
+
+
+def list_unscheduled_jobs(seen: Observation, reasons: Mapping[int, UnscheduledReason]) -> list[UnscheduledJob]:
+    """Return the jobs that have a reason from `explain_unscheduled_jobs`, as the journal records them."""
+    pending = [(each.job.id, each.label, each.job.user) for each in seen.pending if each.job.id in reasons]
+    left = [(each.job_id, each.label, each.user) for each in seen.left]
+    return [
+        UnscheduledJob(id, reasons[id].kind, format_reason(reasons[id].reason), label, user)
+        for id, label, user in (*left, *pending)
+    ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cpsched_bridge.cycle.cluster_state_builder import list_unscheduled_jobs
+from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs, list_unscheduled_jobs
 from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
 from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle_report import OK_RESULT, STOPPED_EVENT, CycleEvent, CycleReport, Mode, limit_events_per_kind
@@ -84,6 +84,11 @@ class CycleReporter:
 
     def record_cycle(self, report: CycleReport) -> None:
         """Write the round and its events, and update the heartbeat if nothing failed."""
+        if report.observation is not None:
+            waiting = frozenset(job.id for job in report.waiting)
+            report.unscheduled = explain_unscheduled_jobs(
+                report.observation, waiting, self.ledger.by_id, report.limited, report.put_off
+            )
         with fail_cycle_on_error(report), record_phase_duration(report, "journal", self.pace):
             counts = self.ledger.count_jobs_by_state()
             report.starting = counts[LedgerState.STARTING]
@@ -114,11 +119,7 @@ class CycleReporter:
             spec = self.in_force.fallback if report.fallback else self.in_force.policy
             assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
-            waiting = frozenset(job.id for job in report.waiting)
-            asides = list_unscheduled_jobs(
-                report.observation, waiting, self.ledger.by_id, report.limited, report.put_off
-            )
-            self.journal.write_unscheduled_jobs(asides)
+            self.journal.write_unscheduled_jobs(list_unscheduled_jobs(report.observation, report.unscheduled))
 
     def _notify_listener(self, listener: Listener, report: CycleReport) -> None:
         """Notify one listener. If it fails, the cycle fails, and the next one reports it."""

@@ -61,8 +61,6 @@ _REDACTED_TEXTS = {
 """Text without other users' names, for codes whose text in `_KIND_AND_TEXT_BY_CODE` may contain such names."""
 _DETAILS = re.compile(r"[:(;].*", re.DOTALL)
 """Pattern for the part of a plug-in's text that may name a user."""
-NOT_MANAGED = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
-"""Reason for a job that the bridge currently does not schedule."""
 NO_REASON_GIVEN = PendingReason(PendingCode.OTHER, ("the dispatcher gives no reason",))
 """Reason for a pending job for which the dispatcher gives no reason."""
 KIND_TEXTS = {
@@ -143,14 +141,17 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     decided_on = {job.id for job in report.waiting}
     for pending in seen.pending:
         if pending.job.id not in decided_on:
-            found[classify_unscheduled_job(pending)] += 1
+            found[classify_unscheduled_job(pending, pending.job.id in report.limited)] += 1
     return dict(found)
 
 
-def classify_unscheduled_job(pending: PendingJob) -> str:
-    """Return the kind of reason why the bridge does not schedule a pending job."""
+def classify_unscheduled_job(pending: PendingJob, is_limited: bool) -> str:
+    """Return the kind of reason why the bridge does not schedule a pending job.
+
+    `is_limited`: a site limit excluded the job from the decision.
+    """
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
     if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:
         return "set_aside"
-    return "ineligible" if pending.job.ineligible is not None else "set_aside"
+    return "ineligible" if pending.job.ineligible is not None or is_limited else "set_aside"

@@ -19,7 +19,7 @@ from cpsched.feasibility import amounts_by_node
 from cpsched.forecast import INTERVAL_OUTCOMES, StartForecast
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetCondition, PendingReason, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Hold, Observation, ReadinessCheck
+from cpsched_bridge.ports import Observation, ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
@@ -327,13 +327,10 @@ class _StatusPageViewBuilder:
         for pending in seen.pending:
             job = pending.job
             if job.id not in decided_on:
-                kind = reason_kinds.classify_unscheduled_job(pending)
-                held = pending.holder_reason if pending.hold is Hold.USER else reason_kinds.NOT_MANAGED
-                waits = job.ineligible if kind == "ineligible" else None
                 yield page_schema.UnscheduledJobView.model_construct(
                     **self._make_job_fields(job, pending.label),
-                    kind=kind,
-                    reason=self._get_visible_reason(waits or held),
+                    kind=reason_kinds.classify_unscheduled_job(pending, job.id in report.limited),
+                    reason=self._get_visible_reason(report.unscheduled[job.id].reason),
                     asked=page_schema.JobRequestView.model_construct(**self._make_request_fields(job)),
                 )
 

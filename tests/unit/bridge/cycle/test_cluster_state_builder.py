@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.backoff_groups import BackoffGroupKey
-from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state, list_unscheduled_jobs
+from cpsched_bridge.cycle.cluster_state_builder import (
+    build_cluster_state,
+    explain_unscheduled_jobs,
+    list_unscheduled_jobs,
+)
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
@@ -123,15 +127,17 @@ def ours(state, why="", **facts):
 )
 def test_gives_reason_why_job_is_not_scheduled(job, entries, limit, kind, reason):
     limited = {} if limit is None else {1: limit}
-    assert list_unscheduled_jobs(observed(job), frozenset(), entries, limited) == [UnscheduledJob(1, kind, reason)]
-    assert list_unscheduled_jobs(observed(job), frozenset({1}), entries, limited) == []
+    reasons = explain_unscheduled_jobs(observed(job), frozenset(), entries, limited)
+    assert list_unscheduled_jobs(observed(job), reasons) == [UnscheduledJob(1, kind, reason)]
+    assert explain_unscheduled_jobs(observed(job), frozenset({1}), entries, limited) == {}
 
 
 def test_lists_unsupported_jobs_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
     seen = observed(pending(1, label="1_7", user="bob"), left=(left,))
     entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")
-    assert list_unscheduled_jobs(seen, frozenset(), {1: entry}) == [
+    reasons = explain_unscheduled_jobs(seen, frozenset(), {1: entry})
+    assert list_unscheduled_jobs(seen, reasons) == [
         UnscheduledJob(5, "unsupported", "heterogeneous job", "5_1", "ada"),
         UnscheduledJob(1, "held", "held", "1_7", "bob"),
     ]

@@ -10,11 +10,12 @@ import pytest
 from cpsched.forecast import BackfillWindow
 from cpsched.forecast.calibration import StartForecast
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.ports import Outage
+from cpsched_bridge.ports import Hold, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import api_v1
 from tests.builders import a_job
+from tests.unit.bridge.cycle.test_limits import with_limits
 
 NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": (), "exclusive": False, "distinct": True}
 WIDE = {"per_unit": [4], "priority": 0, "estimate_s": 600, "walltime_s": 600}
@@ -144,6 +145,35 @@ def test_builds_complete_v1_jobs(instant):
     for id, facts in expected.items():
         whole = none | {"id": id, "label": str(id), "now_s": 1080} | facts
         assert among(instant.json(f"jobs/{id}"), whole) == whole
+
+
+def test_page_and_journal_give_one_reason_for_unscheduled_job(site):
+    """A site limit, three holds, and a start: the page, the API and `cpsched why` from the journal agree."""
+    site.cluster.view = with_limits
+    site.cluster.submit(*(a_job(id, user="ada", account="lab") for id in (1, 2, 3)))
+    site.cycle(1000)
+    site.cluster.submit(a_job(4, user="bob", account="lab"), hold=Hold.ADMIN)
+    site.cluster.submit(a_job(5, user="bob", account="lab"), hold=Hold.CLUSTER)
+    site.cluster.submit(a_job(6, user="bob", account="lab"), hold=Hold.USER)
+    site.cluster.submit(a_job(7, 3, 4, user="bob", account="lab"), hold=Hold.NONE, stubborn="held by the cluster")
+    view = site.cycle(1001)
+    expected = {
+        3: ("ineligible", "AssocMaxJobsLimit: 2 of 2 jobs for user ada in account lab are in use"),
+        4: ("set_aside", "held by an administrator, not by the bridge"),
+        5: ("set_aside", "held by the cluster until the job is released or changed"),
+        6: ("held_by_owner", "held by its owner"),
+        7: ("set_aside", "held by the cluster until the job is released or changed: BadConstraints"),
+    }
+    assert {job.id: (job.kind, job.why) for job in view.aside} == expected
+    assert {each.job_id: each.reason for each in site.bridge.journal.list_unscheduled_jobs()} == {
+        id: why for id, (_, why) in expected.items()
+    }
+    assert {row["id"]: row["reason"] for row in site.json("jobs")["jobs"] if row["state"] == "not_decided_on"} == {
+        id: why for id, (_, why) in expected.items()
+    }
+    assert {cause.kind: cause.jobs for cause in view.status.causes} == {
+        "ineligible": 1, "held_by_owner": 1, "set_aside": 3,
+    }  # fmt: skip
 
 
 def test_the_file_for_portals_is_the_answer_about_all_jobs(instant, tmp_path):
