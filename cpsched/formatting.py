@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 UNIX_TIME_S = 10**9
 """Times from this value on are Unix time (2001 and later). A simulated cluster's clock starts near zero."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+_YEAR_10000_S = 253_402_300_800
+"""First second that the calendar of `datetime` lacks."""
 
 
 # ------------------------------------------------------------------------------------------------------------- times
@@ -33,7 +35,15 @@ def format_milliseconds(seconds: float) -> str:
 
 
 def format_unix_time(unix_s: float) -> str:
-    """Format a Unix time in UTC, without the zone: `2026-11-25 16:53:28`."""
+    """Format a Unix time in UTC, without the zone: `2026-11-25 16:53:28`.
+
+    Users choose begin times, and Slurm sets no bound on them. Times outside the calendar are `after the year 9999` or
+    `before the year 1970`.
+    """
+    if unix_s >= _YEAR_10000_S:
+        return "after the year 9999"
+    if unix_s < 0:
+        return "before the year 1970"
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -42,6 +52,8 @@ def format_cluster_time(cluster_s: int) -> str:
 
     The second form is for simulated clocks, which start near zero.
     """
+    if cluster_s >= _YEAR_10000_S:
+        return format_unix_time(cluster_s)
     if cluster_s >= UNIX_TIME_S:
         return f"{format_unix_time(cluster_s)} UTC"
     days, rest = divmod(abs(cluster_s), _DAY_S)

@@ -302,12 +302,14 @@ def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: st
     else:
         from_s = int(arrivals[min(len(arrivals) - 1, int(WARM_UP_SHARE * len(arrivals)))])
         if to_s - from_s > SHORT_WINDOW_DAYS * DAY_S:
-            there = datetime.fromtimestamp(from_s + history.time_zero_unix_s, _load_zone(zone))
+            there = _to_local_time(history, from_s, zone)
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
             from_s = int(midnight.timestamp()) - history.time_zero_unix_s
     if not span.to:  # keeps a window after the end of the file valid; it has no jobs
         to_s = max(to_s, from_s + 1)
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
+    for at_s in (from_s, to_s):
+        _to_local_time(history, at_s, zone)
     notes = []
     if not span.from_ and span.days is None:
         notes.append("The window begins after the first 1 % of the file's jobs, because some earlier jobs are unknown.")
@@ -317,14 +319,24 @@ def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: st
 def _parse_option_time(text: str, option: str, history: AccountingHistory, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_load_zone(zone))
+        return int(moment.timestamp()) - history.time_zero_unix_s
+    except (ValueError, OverflowError):
         raise InvalidValue(option, text, "must be a date such as 2026-10-01, or a date and a time") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_load_zone(zone))
-    return int(moment.timestamp()) - history.time_zero_unix_s
+
+
+def _to_local_time(history: AccountingHistory, at_s: int, zone: str) -> datetime:
+    """Return a time of the file as a date. Raise `InvalidValue` if it is outside the calendar."""
+    unix_s = at_s + history.time_zero_unix_s
+    try:
+        return datetime.fromtimestamp(unix_s, _load_zone(zone))
+    except (ValueError, OverflowError, OSError):
+        rule = "must be in the years 1 to 9999, in seconds since 1970: choose the period with --from and --to"
+        raise InvalidValue("time", unix_s, rule) from None
 
 
 def _format_time(history: AccountingHistory, at_s: int, zone: str) -> str:
-    return f"{datetime.fromtimestamp(at_s + history.time_zero_unix_s, _load_zone(zone)):%Y-%m-%d %H:%M}"
+    return f"{_to_local_time(history, at_s, zone):%Y-%m-%d %H:%M}"
 
 
 # ------------------------------------------------------------------------------------------ other systems

@@ -20,11 +20,19 @@ def test_duration_has_its_two_largest_units(seconds, words):
     ("at_s", "words"),
     [
         (1_795_274_468, "2026-11-21 15:21:08 UTC"), (90_061, "day 1, 01:01:01"), (40_000, "day 0, 11:06:40"),
-        (-61, "-day 0, 00:01:01"),
+        (-61, "-day 0, 00:01:01"), (253_402_300_799, "9999-12-31 23:59:59 UTC"),
+        (253_402_300_800, "after the year 9999"), (2**63 - 1, "after the year 9999"),
     ],
 )  # fmt: skip
 def test_time_is_date_or_day_of_simulation(at_s, words):
     assert f.format_cluster_time(at_s) == words
+
+
+def test_unix_time_outside_calendar_has_text():
+    """`sbatch --begin` has no bound, and a text that cannot be made would end the cycle."""
+    assert [f.format_unix_time(at_s) for at_s in (-1, 0, float(2**63))] == [
+        "before the year 1970", "1970-01-01 00:00:00", "after the year 9999",
+    ]  # fmt: skip
 
 
 def test_formats_planned_time_relative_to_now():

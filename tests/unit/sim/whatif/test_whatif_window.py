@@ -110,7 +110,8 @@ def test_window_without_jobs_names_dates_with_jobs(tmp_path):
 
 
 @pytest.mark.parametrize(("span", "rule"), [({"from_": "yesterday"}, "must be a date"), ({"days": -1}, "positive"),
-                                            ({"days": 3, "from_": "2026-01-01"}, "cannot be combined")])  # fmt: skip
+                                            ({"days": 3, "from_": "2026-01-01"}, "cannot be combined"),
+                                            ({"from_": "9999-12-31T23:59:59"}, "years 1 to 9999")])  # fmt: skip
 def test_rejects_invalid_period_with_rule(tmp_path, span, rule):
     with pytest.raises(InvalidValue, match=rule):
         a_window(tmp_path, [a_line()], WindowPeriodOptions(**span))
