@@ -149,6 +149,7 @@ JOB_FIELDS = (*COMMON_JOB_FIELDS, *dict.fromkeys((*PENDING_JOB_FIELDS, *PLACED_J
 NODE_FIELDS = (
     "name",
     "state",
+    "total_cpus",
     "effective_cpus",
     "allocated_cpus",
     "sockets",

@@ -20,15 +20,16 @@ from cpsched.feasibility import units_fitting_by_row
 from cpsched.formatting import format_count
 from cpsched.model import IntArray, Request
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
-from cpsched_bridge.adapters.shared.node_table import MEMORY
+from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_from_tres, parse_gres_amounts
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import NodeChoice, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import has_node_range
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 
 MAX_TRIED_NODES = 100_000
 """Maximum number of nodes to try for a job. No cluster has more nodes."""
+ANY_NODES = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def find_equal_split(
     """
     tried = []
     for nodes in list_allowed_node_counts(record):
-        amounts = compute_requested_per_node(record, machine, nodes)
+        amounts = compute_requested_per_node(record, machine, nodes, node_set)
         allowed = most_memory_mib is None or amounts[MEMORY] <= most_memory_mib
         fit = allowed and _count_nodes_that_hold(amounts, machine, node_set) >= nodes
         tried.append(EqualJobSplit(nodes, amounts, fit))
@@ -164,31 +165,32 @@ def find_task_split(
     if tasks < 2 or for_each_node or per_gpu or low == high or (high is not None and high < tasks):
         return None
     if (
-        machine.sockets
-        or record["cpus_per_task"] % machine.threads
+        machine.whole_sockets
+        or (record["cpus_per_task"] % machine.core_cpus[machine.rows[node_set]]).any()
         or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]
     ):
         return None
-    amounts = compute_requested_per_node(record, machine, tasks)
+    amounts = compute_requested_per_node(record, machine, tasks, node_set)
     room = _count_units_by_empty_node(Request(tasks, amounts), machine, node_set)
     fewest = -(-tasks // max(1, int(room.max(initial=0))))
     return EqualJobSplit(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
-def compute_requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
-    """Return the amounts of each of `nodes` shares, in the order of the resources.
+def compute_requested_per_node(
+    record: Record, machine: SlurmNodeTable, nodes: int, node_set: int = 0
+) -> tuple[int, ...]:
+    """Return the amounts of each of `nodes` shares on nodes of a set, in the order of the resources.
 
     With --ntasks-per-node, the last shares may have fewer tasks, but Slurm allocates the same amounts for them.
     """
-    if machine.unequal_sockets:
-        raise JobNotModelled("the sockets of the nodes differ, and Slurm allocates whole sockets")
     tasks = -(-record["ntasks"] // nodes)
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
     if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
         raise JobNotModelled("requests nodes with more CPUs than its tasks use")
     gres = _compute_gres_per_share(record, machine, nodes, tasks)
     least = max(used, least, record.get("cpus_per_gpu", 0) * gres.get("gpu", 0))
-    cpus, for_gpus_mib = machine.round_up_to_cores(least, tasks), record.get("memory_per_gpu", 0) * gres.get("gpu", 0)
+    cpus = _round_up_to_equal_cores(least, tasks, machine, node_set)
+    for_gpus_mib = record.get("memory_per_gpu", 0) * gres.get("gpu", 0)
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
@@ -203,6 +205,17 @@ def compute_requested_per_node(record: Record, machine: SlurmNodeTable, nodes: i
     if amounts is None:
         raise JobNotModelled("requests generic resources that no node has")
     return amounts
+
+
+def _round_up_to_equal_cores(cpus: int, tasks: int, machine: SlurmNodeTable, node_set: int) -> int:
+    """Return `cpus` in whole cores or sockets, or raise `JobNotModelled` if that differs between nodes of a set."""
+    nodes = machine.rows[node_set] & (machine.capacity[:, CORES] > 0)
+    if machine.whole_sockets and not machine.sockets[nodes].all():
+        raise JobNotModelled("the sockets of the nodes differ, and Slurm allocates whole sockets")
+    rounded = machine.round_up_to_cores(cpus, nodes, tasks)
+    if rounded.size and rounded.min() < rounded.max():
+        raise JobNotModelled("Slurm allocates whole cores or sockets, whose CPUs differ between its nodes")
+    return int(rounded.max(initial=cpus))
 
 
 def _compute_gres_per_share(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
@@ -252,8 +265,10 @@ def _count_units_by_empty_node(request: Request, machine: SlurmNodeTable, node_s
     return units_fitting_by_row(request, machine.capacity)[machine.rows[node_set]]
 
 
-def compute_allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
-    """Return one of `nodes` equal shares of a job's allocation, rounded up.
+def compute_allocated_per_node(
+    record: Record, machine: SlurmNodeTable, nodes: int, places: NodeChoice = ANY_NODES
+) -> tuple[int, ...]:
+    """Return one of `nodes` equal shares of a job's allocation, rounded up to whole cores of any of `places`.
 
     Slurm reports totals over all nodes. A resource that an accounting record lacks counts as not requested.
     """
@@ -261,6 +276,7 @@ def compute_allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: i
     gres = gres_from_tres(tres) or _compute_requested_job_gres(record, nodes)
     shares = {name: -(-count // nodes) for name, count in gres.items() if name in machine.resources}
     cpus, memory_mib = -(-(record["cpus"] or 1) // nodes), -(-int(tres.get("mem", 0)) // nodes)
+    cpus = int(machine.round_up_to_cores(cpus, places).max(initial=cpus))
     amounts = machine.to_amount_vector(cpus, memory_mib, shares, record.get("partition"))
     assert amounts is not None
     return amounts

@@ -70,11 +70,24 @@ class PartitionCpusPerNodeLimit(NamedTuple):
 
     def on_node(self, node: Record) -> int:
         """Return how many of a node's CPUs jobs may use, in whole cores."""
-        threads, cpus = max(1, node["threads_per_core"] or 1), node["effective_cpus"] or 0
-        in_sockets = (self.cpus_per_socket or cpus) // threads * threads * (node.get("sockets") or 1)
-        return min(cpus, (self.cpus or cpus) // threads * threads, in_sockets)
+        core, cpus = count_cpus_per_core(node), node["effective_cpus"] or 0
+        in_sockets = (self.cpus_per_socket or cpus) // core * core * (node.get("sockets") or 1)
+        return min(cpus, (self.cpus or cpus) // core * core, in_sockets)
 
 
+def count_cpus_per_core(node: Record) -> int:
+    """Return how many CPUs Slurm allocates with each core of a node.
+
+    Slurm allocates threads only if the node has more CPUs than cores (`_init_node_record` in src/common/node_conf.c).
+    Many sites set `CPUs` to the number of cores although `ThreadsPerCore` is 2.
+    """
+    cores = (node.get("sockets") or 0) * (node.get("cores_per_socket") or 0)
+    cpus = node.get("total_cpus") or node["effective_cpus"] or 0
+    return 1 if cores >= cpus else max(1, node["threads_per_core"] or 1)
+
+
+NodeChoice = BoolArray | Sequence[int] | slice
+"""A mask or indices of nodes."""
 WEIGHT_RANGE = 1 << 32
 """Number of different weights, which Slurm stores in 32 bits."""
 UNKNOWN_TOPOLOGY = Topology("unknown")
@@ -89,8 +102,16 @@ class SlurmNodeTable(ConfiguredNodeTable):
     columns of generic resources follow the columns of cores and memory.
     """
 
-    threads: int
-    """CPUs per core, or per socket if Slurm allocates whole sockets. Requests are rounded up to a multiple of this."""
+    core_cpus: IntArray
+    """CPUs of each node's cores, or of its sockets if Slurm allocates whole sockets, int64[N].
+
+    Slurm allocates only multiples of these numbers.
+    """
+    ids_per_cpu: IntArray
+    """Ids per CPU of each node in the layouts of jobs, int64[N].
+
+    scontrol prints ids for all hardware threads of a core (`_threads_per_core` in src/scontrol/info_job.c).
+    """
     features: dict[str, BoolArray]
     own_weights: IntArray
     """`Weight` of each node, int64[N]. `weights` also includes the nodes' wake-up ranks."""
@@ -98,10 +119,13 @@ class SlurmNodeTable(ConfiguredNodeTable):
     """Whether Slurm allocates memory (CR_*_Memory)."""
     whole_nodes: bool
     """Whether Slurm allocates only whole nodes (select/linear)."""
-    sockets: int
-    """Sockets per node if Slurm allocates whole sockets (CR_Socket) and all nodes' sockets are equal, otherwise 0."""
-    unequal_sockets: bool
-    """Whether Slurm allocates whole sockets, which differ between nodes or are partly unavailable."""
+    whole_sockets: bool
+    """Whether Slurm allocates whole sockets (CR_Socket)."""
+    sockets: IntArray
+    """Sockets of each node if Slurm allocates whole sockets, otherwise 0, int64[N].
+
+    0 if jobs cannot use all CPUs of the sockets.
+    """
     spreads_shares: bool
     """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
     shared: dict[str, IntArray]
@@ -137,18 +161,20 @@ class SlurmNodeTable(ConfiguredNodeTable):
             return previous
         resources, capacity = _compute_capacities(nodes, counts_memory, limits)
         weights = np.array([_get_node_weight(node) for node in nodes], np.int64)
-        threads = max((node["threads_per_core"] or 1 for node in nodes), default=1)
-        shapes = {_get_socket_shape(node) for node in nodes if not has_unusable_field(node)} if whole_sockets else set()
-        sockets, cpus = shapes.pop() if len(shapes) == 1 else (0, threads)
+        shapes = [_get_socket_shape(node) if whole_sockets else (0, count_cpus_per_core(node)) for node in nodes]
+        sockets, core_cpus = np.array(shapes, np.int64).reshape(len(nodes), 2).T
         return cls(
             key=key,
             names=names,
             index={name: row for row, name in enumerate(names)},
             resources=resources,
             capacity=capacity,
-            threads=cpus or threads,
+            core_cpus=core_cpus,
+            ids_per_cpu=np.array(
+                [max(1, (node["threads_per_core"] or 1) // count_cpus_per_core(node)) for node in nodes], np.int64
+            ),
+            whole_sockets=whole_sockets,
             sockets=sockets,
-            unequal_sockets=whole_sockets and not sockets,
             features=_mask_nodes_by_feature(nodes),
             counts_memory=counts_memory,
             whole_nodes=whole_nodes,
@@ -203,15 +229,15 @@ class SlurmNodeTable(ConfiguredNodeTable):
     ) -> tuple[int, ...] | None:
         """Return a job's amounts in the order of `resources`, without `shared` resources.
 
-        Return None if the cluster lacks one of the generic resources.
+        `cpus` are whole cores. Return None if the cluster lacks one of the generic resources.
         """
         if self.core_limit_column(partition) is not None:
-            gres = {**gres, core_limit_resource_name(partition or ""): self.round_up_to_cores(cpus)}
+            gres = {**gres, core_limit_resource_name(partition or ""): cpus}
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
         return (
-            self.round_up_to_cores(cpus),
+            cpus,
             memory_mib,
             *(gres.get(name, 0) for name in self.resources[FIRST_OTHER_RESOURCE:]),
         )
@@ -238,19 +264,22 @@ class SlurmNodeTable(ConfiguredNodeTable):
         """
         return np.asarray(self.capacity[:, CORES] * memory_mib <= self.capacity[:, MEMORY], np.bool_)
 
-    def round_up_to_cores(self, cpus: int, tasks: int = 1) -> int:
-        """Return `cpus` rounded up to whole cores or sockets, as Slurm allocates them.
+    def round_up_to_cores(self, cpus: int, nodes: NodeChoice, tasks: int = 1) -> IntArray:
+        """Return `cpus` rounded up to whole cores or sockets, as Slurm allocates them on each of `nodes`.
 
         Slurm distributes tasks over sockets cyclically by default, and allocates each socket that has a task
         (`_cyclic_sync_core_bitmap` in cons_tres/dist_tasks.c). With another distribution, or if fewer sockets are free,
         the job gets fewer sockets.
         """
-        return max(-(-cpus // self.threads), min(tasks, self.sockets)) * self.threads
+        core_cpus = self.core_cpus[nodes]
+        found: IntArray = np.maximum(-(-cpus // core_cpus), np.minimum(tasks, self.sockets[nodes])) * core_cpus
+        return found
 
 
 def _get_node_key(node: Record) -> tuple[object, ...]:
     return (
         node["name"],
+        node.get("total_cpus"),
         node["effective_cpus"],
         node.get("sockets"),
         node.get("cores_per_socket"),
@@ -265,13 +294,14 @@ def _get_node_key(node: Record) -> tuple[object, ...]:
 
 
 def _get_socket_shape(node: Record) -> tuple[int, int]:
-    """Return the sockets and the CPUs per socket.
+    """Return the sockets, and the CPUs per socket.
 
-    Return zeros if jobs cannot use all CPUs.
+    If jobs cannot use all CPUs of the sockets, return 0, and the CPUs per core.
     """
-    sockets = node.get("sockets") or 0
-    cpus = (node.get("cores_per_socket") or 0) * (node["threads_per_core"] or 1)
-    return (sockets, cpus) if sockets * cpus == (node["effective_cpus"] or 0) else (0, 0)
+    sockets, core_cpus = node.get("sockets") or 0, count_cpus_per_core(node)
+    cpus = (node.get("cores_per_socket") or 0) * core_cpus
+    is_whole = cpus > 0 and sockets * cpus == (node["effective_cpus"] or 0)
+    return (sockets, cpus) if is_whole else (0, core_cpus)
 
 
 def _get_node_weight(node: Record) -> int:

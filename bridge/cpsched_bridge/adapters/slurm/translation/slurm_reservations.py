@@ -32,7 +32,7 @@ from cpsched_bridge.adapters.slurm.translation.partition_access import (
     PartitionAccessContext,
     list_account_and_ancestors,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, count_cpus_per_core
 
 EXCLUSIVE_RESERVATION_FLAGS = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
 """Flags of reservations that keep other jobs from starting on their nodes."""
@@ -73,19 +73,21 @@ def translate_reservations(
 
     A reservation with unreadable nodes excludes no node, because Slurm itself rejects starts on its nodes.
     """
-    threads = {node["name"]: node["threads_per_core"] or 1 for node in nodes}
-    found = [_translate_reservation(r, threads, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s]
+    core_cpus = {node["name"]: count_cpus_per_core(node) for node in nodes}
+    found = [
+        _translate_reservation(r, core_cpus, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s
+    ]
     return tuple(sorted(found, key=lambda r: (r.start_s, r.name)))
 
 
-def _translate_reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
+def _translate_reservation(record: Record, core_cpus: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
     nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(record["nodes"]))
     held = np.zeros_like(machine.capacity)
     flags = record["flags"]
     if flags is not None and EXCLUSIVE_RESERVATION_FLAGS.isdisjoint(flags):
         for name, ids in (record["cpu_ids_by_node"] or {}).items():
             if name in machine.index:
-                held[machine.index[name], CORES] = _count_listed_cores(ids) * threads.get(name, 1)
+                held[machine.index[name], CORES] = _count_listed_cores(ids) * core_cpus.get(name, 1)
     parts = nodes & (held[:, CORES] > 0)
     _add_reserved_memory_and_gres(held, parts, record["tres"] or {}, machine)
     held[~parts] = 0

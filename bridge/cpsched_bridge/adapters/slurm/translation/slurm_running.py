@@ -168,17 +168,17 @@ def compute_amounts_by_node(
     Return None if Slurm reports only the total over several nodes.
     """
     if len(nodes) == 1:
-        return {nodes[0]: compute_allocated_per_node(record, machine, 1)}
+        return {nodes[0]: compute_allocated_per_node(record, machine, 1, nodes)}
     found: Amounts = {}
-    for names, cpus, memory_mib, gres in layout or ():
+    for names, ids, memory_mib, gres in layout or ():
         known = {name: count for name, count in parse_gres_amounts(gres).items() if name in machine.resources}
-        amounts = machine.to_amount_vector(cpus, memory_mib, known, record.get("partition"))
-        assert amounts is not None
-        found |= {
-            machine.index[name]: amounts
-            for name in node_and_task_lists.expand_hostlist_or_empty(names)
-            if name in machine.index
-        }
+        for name in node_and_task_lists.expand_hostlist_or_empty(names):
+            if name in machine.index:
+                node = machine.index[name]
+                cpus = ids // int(machine.ids_per_cpu[node])
+                amounts = machine.to_amount_vector(cpus, memory_mib, known, record.get("partition"))
+                assert amounts is not None
+                found[node] = amounts
     return found if sorted(found) == nodes else None
 
 

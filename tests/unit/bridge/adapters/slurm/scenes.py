@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 
 
 LATER: dict[str, dict[str, Any]] = {
-    "nodes": {"weight": 1, "sockets": 2},
+    "nodes": {"weight": 1, "sockets": 2, "cores_per_socket": 8, "total_cpus": 16},
     "partitions": {"is_topology_exclusive": False, "topology": None, "priority_tier": 1},
     "reservations": {
         "cpu_ids_by_node": {},

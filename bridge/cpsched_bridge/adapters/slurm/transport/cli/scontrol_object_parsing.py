@@ -134,6 +134,7 @@ def _parse_allocated_tres(word: str) -> dict[str, Any]:
 _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "name": lambda words: words["NodeName"],
     "state": lambda words: words["State"],
+    "total_cpus": lambda words: int(words["CPUTot"]),
     "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
     "allocated_cpus": lambda words: int(words["CPUAlloc"]),
     "sockets": lambda words: slurm_output_values.parse_nonzero_or_none(words.get("Sockets", "0")),

@@ -34,6 +34,13 @@ def test_layout_gives_amounts_on_each_node() -> None:
     )
 
 
+def test_layout_of_cores_lists_ids_of_all_threads() -> None:
+    """A node whose 16 CPUs are cores of two threads: Slurm allocates one CPU, and scontrol prints CPU_IDs=0-1."""
+    machine = a_machine(total_cpus=16, sockets=2, cores_per_socket=8, threads_per_core=2)
+    layout = [["n[0,2]", 2, 1000, {}]]
+    assert compute_amounts_by_node(RECORD, [0, 2], layout, machine) == dict.fromkeys((0, 2), (1, 1000, 0))
+
+
 def test_single_node_job_needs_no_layout() -> None:
     assert compute_amounts_by_node(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
 

@@ -216,6 +216,16 @@ def test_rounds_to_whole_sockets(facts: dict[str, Any], nodes: int, cpus: int) -
     assert find_task_split(asked(ntasks=4, max_nodes=4, cpus_per_task=8), machine, 0) is None
 
 
+def test_rounds_to_cores_of_allowed_nodes() -> None:
+    """A job of the nodes without threads must not lose half of each to the nodes with threads."""
+    machine = SlurmNodeTable.from_records([a_node("n1"), a_node("n2", threads_per_core=2)])
+    sets = [machine.intern_node_set(machine.mask_of_names(names)) for names in (["n1"], ["n2"])]
+    assert [compute_requested_per_node(asked(), machine, 1, row) for row in sets] == [(1, 100), (2, 200)]
+    assert compute_requested_per_node(asked(ntasks=2), machine, 1) == (2, 200)
+    with pytest.raises(JobNotModelled, match="whose CPUs differ between its nodes"):
+        compute_requested_per_node(asked(), machine, 1)
+
+
 @pytest.mark.parametrize("odd", [{"sockets": 4}, {"effective_cpus": 15}, {"sockets": None}])
 def test_leaves_jobs_if_sockets_differ(odd: dict[str, Any]) -> None:
     shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 8}

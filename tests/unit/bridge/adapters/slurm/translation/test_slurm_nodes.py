@@ -53,14 +53,21 @@ def test_ignores_memory_that_slurm_does_not_allocate() -> None:
     assert SlurmNodeTable.from_records([a_node()]).to_amount_vector(3, 500, {}) == (3, 500)
 
 
-@pytest.mark.parametrize(
-    ("threads", "cpus", "whole"),
-    [([1, 1], 3, 3), ([2, 1], 3, 4), ([1, 2], 4, 4), ([4, 2], 1, 4), ([None, None], 3, 3), ([2, 2], 0, 0)],
-)
-def test_rounds_cpus_up_to_cores_of_most_threads(threads: list[int | None], cpus: int, whole: int) -> None:
-    machine = SlurmNodeTable.from_records([a_node(f"n{i}", threads_per_core=each) for i, each in enumerate(threads)])
-    assert machine.round_up_to_cores(cpus) == whole
-    assert machine.to_amount_vector(cpus, 0, {}) == (whole, 0)
+def test_rounds_cpus_up_to_cores_of_each_node() -> None:
+    """Slurm allocates threads only on nodes with more CPUs than cores."""
+    shapes = (
+        {"total_cpus": 32, "threads_per_core": 2},
+        {"total_cpus": 16, "threads_per_core": 2},
+        {"total_cpus": 32, "effective_cpus": 12, "threads_per_core": 2},
+        {"total_cpus": 2, "threads_per_core": 2},
+        {"total_cpus": 64, "threads_per_core": 4},
+        {"threads_per_core": None},
+    )
+    nodes = [a_node(f"n{at}", sockets=2, cores_per_socket=8, **facts) for at, facts in enumerate(shapes)]
+    machine = SlurmNodeTable.from_records([*nodes, a_node("n6", threads_per_core=2)])
+    assert machine.round_up_to_cores(3, slice(None)).tolist() == [4, 3, 4, 3, 4, 3, 4]
+    assert machine.round_up_to_cores(0, [0, 1]).tolist() == [0, 0]
+    assert machine.ids_per_cpu.tolist() == [1, 2, 1, 2, 1, 1, 1]
 
 
 def test_orders_amounts_and_rejects_unknown_resources() -> None:
@@ -121,4 +128,4 @@ def test_uses_slurm_weights_or_default_1() -> None:
 
 def test_builds_cluster_without_nodes() -> None:
     machine = SlurmNodeTable.from_records([])
-    assert (machine.names, machine.threads, machine.capacity.shape) == ((), 1, (0, 2))
+    assert (machine.names, machine.core_cpus.shape, machine.capacity.shape) == ((), (0,), (0, 2))

@@ -69,11 +69,13 @@ def test_reservation_closes_its_cores(facts: dict[str, Any], cores: list[int]) -
     assert free(scene_with(**facts)) == cores
 
 
-def test_converts_reserved_cpus_of_threads_to_cores() -> None:
+@pytest.mark.parametrize(("cores", "cpus"), [(4, [12, 8, 14, 14]), (8, [14, 12, 15, 15])])
+def test_reserved_cores_count_with_their_cpus(cores: int, cpus: list[int]) -> None:
+    """Two threads per core: Slurm allocates them only if a node has more CPUs than cores."""
     scene = scene_with(cpu_ids_by_node=SOME)
     for node in scene.rows["nodes"]:
-        node["threads_per_core"] = 2
-    assert free(scene) == [12, 8, 14, 14]
+        node.update(threads_per_core=2, cores_per_socket=cores)
+    assert free(scene) == cpus
 
 
 @pytest.mark.parametrize(
