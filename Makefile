@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: twice the number of cores, because tests wait a third of their time for children and clocks.
 PROCESSES ?= 4
 
-.PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
+.PHONY: help demo test nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start would compile the packages again.
@@ -16,7 +16,8 @@ help:                           ## show this list
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev,docs,report]'
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev,docs,report]' || $(BIN)/pip install --quiet --editable '.[dev,docs,report]'  # uv ignores pip.conf
 	touch $@
 
 # The demo needs no extras, and bytecode only of what it imports.
@@ -28,8 +29,13 @@ $(VENV)/.demo: pyproject.toml
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.demo) ## control mode on a simulated cluster, live, beside the twin of Slurm: a minute or two
 	$(BIN)/cpsched demo
 
-test: lint kernels $(if $(filter 1,$(COVERAGE)),coverage) ## all CI checks except the site and the live tests; COVERAGE=1: unit tests as in make coverage; COVERAGE=measured: after it
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
+test: $(VENV)/.installed        ## all CI checks except the site and the live tests; COVERAGE=1: unit tests as in make coverage; COVERAGE=measured: after it
+	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels lint
+	$(if $(filter 1,$(COVERAGE)),$(MAKE) coverage)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m "not slow" --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
+
+nightly: kernels                ## the tests that make test omits: more real processes, longer replays, hundreds of kills
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m slow $$(grep -rl --include='test_*.py' mark.slow tests)
 
 corpus: kernels                 ## record what must not change: facts, and journals that this code decides differently
 	$(BIN)/python -m tests.corpus record
@@ -43,8 +49,8 @@ fuzz: $(VENV)/.installed        ## run the command line on mutated files, differ
 damages: kernels                ## damage each file of a bridge at random; COUNT=2000 per file, starting at FIRST=0
 	CPSCHED_FUZZ_DAMAGES=$(or $(COUNT),2000) CPSCHED_FUZZ_FIRST=$(or $(FIRST),0) $(BIN)/python -m pytest -q -n 2 tests/fuzz/test_stored.py
 
-bounds: $(VENV)/.installed      ## all examples of properties and mutated files (make test runs a quarter), with index checks in kernels
-	NUMBA_BOUNDSCHECK=1 CPSCHED_CACHE_DIR=$(CURDIR)/build/bounds $(BIN)/python -m pytest -q tests/properties tests/fuzz/test_files.py
+bounds: $(VENV)/.installed      ## random examples of all properties for BUDGET_S=600, with index checks in kernels (make test runs a tenth, always the same)
+	PYTEST="$(BIN)/python -m pytest" BUDGET_S=$(BUDGET_S) tests/bounds
 
 chaos: kernels                  ## kill the bridge at random moments among random faults; KILLS=1000 SEED=1
 	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1)
@@ -59,17 +65,21 @@ mutants: kernels                ## mutation tests of the critical modules, one o
 kernels: $(VENV)/.installed     # compiled once, so that test processes do not repeat it
 	$(BIN)/cpsched warm-up
 
-lint: $(VENV)/.installed        ## linters, formatting, types, import contracts, language and Markdown
+lint: types style               ## linters, formatting, types, import contracts, language and Markdown
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+style: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/lint_words.py
 	$(BIN)/codespell
 	git ls-files -z '*.md' | xargs -0 $(BIN)/pymarkdown scan
 
 coverage: kernels               ## coverage of the unit tests; fails below the minimum in pyproject.toml
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --cov --cov-report=term:skip-covered tests/unit
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m "not slow" --cov --cov-report=term:skip-covered tests/unit
 
 test-newest: RESOLUTION := highest        ## unit tests with the newest releases that pyproject.toml allows, in build/newest
 test-oldest: RESOLUTION := lowest-direct  ## unit tests with the oldest releases, in build/oldest

@@ -118,7 +118,7 @@ def test_users_jobs_move_ratio_at_most_by_share(others, burst, worse):
     (before,) = real_to_virtual_ratios(real, virtual)
     real[0, -1] *= worse
     (after,) = real_to_virtual_ratios(real, virtual)
-    assert after - before <= MAX_USER_SHARE * (worse - 1) * 1.01
+    assert after - before <= MAX_USER_SHARE * (worse - 1) * 1.01 + 1e-12  # rounding, if `worse` is barely above 1
 
 
 def test_rescaling_keeps_ratios():
@@ -222,8 +222,11 @@ def oscillation(values):
     return min(rises.max(), falls.max())
 
 
+OTHER_QUEUES = [pytest.param(seed, 0.5 + seed / 20, marks=pytest.mark.slow) for seed in range(8)]
+
+
 @pytest.mark.parametrize("goal", ["balance", "waits"])
-@pytest.mark.parametrize(("seed", "load"), [*((seed, 0.5 + seed / 20) for seed in range(8)), (97, 0.7487), (973, 0.73)])
+@pytest.mark.parametrize(("seed", "load"), [*OTHER_QUEUES, (97, 0.7487), (973, 0.73)])
 def test_weight_settles_in_stationary_queue(seed, load, goal):
     """The last two seeds oscillated by up to 82 % when the steps recovered in 40 steps."""
     dispatcher = Observed(goal)
