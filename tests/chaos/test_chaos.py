@@ -1,4 +1,4 @@
-"""Test the bridge with a hundred kills and random faults."""
+"""Test the bridge with random kills and faults: twenty kills, and more of them as slow tests."""
 
 from collections import Counter
 
@@ -7,18 +7,14 @@ import pytest
 from tests.chaos.history import advised, beset, blinded, history_of, leaving, preempting
 from tests.chaos.world import play
 
-KILLS = 100
-FIRST_SEED = 1
+
+def test_20_kills_lose_repeat_and_strand_no_job():
+    kill(20)
 
 
+@pytest.mark.slow
 def test_100_kills_lose_repeat_and_strand_no_job():
-    counts: Counter[str] = Counter()
-    seed = FIRST_SEED
-    while counts["killed"] < KILLS:
-        verdict = play(history_of(seed))
-        assert verdict.wrongs == [], f"python -m tests.chaos --seed {seed} --histories 1"
-        counts += verdict.counts
-        seed += 1
+    counts = kill(100)
     happened = {
         *("ok", "storage_error", "backend_timeout", "backend_unavailable", "command_refused", "cancel", "requeue"),
         *("requeue and hold", "owner holds", "admin holds", "cut the ledger", "restore the ledger", "stopped"),
@@ -28,6 +24,19 @@ def test_100_kills_lose_repeat_and_strand_no_job():
     assert counts["ok"] > 10 * counts["killed"]
 
 
+def kill(number: int) -> Counter[str]:
+    """Return what happened in the histories of seeds 1, 2, ... until the bridge was killed that often."""
+    counts: Counter[str] = Counter()
+    seed = 1
+    while counts["killed"] < number:
+        verdict = play(history_of(seed))
+        assert verdict.wrongs == [], f"python -m tests.chaos --seed {seed} --histories 1"
+        counts += verdict.counts
+        seed += 1
+    return counts
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "change", "seeds", "least"),
     [
@@ -50,3 +59,8 @@ def test_other_histories_lose_repeat_and_strand_no_job(option, change, seeds, le
         assert verdict.wrongs == [], f"python -m tests.chaos {option} --seed {seed} --histories 1"
         counts += verdict.counts
     assert all(counts[kind] > number for kind, number in least.items())
+
+
+@pytest.mark.parametrize("change", [blinded, beset, leaving, advised, preempting])
+def test_one_other_history_loses_repeats_and_strands_no_job(change):
+    assert play(change(history_of(1))).wrongs == []

@@ -18,13 +18,15 @@ from tests.bridges import a_bridge
 
 JOBS = 400
 POLICIES = [
-    PolicySpec("easy", "walltime", {}, {}, "one-second"),
     PolicySpec("easy", "last-two", {}, {}, "one-second"),
+    PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "balance"}, {}, "one-second"),
+    PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
+]
+OTHER_POLICIES = [
+    PolicySpec("easy", "walltime", {}, {}, "one-second"),
     PolicySpec("prb", "walltime", {}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10"}, {}, "one-second"),
-    PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "balance"}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "large-jobs"}, {}, "one-second"),
-    PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
 
 
@@ -58,7 +60,11 @@ def bridge_run(folder, record, pace=EventDrivenClock):
     return bridge, starts, site.starts
 
 
-@pytest.fixture(scope="module", params=POLICIES, ids=lambda record: f"{record.dispatcher}-{record.predictor}")
+@pytest.fixture(
+    scope="module",
+    params=[*POLICIES, *(pytest.param(record, marks=pytest.mark.slow) for record in OTHER_POLICIES)],
+    ids=lambda record: f"{record.dispatcher}-{record.predictor}",
+)
 def run(request, tmp_path_factory):
     """Return a policy and its result from `bridge_run`."""
     return request.param, *bridge_run(tmp_path_factory.mktemp("run"), request.param)

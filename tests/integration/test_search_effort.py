@@ -19,7 +19,10 @@ def workloads():
 
 @pytest.mark.parametrize(
     ("objective", "metric"),
-    [("bsld", "bsld"), ("af", "af"), ("awf", "awf"), ("p2sf", "p2sf"), ("default", "bsld")],
+    [
+        ("default", "bsld"),
+        *(pytest.param(name, name, marks=pytest.mark.slow) for name in ("bsld", "af", "awf", "p2sf")),
+    ],
 )
 def test_more_effort_is_not_worse(objective, metric, workloads):
     """Objectives with targets are omitted, because the results determine the weight of large jobs."""

@@ -12,9 +12,3 @@ from cpsched.errors import join_abbreviated
 )  # fmt: skip
 def test_names_first_items_and_counts_others(count, most, between, told):
     assert join_abbreviated(range(count), most, between) == told
-
-
-def test_formats_only_named_items():
-    spelled = []
-    join_abbreviated([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
-    assert spelled == [3]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,10 +174,10 @@ def test_other_arguments_print_usage(deadman: DeadMan) -> None:
 
 OURS = {
     "held by the plugin": Job("1"),
-    "held by the plugin, waiting for another job": Job("1", reason="Dependency"),
-    "held again by the bridge": Job("1", reason="JobHeldAdmin", comment="bridge:wait"),
-    "held again by the bridge after a requeue": Job("1", reason="JobHeldAdmin", restartcnt=2, comment="bridge:wait x"),
-    "with words of its owner": Job("1", comment="my bridge:words user-held"),
+    "held by the plugin, waiting for another job": Job("2", reason="Dependency"),
+    "held again by the bridge": Job("3", reason="JobHeldAdmin", comment="bridge:wait"),
+    "held again by the bridge after a requeue": Job("4", reason="JobHeldAdmin", restartcnt=2, comment="bridge:wait x"),
+    "with words of its owner": Job("5", comment="my bridge:words user-held"),
 }
 NOT_OURS = {
     "not held": Job("1", priority=0.00001, reason="Priority"),
@@ -197,27 +198,18 @@ NOT_OURS = {
 }
 
 
-@pytest.mark.parametrize("case", OURS)
-def test_releases_jobs_waiting_for_bridge(deadman: DeadMan, case: str) -> None:
-    deadman.put(jobs=[OURS[case]])
+def test_releases_jobs_waiting_for_bridge_and_keeps_all_others(deadman: DeadMan) -> None:
+    others = {str(id): replace(job, jobarrayid=str(id)) for id, job in enumerate(NOT_OURS.values(), 101)}
+    deadman.put(jobs=[*OURS.values(), *others.values()])
     told = deadman.run()
-    assert kept(told) == set()
-    assert "released 1 held jobs, cleared 0 node lists" in told.words
+    assert {id: job for id, job in told.jobs.items() if job.held or id in others} == others
+    assert "released 5 held jobs, cleared 0 node lists" in told.words
 
 
-@pytest.mark.parametrize("case", NOT_OURS)
-def test_keeps_all_other_jobs(deadman: DeadMan, case: str) -> None:
-    job = NOT_OURS[case]
-    deadman.put(jobs=[job])
-    told = deadman.run()
-    assert told.jobs == {"1": job}
-    assert "released" not in told.words
-
-
-@pytest.mark.parametrize("forged", ["bridge:wait\x1c", "bridge:wait\x85", "BRIDGE:WAIT", "a\nbridge:wait\nb"])
-def test_mark_counts_only_between_single_blanks(deadman: DeadMan, forged: str) -> None:
-    deadman.put(jobs=[Job("1", reason="JobHeldAdmin", comment=forged)])
-    assert kept(deadman.run()) == {"1"}
+def test_mark_counts_only_between_single_blanks(deadman: DeadMan) -> None:
+    forged = ("bridge:wait\x1c", "bridge:wait\x85", "BRIDGE:WAIT", "a\nbridge:wait\nb")
+    deadman.put(jobs=[Job(str(id), reason="JobHeldAdmin", comment=comment) for id, comment in enumerate(forged, 1)])
+    assert kept(deadman.run()) == {"1", "2", "3", "4"}
 
 
 def test_marks_are_ignored_without_plugin(deadman: DeadMan) -> None:

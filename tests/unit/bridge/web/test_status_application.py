@@ -207,18 +207,22 @@ def answer_to(endpoint, request):
     return found.decode("latin-1")
 
 
+PATHS = ("/", "/jobs/1", "/api/v1/jobs/1", "/api/queue")
+
+
 @pytest.mark.parametrize("host", ["localhost", "localhost:9764", "127.0.0.1:9764", "[::1]:9764", "10.0.0.1"])
-@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
-def test_serves_page_to_addresses_and_localhost(endpoint, path, host):
-    assert "421" not in answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+def test_serves_page_to_addresses_and_localhost(endpoint, host):
+    for path in PATHS:
+        first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+        assert "421" not in first, path
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9764", "evil.example@127.0.0.1", "[", "a b"])
-@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
-def test_rejects_page_for_foreign_host_name(endpoint, path, host):
+def test_rejects_page_for_foreign_host_name(endpoint, host):
     """A browser asks so where a web site has its own name lead to the reader's machine (DNS rebinding)."""
-    first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
-    assert first.split(" ")[1] in ("421", "400")
+    for path in PATHS:
+        first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+        assert first.split(" ")[1] in ("421", "400"), path
 
 
 @pytest.mark.parametrize(

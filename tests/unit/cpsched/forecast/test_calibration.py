@@ -6,6 +6,8 @@ from cpsched.forecast import LEVELS, StartCalibrator, pinball_loss_s
 from cpsched.model import NEVER
 from tests.builders import a_job
 
+SLOW = pytest.mark.slow
+
 
 def told(calibration, middle_s, now_s=0, **facts):
     """The interval of one job, all of whose drawn starts are the same."""
@@ -33,7 +35,7 @@ def test_uncalibrated_interval_is_wide_and_marked():
     assert list(found.quantiles_s) == sorted(found.quantiles_s)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=SLOW), pytest.param(3, marks=SLOW)])
 def test_intervals_hold_for_80_percent_despite_biased_draws(seed):
     """Real waits are up to five times the drawn ones, and mostly shorter."""
     waits = np.exp(np.random.default_rng(seed).normal(-0.5, 1.0, 1500))
@@ -228,7 +230,7 @@ def test_pinball_loss_of_one_estimate_is_half_its_error():
     assert told(StartCalibrator(), 3600).pinball_s(3600) < 3600
 
 
-@pytest.mark.parametrize("percent", [50, 80, 95])
+@pytest.mark.parametrize("percent", [pytest.param(50, marks=SLOW), 80, pytest.param(95, marks=SLOW)])
 def test_intervals_hold_at_stated_rate(percent):
     rng, calibration, held = np.random.default_rng(10), StartCalibrator(), []
     for at in range(2500):

@@ -47,6 +47,7 @@ def cluster(tmp_path):
         process.wait()
 
 
+@pytest.mark.slow
 def test_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
     scheduler, workers = cluster
     written(tmp_path)
@@ -71,6 +72,7 @@ def test_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
     assert results_in(tmp_path / "out") == results_in(tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_crashing_or_slow_case_keeps_worker(tmp_path, cluster, monkeypatch):
     scheduler, workers = cluster
     written(tmp_path)

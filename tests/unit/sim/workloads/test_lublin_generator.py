@@ -19,7 +19,7 @@ from cpsched_sim.workloads.workload_loader import load
 JOBS = 40_000
 
 
-@pytest.fixture(scope="module", params=[1, 20261123])
+@pytest.fixture(scope="module", params=[1, pytest.param(20261123, marks=pytest.mark.slow)])
 def records(request):
     return generate_lublin_records(JOBS, request.param)
 

@@ -1,7 +1,6 @@
 """The reasons why jobs wait, with the jobs for each kind of reason."""
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import KIND_TEXTS, REASON_KINDS
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from tests.unit.bridge.web.page.views import a_queued, an_aside, other
 
@@ -17,10 +16,6 @@ def test_lists_contents_of_each_kind_by_frequency():
     assert (others.words, others.jobs) == ("other reasons", 6)
     assert others.most == [("mercury is in retrograde for days", 5), ("venus", 1)]
     assert (ineligible.words, ineligible.most) == ("may not start yet", [("QOSMaxJobs", 2)])
-
-
-def test_every_kind_has_text():
-    assert set(KIND_TEXTS) == set(REASON_KINDS)
 
 
 def test_names_at_most_3_reasons():
