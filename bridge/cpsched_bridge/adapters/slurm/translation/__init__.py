@@ -5,7 +5,7 @@
 - `slurm_running`, `ended_jobs`: records of jobs that have or had nodes.
 - `slurm_jobs` turns a record into a `Job`; `per_node_amounts` splits its amounts over nodes; `unsupported_requests`
   rejects requests that are not modelled.
-- `slurm_nodes`, `node_availability`, `failed_wakeups`, `slurm_partitions`, `slurm_reservations`, `gres_counts`: the
+- `slurm_nodes`, `node_availability`, `slurm_partitions`, `slurm_reservations`, `gres_counts`: the
   cluster and its free capacity.
 - `slurm_states`, `slurm_job_ids`, `node_and_task_lists`: Slurm's states, job numbers and node lists.
 """

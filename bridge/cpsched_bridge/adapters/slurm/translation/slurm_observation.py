@@ -16,7 +16,6 @@ from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
     ended_jobs_from_sacct,
     list_ended_jobs,
 )
-from cpsched_bridge.adapters.slurm.translation.failed_wakeups import FailedWakeupTracker
 from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     compute_free_amounts,
@@ -79,7 +78,6 @@ class SlurmTranslator:
     """Future reservations of parts of nodes, at the last reading."""
     _partitions: CachingPartitionTranslator = field(default_factory=CachingPartitionTranslator)
     _running: CachingRunningJobTranslator = field(default_factory=CachingRunningJobTranslator)
-    _wakeups: FailedWakeupTracker = field(default_factory=FailedWakeupTracker)
     _ended: NewlyEndedJobReader = field(default_factory=NewlyEndedJobReader)
     _jobs: dict[int, Job] = field(default_factory=dict)
     """Jobs as translated while pending or running, so that an ended job keeps the same request for the predictors."""
@@ -105,9 +103,6 @@ class SlurmTranslator:
         usable = mask_available_nodes(seen.nodes, reservations, seen.now_s)
         usable &= ~mask_overcommitted_nodes(seen.nodes, machine)
         usable &= ~mask_nodes_with_shared_cores(seen.jobs, partitions, machine)
-        self._wakeups.record(seen.nodes, seen.now_s)
-        paused = self._wakeups.mask_paused_nodes(seen.nodes, seen.now_s)
-        usable &= ~paused
         inside = _group_by_reservation(seen.jobs, running)
         held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
         held += compute_gpus_occupied_by_shares(seen.jobs, machine)
@@ -144,10 +139,7 @@ class SlurmTranslator:
             running=returning,
             ended=ended,
             left=tuple(left),
-            outages=(
-                *list_outages(seen.nodes, reservations, seen.now_s),
-                *self._wakeups.list_outages(seen.nodes, paused, seen.now_s),
-            ),
+            outages=list_outages(seen.nodes, reservations, seen.now_s),
             otherwise=dict(self._running.otherwise),
             lease=lease_reservation.lease_from_reservations(seen.reservations),
             unusable=tuple(list_unusable_objects(seen)),
