@@ -42,7 +42,13 @@ from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_clas
 from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes, make_job_backoff_key
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.ports import Observation, PendingJob
-from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry, make_transition
+from cpsched_bridge.store.ledger import (
+    LedgerState,
+    LedgerTransition,
+    ManagedJobEntry,
+    make_transition,
+    make_unmanaged_fields,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,8 @@ class _BackoffGroup:
     start: FailedStart
     """The last failed start."""
     key: BackoffGroupKey
+    since_s: int
+    """Cluster time at which the backoff began."""
     until_s: float
     """Cluster time, in seconds, at which more jobs in the group are tried."""
     failures: int
@@ -207,7 +215,8 @@ class BackoffQueue:
                 seen.now_s,
             )
             return False
-        self._groups[key] = _BackoffGroup(start, key, seen.now_s + START_BACKOFF.initial_s, int(not start.explained))
+        until_s = seen.now_s + START_BACKOFF.initial_s
+        self._groups[key] = _BackoffGroup(start, key, seen.now_s, until_s, int(not start.explained))
         return True
 
     def _back_off_user(
@@ -261,6 +270,18 @@ class BackoffQueue:
             ):
                 del self._groups[key]
 
+    def forget(self, job_ids: Collection[int], user: str = "") -> int:
+        """End the backoffs of these jobs' groups and of the user's groups. Return their number."""
+        keys = {key for id in job_ids if id in self._waiting for key in self._waiting[id].keys}
+        ended = [key for key, each in self._groups.items() if key in keys or each.start.pending.job.user == user]
+        for key in ended:
+            del self._groups[key]
+        return len(ended)
+
+    def list_groups(self) -> list[tuple[str, str, int]]:
+        """Return each backed-off group, the reason, and the cluster time at which its backoff began."""
+        return [(str(key), each.start.reason, each.since_s) for key, each in self._groups.items()]
+
     def is_backed_off(self, job_id: int) -> bool:
         """Return whether a pending job must wait for its next try, even if it is ineligible for another reason."""
         known = self._waiting.get(job_id)
@@ -279,7 +300,8 @@ class BackoffQueue:
                 continue
             if entry.state is LedgerState.HELD and not entry.leave:
                 why = f"{failures} consecutive starts in its equivalence class failed"
-                found.append(make_transition(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why))
+                fields = make_unmanaged_fields(make_request_fingerprint(each.job), why)
+                found.append(make_transition(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", **fields))
         return found
 
     def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:

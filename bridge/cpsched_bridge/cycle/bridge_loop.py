@@ -19,6 +19,7 @@ from cpsched.model import Job, Placement
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
+from cpsched_bridge.cycle.bridge_memory import BridgeMemory
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.cycle_command_sender import CycleCommandSender
 from cpsched_bridge.cycle.cycle_failures import describe_failure, fail_cycle_on_error
@@ -43,7 +44,7 @@ from cpsched_bridge.store.heartbeat import Heartbeat, read_heartbeat_file_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.lock_and_request_files import PauseFile
-from cpsched_bridge.store.state_paths import take_leadership_file
+from cpsched_bridge.store.state_paths import forget_file, memory_file, take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_TIMEOUT_S = 120.0
@@ -87,6 +88,8 @@ class Bridge:
         self._reader = ObservationReader(backend, ledger)
         self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
+        files = forget_file(settings), memory_file(settings)
+        self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
         self._adviser = PriorityBooster.from_settings(backend, settings)
         self._chooser = PreemptionExecutor.from_settings(backend, settings)
@@ -169,9 +172,12 @@ class Bridge:
             self._adviser.report_early_starts(report)
         if self._chooser is not None:
             seen = self._chooser.close_and_select_preemptions(seen, self.parts.ledger.by_id, report)
-        # 3. Reconcile the ledger with the observation, and back off jobs whose starts fail.
+        # 3. Forget what operators ask to forget, reconcile the ledger with the observation, and back off jobs whose
+        # starts fail.
         with record_phase_duration(report, "reconcile", pace):
+            self._memory.apply_forget_requests(seen, report)
             self._reconcile(seen, report)
+            self._memory.write(seen, report, self._now_s)
             seen = report.observation = self._backoff.mark_backed_off(seen, self.parts.ledger.by_id)
             report.put_off = self._backoff.jobs
         # 4. Remove the pins of failed starts.
@@ -196,7 +202,7 @@ class Bridge:
             return []
         self._chooser.keep_offers_of_held_jobs(self.parts.ledger.by_id, self._backoff.is_backed_off)
         try:
-            self._chooser.stop_victims(seen, report)
+            self._chooser.stop_victims(seen, seen.now_s + self._sender.get_observation_age_s(), report)
         except (BackendError, sqlite3.Error) as error:
             report.add_event("preemption_failed", describe_failure(error))
         return self._chooser.list_preemptor_starts()

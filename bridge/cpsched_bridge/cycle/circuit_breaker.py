@@ -89,6 +89,14 @@ class CircuitBreaker:
             return f"{self._bad_decisions} consecutive decisions failed"
         return None
 
+    def forget_user(self, user: str) -> None:
+        """Discard the failures of one user's starts."""
+        self._users.pop(user, None)
+
+    def get_first_failure_s(self, user: str) -> float:
+        """Return the monotonic time of a failing user's oldest recorded failure."""
+        return self._users[user].failed[0][0]
+
     def _find_suspect(self, failing: Sequence[str]) -> Suspect | None:
         """Return a suspect that explains the failures of the `failing` users, or None."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}

@@ -36,6 +36,8 @@ class CycleCommandSender:
     timing: CycleTiming
     _starts: StartOutcomeTracker = field(default_factory=StartOutcomeTracker, init=False)
     _retries: CommandRetryTracker = field(default_factory=CommandRetryTracker, init=False)
+    _observed_s: float = field(default=0.0, init=False)
+    """Monotonic time of the last observation."""
     _next_pin_check_s: float = field(default=float("-inf"), init=False)
     """Monotonic time of the next search for pins left by an earlier run."""
 
@@ -51,7 +53,8 @@ class CycleCommandSender:
         )
 
     def reconcile(self, seen: Observation, report: CycleReport) -> ObservedStartOutcomes:
-        """Update the ledger to match the observation. Return the outcomes of starts."""
+        """Update the ledger to match a new observation. Return the outcomes of starts."""
+        self._observed_s = self._now_s
         transitions = reconcile(
             self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(report)
         )
@@ -157,7 +160,13 @@ class CycleCommandSender:
         return True
 
     def _make_command_sender(self, report: CycleReport) -> LedgerCommandSender:
-        return LedgerCommandSender(self.backend, self.ledger, self._make_reconcile_options(report), self._retries)
+        return LedgerCommandSender(
+            self.backend, self.ledger, self._make_reconcile_options(report), self._retries, self.get_observation_age_s
+        )
+
+    def get_observation_age_s(self) -> int:
+        """Return how many whole seconds ago the cluster was last read."""
+        return int(self._now_s - self._observed_s)
 
     @property
     def _now_s(self) -> float:

@@ -7,8 +7,9 @@ in `docs/cycle.md` lists every possible crash point.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
@@ -63,11 +64,17 @@ class LedgerCommandSender:
     """A sender of command batches that records intents and outcomes in the ledger."""
 
     def __init__(
-        self, backend: Backend, ledger: Ledger, options: ReconcileOptions, retries: CommandRetryTracker
+        self,
+        backend: Backend,
+        ledger: Ledger,
+        options: ReconcileOptions,
+        retries: CommandRetryTracker,
+        get_observation_age_s: Callable[[], int],
     ) -> None:
         self._backend = backend
         self._ledger = ledger
         self._retries = retries
+        self._get_observation_age_s = get_observation_age_s
         self.options = options
 
     def send_intents(
@@ -85,7 +92,8 @@ class LedgerCommandSender:
         not repeated. With `starts_follow`, do not yet release jobs left to the cluster since this observation, because
         they might take the nodes of the starts. With `pins_only`, send commands only for jobs that may be pinned.
         """
-        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
+        jobs = {each.job.id: each.job for each in seen.pending}
+        users = {each.job_id: each.user for each in seen.left} | {id: job.user for id, job in jobs.items()}
         now_s = seen.now_s
         undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.HANDING_BACK
         intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
@@ -105,7 +113,7 @@ class LedgerCommandSender:
             *take_due_entries("hold", ledger.list_entries(undone)),
             *take_due_entries("hold", ledger.list_entries(holds)),
         ]
-        self._send_commands("hold", backend.hold, to_hold, self._process_hold_outcome, now_s, report)
+        self._send_commands("hold", backend.hold, to_hold, partial(self._process_hold_outcome, jobs), now_s, report)
         leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
         to_hand_back = take_due_entries("hand_back", leaving)
         self._send_commands("hand_back", backend.release, to_hand_back, self._process_release_outcome, now_s, report)
@@ -163,25 +171,40 @@ class LedgerCommandSender:
             )
             self._ledger.record(untouched, report.number)
             raise
+        except BackendTimeout:
+            self._record_sent_starts([Outcome(id, "unknown") for id in ids], now_s, report)
+            raise
+        self._record_sent_starts(outcomes, now_s, report)
         refused = [outcome for outcome in outcomes if outcome.result == "refused"]
         for outcome in refused:
             kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
             report.add_event(kind, outcome.detail, outcome.job_id)
-        self._ledger.record((self._make_refused_start_transition(o, now_s) for o in refused), report.number)
-        if not self._backend.starts_in_one_change:
-            done = [self._get_entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
-            self._ledger.record(
-                (make_caused_transition(entry, LedgerState.STARTING, now_s, "released") for entry in done),
-                report.number,
-            )
+        jobs = {order.job.id: order.job for order in orders}
+        self._ledger.record(
+            (self._make_refused_start_transition(jobs[o.job_id], o, now_s) for o in refused), report.number
+        )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
-    def _make_refused_start_transition(self, outcome: Outcome, now_s: int) -> LedgerTransition:
+    def _record_sent_starts(self, outcomes: Sequence[Outcome], now_s: int, report: CycleReport) -> None:
+        """Record when the cluster answered, because the start timeout counts from then.
+
+        Deciding and sending may take longer than the timeout.
+        """
+        answered_s, transitions = now_s + self._get_observation_age_s(), list[LedgerTransition]()
+        for outcome in outcomes:
+            entry = self._get_entry(outcome.job_id)
+            if outcome.result == "done" and not self._backend.starts_in_one_change:
+                transitions.append(make_caused_transition(entry, LedgerState.STARTING, answered_s, "released"))
+            elif outcome.result != "refused" and answered_s != now_s:
+                transitions.append(make_transition(entry, LedgerState.STARTING, answered_s, entry.why))
+        self._ledger.record(transitions, report.number)
+
+    def _make_refused_start_transition(self, job: Job, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start rejected: {outcome.detail}"
         if outcome.code == "not_sent":  # does not count as this job's failure
             return make_transition(self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
         return make_transition_after_failure(
-            self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, self.options, pinned=False
+            self._get_entry(job.id), job, LedgerState.HELD, now_s, why, self.options, pinned=False
         )
 
     def _send_commands(
@@ -225,15 +248,16 @@ class LedgerCommandSender:
         report.outcomes += [(kind, outcome) for outcome in outcomes]
         return outcomes
 
-    def _process_hold_outcome(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _process_hold_outcome(
+        self, jobs: Mapping[int, Job], entry: ManagedJobEntry, outcome: Outcome, now_s: int
+    ) -> LedgerTransition | None:
         if outcome.result == "done":
             return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
             if outcome.code == "held_by_administrator":  # not a failure: the next observation shows the holder
                 return make_caused_transition(entry, entry.state, now_s, outcome.code)
-            return make_transition_after_failure(
-                entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.options
-            )
+            why, job = f"hold refused: {outcome.detail}", jobs[entry.job_id]
+            return make_transition_after_failure(entry, job, entry.state, now_s, why, self.options)
         return None
 
     def _process_release_outcome(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:

@@ -184,25 +184,25 @@ class PreemptionExecutor:
             if _is_entry_held(entries.get(job_id)) and not is_backed_off(job_id)
         }
 
-    def stop_victims(self, seen: Observation, report: CycleReport) -> None:
-        """Record the new preemptions, then stop the victims that still run.
+    def stop_victims(self, seen: Observation, now_s: int, report: CycleReport) -> None:
+        """Record the new preemptions at cluster time `now_s`, then stop the victims that still run.
 
         Raise `sqlite3.Error` if the ledger cannot be written, and the backend's errors.
         """
         under_way, names = self.ledger.open_by_job_id, seen.cluster.node_names
         new = {job_id: offer for job_id, offer in self._offers.items() if job_id not in under_way}
         wanted = [(_make_preemption_under_way(each, names), each.pending.job.user) for each in new.values()]
-        self.ledger.record_intended(wanted, seen.now_s)
+        self.ledger.record_intended(wanted, now_s)
         for job_id, offer in new.items():
             what = format_count(len(offer.victims), "running job")
             report.add_event("preemption", f"stops {what}: {', '.join(str(v.job_id) for v in offer.victims)}", job_id)
-        self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= seen.now_s - at_s < REPEAT_S}
+        self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= now_s - at_s < REPEAT_S}
         for job_id, offer in self._offers.items():
             due = [victim for victim in offer.victims if victim.job_id not in self._asked_s]
             due.sort(key=lambda victim: victim.mode == "cancel")  # requeues first, because a job may not permit them
             if not due:
                 continue
-            self._asked_s |= dict.fromkeys((victim.job_id for victim in due), seen.now_s)
+            self._asked_s |= dict.fromkeys((victim.job_id for victim in due), now_s)
             try:
                 outcomes = self.backend.preempt(due)
             except BackendError as error:

@@ -73,14 +73,21 @@ def reconcile(
 
 
 def make_transition_after_failure(
-    entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, options: ReconcileOptions, **changes: Any
+    entry: ManagedJobEntry,
+    job: Job,
+    state: LedgerState,
+    now_s: int,
+    why: str,
+    options: ReconcileOptions,
+    **changes: Any,
 ) -> LedgerTransition:
-    """Return a transition to `state`, or a permanent release after too many failures."""
+    """Return a transition to `state`, or after too many failures a release that lasts while `job` has this request."""
     failures = entry.failures + 1
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} consecutive attempts failed; last failure: {why}"
-    left = make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave)
+    fields = make_unmanaged_fields(make_request_fingerprint(job), leave)
+    left = make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, **fields)
     return replace(left, failed=True)
 
 
@@ -235,15 +242,18 @@ def _reconcile_unadopted(
     """Manage a job that the submit plugin holds, or adopt a job that is not held."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _has_new_request(entry, pending.job) else ""
+    taken: dict[str, Any] = {"leave": ""}
+    if entry is not None and entry.leave:
+        taken["failures"] = 0
     if pending.hold is Hold.PLUGIN:
         if leave:
             return make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
         return make_transition(
-            entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave=""
+            entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, **taken
         )
     if pending.hold is Hold.NONE and options.adopt and not leave and not pending.may_preempt:
         return make_transition(
-            entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave=""
+            entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, **taken
         )
     if pending.hold is Hold.NONE and pending.pinned:
         why = "released, but still pinned by the bridge"
@@ -321,11 +331,11 @@ def _reconcile_starting(
         return _leave_to_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
         return make_transition_after_failure(
-            entry, LedgerState.ROLLING_BACK, now_s, "held again instead of started", options
+            entry, pending.job, LedgerState.ROLLING_BACK, now_s, "held again instead of started", options
         )
     if pending.refused:
         return make_transition_after_failure(
-            entry, LedgerState.ROLLING_BACK, now_s, f"rejected by the cluster: {pending.refused}", options
+            entry, pending.job, LedgerState.ROLLING_BACK, now_s, f"rejected by the cluster: {pending.refused}", options
         )
     late = now_s - entry.since_s > options.start_timeout_s
     obstacle = pending.obstacle
@@ -334,7 +344,7 @@ def _reconcile_starting(
         return replace(make_transition(entry, LedgerState.ROLLING_BACK, now_s, why), obstacle=obstacle)
     if late:
         return make_transition_after_failure(
-            entry, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", options
+            entry, pending.job, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", options
         )
     return None
 

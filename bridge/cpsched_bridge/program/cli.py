@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -336,7 +336,8 @@ def backfill_windows(
 def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
-    --json prints an object: configured_mode, paused, beginning, last_good_cycle_ago_s, mode, transport, last_round,
+    --json prints an object: configured_mode, paused, paused_ago_s, remembered (whom, what, ago_s), beginning,
+    last_good_cycle_ago_s, mode, transport, last_round,
     journal, ledger (jobs by state), held, put_off, left, preemption (if the bridge chooses victims), events,
     unreadable. Unknown values are null.
     """
@@ -423,6 +424,29 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     typer.echo("the bridge resumes in its next cycle" if was_paused else "the bridge was not paused")
 
 
+@app.command()
+@reporting
+def forget(
+    kind: Annotated[
+        Literal["job", "user"], typer.Argument(metavar="job|user", help="What to forget: a job or a user.")
+    ],
+    name: Annotated[str, typer.Argument(help="Job id as shown to users, such as 123_4, or user name.")],
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """End what the bridge remembers against a job or user.
+
+    The bridge ends their backoffs, and manages their jobs again that it left to the cluster after failed starts.
+    `cpsched status` shows what it remembers. It remembers nothing against nodes.
+    """
+    from cpsched_bridge.store import state_paths
+    from cpsched_bridge.store.lock_and_request_files import ForgetRequest
+
+    settings = _load_settings_and_warn(config)
+    with state_paths.report_request_write_errors(settings):
+        state_paths.forget_file(settings).request(ForgetRequest(kind, name))
+    typer.echo(f"the bridge forgets earlier failures of {kind} {name} in its next cycle")
+
+
 @app.command("take-leadership")
 @reporting
 def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
@@ -499,7 +523,7 @@ def doctor(
     --json prints a list of objects: name, ok, detail, mend (the fix), required, may_come (may pass later), mode.
     """
     from cpsched_bridge.cycle.mode_and_readiness import select_checks_for_mode
-    from cpsched_bridge.program import bootstrap, json_output, preemption_status, terminal_views
+    from cpsched_bridge.program import bootstrap, json_output, memory_checks, preemption_status, terminal_views
 
     settings = _load_settings_and_warn(config)
     ready = bootstrap.build_bridge_policies(settings, str(config))
@@ -510,6 +534,7 @@ def doctor(
             ready.in_force.check(),
             *bootstrap.check_other_leader(backend, settings, str(config)),
             *preemption_status.check_victim_choice_not_paused(settings),
+            *memory_checks.check_memory(settings),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
         print_json(list(map(json_output.check_to_json, checks))) if as_json else terminal_views.print_checks(checks)

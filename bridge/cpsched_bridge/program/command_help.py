@@ -11,7 +11,7 @@ HELP_GROUPS = {
     "Simulate": "demo simulate compare gantt accuracy dispatchers predictors metrics workload system",
     "Study": "whatif study benchmark tune record-slurm-estimates",
     "Bridge": "bridge status queue why estimate-start backfill-windows events unmanaged journal",
-    "Administer": "doctor config pause resume take-leadership release-all deploy-files warm-up",
+    "Administer": "doctor config pause resume forget take-leadership release-all deploy-files warm-up",
 }
 """Groups in the help, with the commands in each group."""
 
@@ -58,6 +58,7 @@ EXAMPLES = {
     "journal replay": "cpsched journal replay --all",
     "doctor": "cpsched doctor --config /etc/cpsched/bridge.yaml",
     "config": "cpsched config --json",
+    "forget": "cpsched forget user alice",
     "pause": "cpsched pause --reason 'maintenance of the switches'",
     "resume": "cpsched resume",
     "take-leadership": "cpsched take-leadership",

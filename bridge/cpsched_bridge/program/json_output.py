@@ -265,6 +265,8 @@ def collect_status(settings: Settings) -> Values:
     found: Values = {
         "configured_mode": settings.mode,
         "paused": state_paths.pause_file(settings).read_reason() or None,
+        "paused_ago_s": state_paths.pause_file(settings).read_age_s(),
+        "remembered": list_remembered_facts(settings),
         "beginning": None if begun is None else {"doing": begun[0], "ago_s": begun[1]},
         "last_good_cycle_ago_s": None,
         **dict.fromkeys(
@@ -280,6 +282,15 @@ def collect_status(settings: Settings) -> Values:
         except BridgeError as error:
             found["unreadable"].append(str(error))
     return found
+
+
+def list_remembered_facts(settings: Settings) -> list[Values]:
+    """Return what the running bridge remembers against jobs, users and groups."""
+    now_s = time.time()
+    return [
+        {"whom": fact.whom, "what": fact.what, "ago_s": max(0.0, now_s - fact.since_unix_s)}
+        for fact in state_paths.memory_file(settings).read()
+    ]
 
 
 def _read_ledger_status(settings: Settings) -> Values:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound
 
 _MAX_LINE_CHARS = 240
+_MAX_REMEMBERED_LINES = 20
+"""Maximum number of remembered jobs, users and groups that `cpsched status` lists."""
 _CLOCK_TOLERANCE_S = 2.0
 """Tolerance in seconds for times in the future, to allow for rounding and small clock corrections."""
 
@@ -291,7 +293,8 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
 def print_status(settings: Settings) -> bool:
     """Print the output of `cpsched status`. Return whether all files were read."""
     out, found = make_console(), json_output.collect_status(settings)
-    out.print(f"configured mode: {settings.mode}" + (f"; paused: {found['paused']}" if found["paused"] else ""))
+    paused = f"; paused: {found['paused']}{_format_ago(found['paused_ago_s'])}" if found["paused"] else ""
+    out.print(f"configured mode: {settings.mode}{paused}")
     for name in ("mode", "transport"):  # as last recorded by the bridge, which may differ from the settings
         if event := found[name]:
             out.print(f"{name} since {format_unix_time(event['at_unix_s'])} UTC: {event['detail']}")
@@ -322,10 +325,19 @@ def print_status(settings: Settings) -> bool:
         if jobs:
             out.print(f"in backoff: {format_count(jobs, 'job')} from {format_count(users, 'user')} (`cpsched events`)")
         out.print(f"unmanaged: {found['left']} (`cpsched unmanaged`)")
+    if facts := found["remembered"]:
+        out.print(f"remembered: {format_count(len(facts), 'entry', 'entries')} (`cpsched forget`)")
+        for fact in facts[:_MAX_REMEMBERED_LINES]:
+            out.print(f"  {fact['whom']}: {fact['what']}{_format_ago(fact['ago_s'])}")
+    if found["put_off"] is not None:
         _print_events(out, found["events"])
     for line in found["unreadable"]:
         out.print(line)
     return not found["unreadable"]
+
+
+def _format_ago(age_s: float | None) -> str:
+    return "" if age_s is None else f" ({format_duration(age_s)} ago)"
 
 
 def _read_and_format_last_good_cycle(settings: Settings) -> str:

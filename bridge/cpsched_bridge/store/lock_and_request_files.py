@@ -8,7 +8,9 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from cpsched_bridge.errors import AlreadyRunning
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, convert_content_errors, read_file_head
@@ -74,6 +76,13 @@ class PauseFile:
         except CorruptFileContent:
             return _DEFAULT_REASON
 
+    def read_age_s(self) -> float | None:
+        """Return how many seconds ago the bridge was paused, or None if it is not paused or this is unknown."""
+        try:
+            return max(0.0, time.time() - self._path.stat().st_mtime)
+        except OSError:
+            return None
+
     def pause(self, why: str) -> None:
         """Pause the bridge from the next cycle. Raise `OSError`.
 
@@ -117,6 +126,81 @@ class TakeLeadershipFile:
         except OSError:
             return False
         return True
+
+
+ForgetKind = Literal["job", "user"]
+
+
+class ForgetRequest(NamedTuple):
+    """A request to forget what the bridge remembers against a job or user."""
+
+    kind: ForgetKind
+    name: str
+    """The job's id or label, or the user's name."""
+
+
+class ForgetFile:
+    """The file of requests to forget, one per line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def request(self, request: ForgetRequest) -> None:
+        """Add a request for the next cycle. Raise `OSError` on failure."""
+        with open(self._path, "a", opener=_open_for_owner) as file:
+            file.write(json.dumps(request) + "\n")
+
+    def consume_requests(self) -> list[ForgetRequest]:
+        """Return the requests since the last call. Ignore unreadable lines and disk errors."""
+        taken = self._path.with_suffix(".taken")
+        try:
+            self._path.replace(taken)
+            lines = read_file_head(taken, _MAX_BYTES).decode(errors="replace").splitlines()
+            taken.unlink()
+        except OSError:
+            return []
+        requests = list[ForgetRequest]()
+        for line in lines:
+            with contextlib.suppress(CorruptFileContent), convert_content_errors():
+                requests.append(ForgetRequest(*json.loads(line)))
+        return requests
+
+
+class RememberedFact(NamedTuple):
+    """Something that the bridge remembers against a job, user or group."""
+
+    whom: str
+    """The job, user or group, as text."""
+    what: str
+    """How the bridge treats it, and why."""
+    since_unix_s: float
+
+
+class MemoryFile:
+    """The file that shows what the running bridge remembers, for `cpsched status` and `cpsched doctor`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written: Sequence[RememberedFact] | None = None
+
+    def write(self, facts: Sequence[RememberedFact]) -> None:
+        """Write the facts if they have changed. Ignore disk errors."""
+        if facts == self._written:
+            return
+        with contextlib.suppress(OSError):
+            draft = self._path.with_suffix(".new")
+            with open(draft, "w", opener=_open_for_owner) as file:
+                file.write(json.dumps(facts))
+            draft.replace(self._path)
+            self._written = facts
+
+    def read(self) -> list[RememberedFact]:
+        """Return the facts as last written, or none if the file is missing or damaged."""
+        try:
+            with convert_content_errors():
+                return [RememberedFact(*fact) for fact in json.loads(self._path.read_bytes())]
+        except (OSError, CorruptFileContent):
+            return []
 
 
 class StartupProgressFile:

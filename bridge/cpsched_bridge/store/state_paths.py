@@ -17,7 +17,14 @@ from cpsched_bridge.store import heartbeat, ledger_recovery
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.lock_and_request_files import InstanceLock, PauseFile, StartupProgressFile, TakeLeadershipFile
+from cpsched_bridge.store.lock_and_request_files import (
+    ForgetFile,
+    InstanceLock,
+    MemoryFile,
+    PauseFile,
+    StartupProgressFile,
+    TakeLeadershipFile,
+)
 
 
 def ledger_path(settings: Settings) -> Path:
@@ -65,6 +72,16 @@ def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
     return TakeLeadershipFile(settings.state_dir)
 
 
+def forget_file(settings: Settings) -> ForgetFile:
+    """Return the file of requests to forget."""
+    return ForgetFile(settings.state_dir / "forget")
+
+
+def memory_file(settings: Settings) -> MemoryFile:
+    """Return the file that shows what the bridge remembers against jobs and users."""
+    return MemoryFile(settings.state_dir / "remembered")
+
+
 def startup_progress_file(settings: Settings) -> StartupProgressFile:
     """Return the file that contains the bridge's start-up step."""
     return StartupProgressFile(settings.state_dir / "beginning")
@@ -103,7 +120,7 @@ def require_used_state_dir(settings: Settings) -> None:
 
 
 _BRIDGE_FILES = frozenset({
-    "ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite",
+    "ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite", "remembered",
     "preemptions.sqlite", "outlook",
 })  # fmt: skip
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cpsched_bridge.adapters.slurm.translation import slurm_states
 from tests.patience import ENOUGH_S, until
 from tests.unit.deploy.deadman import SCRIPT, DeadMan, Job, Told
 
@@ -186,8 +187,10 @@ NOT_OURS = {
     "held by both": Job("1", reason="JobHeldAdmin", comment="bridge:wait bridge:user-held bridge:admin-held"),
     "held by an administrator of whom the plugin did not hear": Job("1", reason="JobHeldAdmin"),
     "requeued on hold": Job("1", restartcnt=1),
-    "held by Slurm, since it cannot run as it asks": Job("1", reason="BadConstraints"),
-    "held by Slurm after too many requeues": Job("1", reason="JobHoldMaxRequeue", comment="bridge:wait"),
+    **{
+        f"held by Slurm: {reason}": Job("1", reason=reason, comment="bridge:wait")
+        for reason in sorted(slurm_states.SLURM_HOLD_REASONS)
+    },
     "submitted while the plugin was off": Job("1", admin_comment=""),
     "a mark that only resembles ours": Job("1", admin_comment="bridge:waits"),
     "another mark": Job("1", admin_comment="bridge:wait x"),

@@ -38,7 +38,7 @@ Row = Mapping[str, float]
 
 @dataclass(slots=True)
 class SiteFactorBoostAccess:
-    """A reader and writer of site factors. Each call may take `deadline_s` seconds."""
+    """A reader and writer of site factors. Each command may take `deadline_s` seconds."""
 
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = run_and_read_output

@@ -217,12 +217,21 @@ def test_tries_1_then_2_then_4_jobs_after_backoff() -> None:
 def test_forgets_group_without_further_failures() -> None:
     world = World(alices=200)
     world.step(met={1: LIMIT})
-    for _ in range(20):
-        world.now_s += START_BACKOFF.initial_s
-        if len(world.free()) == 202:
-            break
-    assert len(world.free()) == 202
-    assert MAX_TRIES < 200
+    tried = []
+    while not tried or tried[-1] < 197:
+        world.now_s += 1
+        tried.append(sum(world.jobs[id].user == "alice" and world.jobs[id].account == "lab" for id in world.free()))
+    assert list(dict.fromkeys(tried)) == [0, 1, 2, 4, 8, 16, 32, MAX_TRIES, 197]
+
+
+def test_end_of_another_user_does_not_help_without_accounts() -> None:
+    """A limit of a user, on a cluster without accounting: only the user's own ends permit another start."""
+    world = World()
+    world.jobs = {id: replace(job, account="") for id, job in world.jobs.items()}
+    limit = ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("alice", "")))
+    assert world.free(met={1: limit}) == [7, 8]
+    assert world.free(ended=(22,)) == [7, 8]
+    assert world.free(ended=(20,)) == [1, 7, 8]
 
 
 def test_ineligible_job_keeps_reason_and_is_not_tried() -> None:
@@ -345,9 +354,9 @@ def test_leaves_equal_jobs_after_too_many_failures() -> None:
     found = world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {LedgerState.HANDING_BACK}
-    assert {(each.event, each.entry.leave) for each in found} == {
-        ("left", "3 consecutive starts in its equivalence class failed")
-    }
+    request = "1 x 1 for 100 s in any queue"
+    why = f"3 consecutive starts in its equivalence class failed, while it asks for {request}"
+    assert {(each.event, each.entry.leave, each.entry.asked) for each in found} == {("left", why, request)}
 
 
 def test_does_not_leave_jobs_that_cannot_be_released() -> None:

@@ -130,6 +130,21 @@ def test_start_on_drained_node_is_rolled_back_and_moved(bridge_at):
     assert cluster.jobs[1].pin == (("n1", 1),)
 
 
+def test_slow_cycle_does_not_count_as_failed_start(bridge_at):
+    """The bridge takes 28 s to decide and to send; then Slurm has 3 s to start the job, which its node refuses."""
+    cluster = FakeCluster.of(a_job(1))
+    bridge = bridge_at(cluster, start={"timeout_s": 3})
+
+    def pass_time():
+        bridge.pace.at_s += 28
+        cluster.now_s += 28
+        cluster.drained.add(0)
+
+    cluster.before("start", pass_time)
+    reports = settle(bridge, cluster, 5)
+    assert ["start_failed" in kinds(report) for report in reports] == [False] * 4 + [True]
+
+
 def test_nodes_of_starting_job_are_not_reused(bridge_at):
     cluster = FakeCluster.of(a_job(1, per_unit=4), cluster=a_cluster(nodes=1, cores=4), lazy=True)
     bridge = bridge_at(cluster)

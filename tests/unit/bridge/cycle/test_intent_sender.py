@@ -37,8 +37,9 @@ class Setting:
             if first is not state:
                 self.ledger.record([make_transition(self.ledger.get(id), state, 1, "", pinned=True)])
         self.commands = LedgerCommandSender(
-            self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetryTracker()
+            self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetryTracker(), lambda: self.age_s
         )
+        self.age_s = 0
         self.report = CycleReport(9, "control", 0.0)
 
     def answer(self, call, *results, words="words", code=""):
@@ -240,3 +241,22 @@ def test_budget_serves_users_in_turn():
 
 def test_sufficient_budget_keeps_order():
     assert CycleCommandBudget(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]
+
+
+@pytest.mark.parametrize("in_one_change", [True, False])
+@pytest.mark.parametrize(("fault", "since_s"), [(None, 33), (BackendTimeout("no answer"), 33), ("refused", 5)])
+def test_start_timeout_counts_from_the_answer(tmp_path, in_one_change, fault, since_s):
+    """A decision and a burst of starts took 28 s, longer than `start.timeout_s`."""
+    setting = Setting(tmp_path, j1=LedgerState.HELD)
+    setting.cluster.starts_in_one_change, setting.age_s = in_one_change, 28
+    if fault == "refused":
+        setting.answer("start", "refused")
+        setting.start()
+    elif fault is not None:
+        setting.cluster.fail("start", fault)
+        with pytest.raises(BackendTimeout):
+            setting.start()
+    else:
+        setting.start()
+    state = LedgerState.HELD if fault == "refused" else LedgerState.STARTING
+    assert (setting.entry().state, setting.entry().since_s) == (state, since_s)

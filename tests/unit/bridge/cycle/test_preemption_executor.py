@@ -17,7 +17,7 @@ from cpsched_bridge.cycle.preemption_executor import (
 )
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outcome, Victim
-from cpsched_bridge.store.ledger import LedgerState
+from cpsched_bridge.store.ledger import LedgerState, make_transition
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
@@ -211,6 +211,45 @@ def test_unknown_outcome_does_not_end_the_preemption(tmp_path, site):
     site.collect_output("preempt", [Outcome(94, "unknown", "no response"), Outcome(93, "unknown", "no response")])
     settle(choosing(tmp_path, site), site, 1)
     assert states(tmp_path) == ["open"]
+
+
+def test_victim_whose_command_was_not_sent_does_not_end_the_preemption(tmp_path, site):
+    """The limit on calls was reached between two victims."""
+    answers = [Outcome(94, "refused", "no more calls", "not_sent"), Outcome(93, "done")]
+    site.collect_output("preempt", answers)
+    (report,) = settle(choosing(tmp_path, site), site, 1)
+    assert states(tmp_path) == ["open"]
+    assert "preemption_dropped" not in events(report)
+
+
+def test_requeues_are_sent_before_cancellations(tmp_path, site, monkeypatch):
+    """A job may refuse its requeue. The other victim would then be cancelled for nothing."""
+    change_offers(site, monkeypatch, victims=(Victim(94, 4000, "cancel"), Victim(93, 3000, "requeue")))
+    settle(choosing(tmp_path, site), site, 1)
+    assert site.sent("preempt") == [(93, 94)]
+
+
+def test_job_that_the_bridge_leaves_costs_no_victim(tmp_path, site):
+    bridge = choosing(tmp_path, site)
+    bridge.ledger.record([make_transition(None, LedgerState.HELD, START_S, "", job_id=1, leave="5 starts failed")])
+    settle(bridge, site, 1)
+    assert stopped(site) == []
+
+
+def test_time_for_victims_counts_from_the_command(tmp_path, site):
+    """The decision before it took 90 s."""
+    pace = FakePace()
+
+    class Slow(FirstFit):
+        def decide(self, snapshot, need="plan"):
+            pace.at_s += 90
+            return super().decide(snapshot, need)
+
+    site.stalls = 99
+    bridge = choosing(tmp_path, site, pace=pace, dispatcher=Slow())
+    bridge.cycle()
+    site.now_s = START_S + 90 + TIMEOUT_S
+    assert "preemption_ineffective" not in events(bridge.cycle())
 
 
 def test_only_the_preemption_itself_starts_its_job(tmp_path, site):

@@ -48,8 +48,6 @@ MAX_RATE_LIMIT_WAIT_S = 6.0
 """Maximum wait of one batch for the call limit in seconds. A start may take longer to become visible."""
 MAX_RELEASES_PER_CALL = 50
 """Maximum number of jobs in one `release`. Each job costs one slurmctld call."""
-MAX_BATCH_TIME_FACTOR = 6
-"""Maximum time for all commands of one batch, as a multiple of a single command's deadline."""
 
 
 class JobRecordLookup(Protocol):
@@ -224,8 +222,7 @@ class SlurmCliOrderExecutor:
             return [send_and_read_error(session, command) for command in commands]
 
     def _open_session(self) -> ScontrolSession:
-        most_s = MAX_BATCH_TIME_FACTOR * self._deadline_s
-        return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
+        return ScontrolSession(self._deadline_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
 
 
 def _call_or_raise_controller_error(ask: Callable[[], T]) -> T:

@@ -31,6 +31,8 @@ from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_ERROR_BYTES = 1 << 20
 """Maximum size in bytes of the errors for one command. A program that prints more is stopped."""
+MAX_BATCH_TIME_FACTOR = 6
+"""Maximum time for all commands of one batch, as a multiple of a single command's deadline."""
 EXIT_TIMEOUT_S = 1.0
 """Seconds in which a program must exit after it has closed its standard error."""
 _WORD = r"[\w.,:/=%&+~\[\]-]+"
@@ -48,8 +50,8 @@ class _ScontrolLost(Exception):
 class ScontrolSession:
     """A scontrol process that runs from the first command to the context's end.
 
-    scontrol must answer each command within `within_s` seconds, and all commands within `most_s` seconds, which is at
-    least `within_s`. With a call limit, each command first waits for its tokens in `budget`. The waits last at most
+    scontrol must answer each command within `within_s` seconds, and all commands within `MAX_BATCH_TIME_FACTOR` times
+    that. With a call limit, each command first waits for its tokens in `budget`. The waits last at most
     `wait_s` seconds in total and do not count as scontrol's time. A command that would exceed `wait_s` is not sent.
     """
 
@@ -57,13 +59,12 @@ class ScontrolSession:
         self,
         within_s: float,
         program: str = "scontrol",
-        most_s: float = 0.0,
         budget: SlurmRpcTokenBucket | None = None,
         wait_s: float = 0.0,
     ) -> None:
         self._budget, self._wait_s = budget or SlurmRpcTokenBucket(), wait_s
         self._within_s = within_s + self._budget.deadline_extension_s
-        self._most_s = max(most_s, self._within_s)
+        self._most_s = MAX_BATCH_TIME_FACTOR * self._within_s
         self._end_s = time.monotonic() + self._most_s
         self._until_s = 0.0
         """Deadline of the command in progress, in `time.monotonic` seconds."""

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import Sc
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 
 SCONTROL_TIMEOUT_S = 20.0
-"""Time limit in seconds of `run_scontrol`, for all of its commands together, and of `run_scancel`."""
+"""Time limit in seconds of each command of `run_scontrol`, and of `run_scancel`."""
 QUERY_TIMEOUT_S = 2.5
 """Time limit of a query in seconds."""
 

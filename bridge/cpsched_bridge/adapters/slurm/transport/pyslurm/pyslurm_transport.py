@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_BATCH_TIME_FACTOR
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import parse_cluster_records, table_to_records
@@ -105,7 +106,8 @@ class PyslurmTransport(SlurmTransport):
 
     @override
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return [CommandReply(*each) for each in self._call(kind, orders=list(orders))]
+        deadline_s = self._deadline_s * max(1, min(len(orders), MAX_BATCH_TIME_FACTOR))
+        return [CommandReply(*each) for each in self.client.call(kind, deadline_s, orders=list(orders))]
 
     @override
     def acquire_lease(self, text: str, expected: str | None) -> bool:

@@ -19,6 +19,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import (
     START_TIMEOUT_S,
     PyslurmClient,
 )
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
     BackendDied,
     BackendStartFailed,
@@ -331,3 +332,17 @@ def test_call_sends_request_and_receives_answer(children: list[Child], monkeypat
     monkeypatch.setattr(client, "receive_answer", lambda: "answered")
     assert client.call("hold", 3.0, orders=[1]) == "answered"
     assert done == [("hold", 3.0, {"orders": [1]})]
+
+
+@pytest.mark.parametrize(("orders", "deadline_s"), [(1, 10.0), (3, 30.0), (500, 60.0)])
+def test_deadline_of_batch_grows_with_its_orders(orders: int, deadline_s: float) -> None:
+    """500 starts took 19 s on a slow controller, which is longer than the time limit of one call."""
+    asked: list[tuple[str, float]] = []
+
+    def call(kind: str, limit_s: float, orders: list[Any]) -> list[Any]:
+        asked.append((kind, limit_s))
+        return [("done",)] * len(orders)
+
+    transport = PyslurmTransport(10.0, client=SimpleNamespace(call=call))
+    assert len(transport.send("start", [{}] * orders)) == orders
+    assert asked == [("start", deadline_s)]

@@ -1,0 +1,73 @@
+"""What the bridge remembers against jobs and users: shown with its age, and ended by an administrator."""
+
+from dataclasses import replace
+
+import pytest
+
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.store.ledger import LedgerState
+from cpsched_bridge.store.lock_and_request_files import ForgetRequest, RememberedFact
+from cpsched_bridge.store.state_paths import forget_file, memory_file
+from tests.bridges import a_bridge, settle
+from tests.builders import a_job
+from tests.fakes import FakeCluster
+
+REQUEST = "1 x 1 for 100 s in any queue"
+
+
+def bridge_that_left_job(tmp_path):
+    """A bridge that has left job 7 of eve to the cluster after two failed starts. Job 8 of ada runs."""
+    cluster = FakeCluster.of(now_s=1000)
+    cluster.submit(a_job(7, user="eve"), stubborn="bounced")
+    cluster.submit(a_job(8, user="ada"))
+    bridge = a_bridge(tmp_path, cluster, start={"max_failures": 2, "adopt": True})
+    settle(bridge, cluster, 12)
+    assert (bridge.ledger.get(7).state, cluster.jobs[7].hold) == (LedgerState.FREE, Hold.NONE)
+    cluster.jobs[7].stubborn = "alone"  # waits without a hold
+    return bridge, cluster
+
+
+def test_shows_what_it_remembers_with_its_age(tmp_path):
+    bridge, _ = bridge_that_left_job(tmp_path)
+    left = bridge.ledger.get(7)
+    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"]
+    assert left.leave.endswith(f", while it asks for {REQUEST}")
+    age_s = bridge.backend.now_s - left.since_s
+    assert fact == RememberedFact("job 7", f"left: {left.leave}", bridge.pace.unix_s() - age_s)
+
+
+@pytest.mark.parametrize("request_", [ForgetRequest("job", "7"), ForgetRequest("user", "eve")])
+def test_forgotten_job_is_managed_again(tmp_path, request_):
+    bridge, cluster = bridge_that_left_job(tmp_path)
+    cluster.commands.clear()
+    settle(bridge, cluster, 3)
+    assert cluster.commands == []
+    forget_file(bridge.settings).request(request_)
+    (report,) = settle(bridge, cluster, 1)
+    assert "forgotten" in {event.kind for event in report.bridge_events}
+    assert cluster.commands == [("hold", (7,))]
+    assert (bridge.ledger.get(7).leave, bridge.ledger.get(7).failures) == ("", 0)
+    assert [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"] == []
+
+
+def test_changed_job_is_managed_again(tmp_path):
+    bridge, cluster = bridge_that_left_job(tmp_path)
+    cluster.commands.clear()
+    cluster.jobs[7].job = replace(cluster.jobs[7].job, walltime_s=50)
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (7,))]
+    assert (bridge.ledger.get(7).leave, bridge.ledger.get(7).failures) == ("", 0)
+
+
+def test_forgotten_backoff_ends_at_once(tmp_path):
+    cluster = FakeCluster.of(a_job(7, user="eve"), now_s=1000)
+    cluster.jobs[7].stubborn = "limited"
+    bridge = a_bridge(tmp_path, cluster)
+    settle(bridge, cluster, 20)
+    group = "user eve in account "
+    (fact,) = memory_file(bridge.settings).read()
+    assert (fact.whom, fact.what) == (group, "in backoff: AssocMaxJobsLimit")
+    cluster.commands.clear()
+    forget_file(bridge.settings).request(ForgetRequest("user", "eve"))
+    settle(bridge, cluster, 1)
+    assert cluster.sent("start") == [(7,)]
