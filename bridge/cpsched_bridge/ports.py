@@ -142,6 +142,13 @@ class PendingJob:
     """The actor that holds the job if `hold` is `Hold.USER`."""
     may_preempt: bool = False
     """Whether the cluster may preempt running jobs for this job. The bridge does not adopt such a job."""
+    awaits_hold: bool = False
+    """Whether the submit plugin delays a job that is not held, until the bridge holds or releases it."""
+
+    @property
+    def waits_for_bridge(self) -> bool:
+        """Whether the submit plugin holds or delays the job."""
+        return self.hold is Hold.PLUGIN or self.awaits_hold
 
     @property
     def holder_reason(self) -> PendingReason:
@@ -160,8 +167,8 @@ class UnmanagedJob:
 
     The bridge never holds or starts it. A `reason` given as text becomes a reason with the code `other`.
 
-    `held_for_bridge`: the submit plugin held the job although the bridge cannot model it. `pinned`: the job is not held
-    but has a node list set by the bridge. In both cases, the bridge releases the job.
+    `held_for_bridge`: the submit plugin holds or delays the job although the bridge cannot model it. `pinned`: the job
+    is not held but has a node list set by the bridge. In both cases, the bridge releases the job.
     """
 
     job_id: int

@@ -15,6 +15,8 @@ the job's comment, as words in front of the user's text:
   bridge:wait         the bridge held the job after this plugin's hold
   bridge:asked(X)     the owner requested the node list X (a change by the bridge would otherwise lose it)
   bridge:pinned(X)    the bridge set the job's node list; X is the list that the owner requested, usually empty
+  bridge:begin(T)     the job is delayed instead of held: a later begin time keeps Slurm from starting it. T is the begin
+                      time that the owner requested, in Unix seconds, or 0
 Users can neither write these words into a comment nor remove them by writing another comment. This holds while the
 plugin is loaded, even if it is disabled. Words are separated by single spaces, and only exact matches count.
 
@@ -43,6 +45,12 @@ The plugin leaves these jobs to Slurm. It neither holds nor marks them:
   - srun and salloc jobs, if exempt_interactive is set
 All other jobs are held, including arrays and, without exempt_interactive, srun and salloc jobs.
 
+Slurm does not test the request of a held job, so it would accept a job that can never run. Unless begin_delay_s is 0,
+this plugin therefore does not hold a new job but delays its begin time. Slurm tests the request as usual and rejects it
+or not, but does not start the job. The bridge holds the job in its next cycle, and this plugin then restores the begin
+time that the owner requested. If no bridge runs, Slurm starts the job after the delay. Jobs submitted with --hold are
+held at once, because Slurm does not test them either.
+
 Settings: the file /etc/slurm/cpsched.lua may return a table that overrides any of the settings below. It is read when
 slurmctld loads this script, that is, when slurmctld starts and when the modification time of /etc/slurm/job_submit.lua
 changes. After a change of the settings, touch /etc/slurm/job_submit.lua.
@@ -60,6 +68,10 @@ local settings = {
    wake_file = nil,
    -- Leave jobs without a script (srun and salloc) to Slurm, so that they start as they would without a bridge.
    exempt_interactive = false,
+   -- Seconds by which a new job's begin time is delayed, until the bridge holds the job. It must be much longer than a
+   -- cycle. 0: hold new jobs at submission, so that Slurm does not test their requests. The bridge must adopt jobs
+   -- (its setting start.adopt, the default).
+   begin_delay_s = 120,
 }
 
 local file = io.open("/etc/slurm/cpsched.lua", "r")
@@ -140,7 +152,9 @@ local LONGEST_COMMENT = 1024
 local LONGEST_LIST = 384
 
 -- The beginnings of the plugin's words, in lower case.
-local NAMES = { "bridge:wait", "bridge:user-held", "bridge:admin-held", "bridge:asked(", "bridge:pinned(" }
+local NAMES = {
+   "bridge:wait", "bridge:user-held", "bridge:admin-held", "bridge:asked(", "bridge:pinned(", "bridge:begin(",
+}
 
 -- Return whether this is exactly one of the plugin's words.
 local function is_marker(word)
@@ -246,6 +260,12 @@ local function with_pin(comment, wanted)
    return with_argument(comment, "pinned", wanted ~= asked and wanted ~= "" and asked or nil)
 end
 
+-- Delay a job's begin time, and record the begin time that its owner requests.
+local function delay_begin(job_desc, asked)
+   job_desc.comment = with_argument(job_desc.comment, "begin", string.format("%.0f", asked))
+   job_desc.begin_time = math.max(asked, os.time() + settings.begin_delay_s)
+end
+
 function slurm_job_submit(job_desc, part_list, submit_uid)
    wake()
    local notable = true
@@ -261,10 +281,15 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    if switched_off() or not notable or left_to_slurm(job_desc, part_list, submit_uid) then
       return slurm.SUCCESS
    end
-   if job_desc.priority == 0 then
+   local held = job_desc.priority == 0
+   if held then
       job_desc.comment = with(job_desc.comment, USER_HELD)
    end
-   job_desc.priority = 0
+   if held or settings.begin_delay_s == 0 then
+      job_desc.priority = 0
+   else
+      delay_begin(job_desc, job_desc.begin_time or 0)
+   end
    job_desc.admin_comment = WAIT
    return slurm.SUCCESS
 end
@@ -320,6 +345,16 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
       elseif managed then
          return refuse("this node list is too long to be recorded for the cluster's scheduler; request a shorter list")
       end
+   end
+
+   -- End the delay of a new job if it is held or released. Its owner cannot end the delay by a release.
+   local begin = argument(comment, "begin")
+   if begin and is_set(job_desc.priority) and (job_desc.priority == 0 or not by_owner or by_bridge) then
+      job_desc.begin_time = math.max(tonumber(begin), os.time())
+      comment = with_argument(comment, "begin", nil)
+   elseif begin and job_desc.begin_time ~= 0 then
+      comment = with_argument(comment, "begin", string.format("%.0f", job_desc.begin_time))
+      job_desc.begin_time = math.max(job_desc.begin_time, os.time() + settings.begin_delay_s)
    end
 
    -- Update the comment for a hold or a release, and check whether the release is permitted.

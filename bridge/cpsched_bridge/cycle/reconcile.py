@@ -223,7 +223,7 @@ def _release_to_cluster(
         return (
             _leave_to_cluster(ours, pending, now_s) if ours is not None else _unpin_unmanaged_job(entry, pending, now_s)
         )
-    if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
+    if pending.hold is Hold.USER or not (kept or pending.waits_for_bridge):
         return None
     return make_transition(
         entry,
@@ -251,13 +251,14 @@ def _reconcile_unadopted(
         return make_transition(
             entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, **taken
         )
-    if pending.hold is Hold.NONE and options.adopt and not leave and not pending.may_preempt:
+    if pending.hold is Hold.NONE and (options.adopt or pending.awaits_hold) and not leave and not pending.may_preempt:
         return make_transition(
             entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, **taken
         )
-    if pending.hold is Hold.NONE and pending.pinned:
-        why = "released, but still pinned by the bridge"
-        return make_transition(entry, LedgerState.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=True)
+    if pending.hold is Hold.NONE and (pending.pinned or pending.awaits_hold):
+        why = "released, but still pinned by the bridge" if pending.pinned else leave or "delayed by the submit plugin"
+        pinned = pending.pinned
+        return make_transition(entry, LedgerState.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=pinned)
     return _unpin_unmanaged_job(entry, pending, now_s)
 
 
@@ -356,7 +357,7 @@ def _reconcile_releasing(
         return _leave_to_holder(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER and not pending.pinned:
         return _leave_to_cluster(entry, pending, now_s)
-    if pending.hold is Hold.NONE and not pending.pinned:
+    if pending.hold is Hold.NONE and not pending.pinned and not pending.awaits_hold:
         return make_transition(entry, LedgerState.FREE, now_s, "released to the cluster", pinned=False)
     return None
 

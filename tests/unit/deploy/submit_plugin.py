@@ -13,11 +13,16 @@ NO_VAL = 0xFFFFFFFE
 RELEASE = 0xFFFFFFFF
 WAIT = "bridge:wait"
 
+NOW_S = 1000
+"""The time that the script reads."""
+
 DEFAULT_PARTITIONS = {"main": {"flag_default": 1}, "gpu": {"flag_default": 0}}
 
 
 class SubmitPlugin:
     """The loaded script. `settings` stands for /etc/slurm/cpsched.lua, `off` for the kill switch's file.
+
+    Settings without `begin_delay_s` set it to 0, so that new jobs are held at once.
 
     Records are dictionaries of strings; text may hold any bytes, as Latin-1 characters.
     """
@@ -45,7 +50,14 @@ class SubmitPlugin:
             return self._lua.table(close=lambda *_: None) if exists else None
 
         world.io = self._lua.table(open=opened)
-        world.dofile = lambda path: self._lua.eval(settings) if present[path] else None
+        world.os.time = lambda: NOW_S
+
+        def read_settings(path: str) -> Any:
+            table = self._lua.eval(settings)
+            table.begin_delay_s = table.begin_delay_s or 0
+            return table
+
+        world.dofile = read_settings
         result = self._lua.execute(text if text is not None else SCRIPT.read_text())
         assert result == 0, "a script that does not return SUCCESS is not loaded by slurmctld"
 

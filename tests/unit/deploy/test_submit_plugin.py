@@ -11,6 +11,7 @@ from tests.unit.deploy.submit_plugin import (
     BOB,
     BRIDGE,
     NO_VAL,
+    NOW_S,
     RELEASE,
     ROOT,
     WAIT,
@@ -19,6 +20,7 @@ from tests.unit.deploy.submit_plugin import (
 
 MANAGED = {"admin_comment": WAIT, "priority": 0}
 MARKS = ["bridge:wait", "bridge:user-held", "bridge:admin-held", "bridge:asked(n1)", "bridge:pinned()"]
+MARKS += ["bridge:begin(0)"]
 
 
 @pytest.fixture
@@ -27,6 +29,56 @@ def plugin() -> SubmitPlugin:
 
 
 # Submission
+
+
+DELAYING = "{ bridge_uid = 2100, begin_delay_s = 120 }"
+
+
+@pytest.mark.parametrize(
+    ("asked", "begin_time", "comment"),
+    [
+        ({}, NOW_S + 120, "bridge:begin(0)"),
+        ({"begin_time": 0, "comment": "mine"}, NOW_S + 120, "bridge:begin(0) mine"),
+        ({"begin_time": NOW_S + 50}, NOW_S + 120, "bridge:begin(1050)"),
+        ({"begin_time": 5_000_000_000}, 5_000_000_000, "bridge:begin(5000000000)"),
+    ],
+)
+def test_new_job_is_delayed_so_that_slurm_tests_it(asked: dict[str, object], begin_time: int, comment: str) -> None:
+    """Slurm does not test the request of a held job, and rejects no job that can never run."""
+    job = SubmitPlugin(DELAYING).submit(**asked)
+    assert job == {**asked, "begin_time": begin_time, "comment": comment, "admin_comment": WAIT}
+
+
+def test_job_submitted_on_hold_is_not_delayed() -> None:
+    job = SubmitPlugin(DELAYING).submit(priority=0)
+    assert job == {"priority": 0, "comment": "bridge:user-held", "admin_comment": WAIT}
+
+
+DELAYED = {"admin_comment": WAIT, "priority": 1, "comment": "bridge:begin(0) mine"}
+
+
+@pytest.mark.parametrize(
+    ("uid", "priority", "comment"),
+    [
+        (BRIDGE, 0, "bridge:wait mine"),
+        (BRIDGE, RELEASE, "mine"),
+        (ROOT, RELEASE, "mine"),
+        (ROOT, 0, "bridge:admin-held mine"),
+        (ALICE, 0, "bridge:user-held mine"),
+    ],
+)
+@pytest.mark.parametrize(("begin", "begin_time"), [(0, NOW_S), (5000, 5000)])
+def test_hold_or_release_ends_delay(uid: int, priority: int, comment: str, begin: int, begin_time: int) -> None:
+    record = DELAYED | {"comment": f"bridge:begin({begin}) mine"}
+    changed = SubmitPlugin(DELAYING).modify(uid, record, priority=priority, begin_time=0)
+    assert changed == {"priority": priority, "begin_time": begin_time, "comment": comment}
+
+
+def test_owner_cannot_end_delay() -> None:
+    plugin = SubmitPlugin(DELAYING)
+    assert plugin.modify(ALICE, DELAYED, priority=RELEASE, begin_time=0) == {"priority": RELEASE, "begin_time": 0}
+    changed = plugin.modify(ALICE, DELAYED, begin_time=NOW_S)
+    assert changed == {"begin_time": NOW_S + 120, "comment": "bridge:begin(1000) mine"}
 
 
 def test_job_is_held_and_marked(plugin: SubmitPlugin) -> None:

@@ -166,7 +166,8 @@ def test_leaves_job_after_third_consecutive_refusal(tmp_path):
     setting.answer("start", "refused")
     setting.start()
     assert setting.entry().state is LedgerState.HANDING_BACK
-    assert setting.entry().leave == "3 consecutive attempts failed; last failure: start rejected: words"
+    why = "3 consecutive attempts failed; last failure: start rejected: words"
+    assert setting.entry().leave == f"{why}, while it asks for {setting.entry().asked}"
 
 
 def test_sends_holds_first_within_budget(tmp_path):

@@ -424,6 +424,30 @@ def test_start_fails_after_timeout_only(now_s, late):
         assert (found.state, found.failures, found.why) == (LedgerState.ROLLING_BACK, 1, "not running after 11 s")
 
 
+HOLDING, HANDING_BACK, FREE = LedgerState.HOLDING, LedgerState.HANDING_BACK, LedgerState.FREE
+
+
+@pytest.mark.parametrize(
+    ("entry", "changes", "options", "becomes"),
+    [
+        (None, {}, CONDUCT, HOLDING),
+        (None, {}, replace(CONDUCT, adopt=False), HOLDING),
+        (None, {"may_preempt": True}, CONDUCT, HANDING_BACK),
+        (None, {}, replace(CONDUCT, controlling=False), HANDING_BACK),
+        (None, {}, replace(CONDUCT, other_in_control=True), None),
+        (an_entry(HOLDING), {}, CONDUCT, None),
+        (an_entry(HANDING_BACK), {}, CONDUCT, None),
+        (an_entry(HANDING_BACK), {"awaits_hold": False}, CONDUCT, FREE),
+        (an_entry(FREE, leave="3 starts failed"), {}, CONDUCT, HANDING_BACK),
+    ],
+)
+def test_job_delayed_by_plugin_is_held_or_released(entry, changes, options, becomes):
+    """A command that has had no effect is repeated until it ends the delay."""
+    delayed = replace(pending(Hold.NONE), **{"awaits_hold": True, **changes})
+    found = after(entry, seen(pending=[delayed]), options)
+    assert (found.state if found else None) is becomes
+
+
 TABLE = Path(__file__).with_name("reconcile_table.txt")
 """What becomes of a pending job: every state in the ledger, every hold, with a pin and without, and every options."""
 

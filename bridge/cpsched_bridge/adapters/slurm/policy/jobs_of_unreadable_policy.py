@@ -37,6 +37,6 @@ def _make_unmanaged_job(pending: PendingJob, why: UnusableObject) -> UnmanagedJo
         JobNotModelled(f"{why.kind} {why.name}", str(why)).reason,
         pending.label,
         pending.job.user,
-        held_for_bridge=pending.hold is Hold.PLUGIN,
+        held_for_bridge=pending.waits_for_bridge,
         pinned=pending.pinned and pending.hold is Hold.NONE,
     )

@@ -445,5 +445,6 @@ def _make_unmanaged_job(
 ) -> UnmanagedJob:
     whose = format_preemption_classes(rules, victims[rules.class_of(pending.job)])
     reason = PendingReason(PendingCode.PREEMPTION, (whose,))
-    held = pending.hold is Hold.PLUGIN
-    return UnmanagedJob(pending.job.id, reason, pending.label, pending.job.user, held_for_bridge=held)
+    return UnmanagedJob(
+        pending.job.id, reason, pending.label, pending.job.user, held_for_bridge=pending.waits_for_bridge
+    )

@@ -248,6 +248,7 @@ class CachingPendingJobTranslator:
         found = []
         hold, pinned = slurm_states.hold_from_record(record, context.guarded), bool(record["required_nodes"])
         holder = slurm_states.find_holder(record) if hold is Hold.USER else Holder.OWNER
+        awaits_hold = slurm_states.find_begin_of_delayed_job(record) is not None
         first = self._choose_split(numbers[0], first, hold, context)
         for place, number in enumerate(numbers):
             asked = self.asked[number] = first if number == numbers[0] else _with_job_number(first, number)
@@ -262,7 +263,18 @@ class CachingPendingJobTranslator:
             meaning = pending_reasons.get_reason_meaning(record["state_reason"] or "")
             refused = pending_reasons.normalize_reason_name(record["state_reason"]) if meaning.refused else ""
             found.append(
-                PendingJob(job, hold, pinned, label, obstacle, groups, meaning.lower_priority, refused, holder=holder)
+                PendingJob(
+                    job,
+                    hold,
+                    pinned,
+                    label,
+                    obstacle,
+                    groups,
+                    meaning.lower_priority,
+                    refused,
+                    holder=holder,
+                    awaits_hold=awaits_hold,
+                )
             )
         return found
 
@@ -389,11 +401,12 @@ def _make_unmanaged_job(record: Record, reason: PendingReason, guarded: bool, pi
         reason,
         slurm_job_ids.format_job_id(number),
         record["user_name"] or "",
-        held_for_bridge=hold is Hold.PLUGIN,
+        held_for_bridge=hold is Hold.PLUGIN or slurm_states.find_begin_of_delayed_job(record) is not None,
         pinned=pinned and hold is Hold.NONE,
     )
 
 
 def _find_begin_time_reason(record: Record, now_s: int) -> PendingReason | None:
-    begin_s = record["eligible_time"] or 0
+    asked_s = slurm_states.find_begin_of_delayed_job(record)
+    begin_s = (record["eligible_time"] or 0) if asked_s is None else asked_s
     return PendingReason(PendingCode.BEGINS_AT, (begin_s,)) if begin_s > now_s else None

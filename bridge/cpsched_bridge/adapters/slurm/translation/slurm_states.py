@@ -19,6 +19,12 @@ ADMIN_HELD_MARK = "bridge:admin-held"
 PINNED_MARK = "bridge:pinned("
 """The plugin's mark for a node list set by the bridge. The parentheses contain the list that the owner requested."""
 
+DELAY_MARK = "bridge:begin("
+"""The plugin's mark for a job that it delays instead of holding it, so that Slurm tests the request.
+
+The parentheses contain the begin time that the owner requested, or 0.
+"""
+
 HELD_BY_USER_REASON = "JobHeldUser"
 HELD_BY_ADMIN_REASON = "JobHeldAdmin"
 LAUNCH_FAILED_REASONS = frozenset(
@@ -138,6 +144,19 @@ def hold_from_record(record: Record, guarded: bool) -> Hold:
         record["requeue_count"],
         guarded,
     )
+
+
+def find_begin_of_delayed_job(record: Record) -> int | None:
+    """Return the begin time that the owner of a job that the plugin delays requested, or 0.
+
+    Return None if the plugin does not delay the job.
+    """
+    comment = record["comment"] or ""
+    if record["priority"] == 0 or record["admin_comment"] != WAIT_MARK or DELAY_MARK not in comment:
+        return None
+    words = (word for word in comment.split(" ") if word.startswith(DELAY_MARK) and word.endswith(")"))
+    argument = next(words, "")[len(DELAY_MARK) : -1]
+    return int(argument) if argument.isdecimal() else None
 
 
 def find_holder(record: Record) -> Holder:

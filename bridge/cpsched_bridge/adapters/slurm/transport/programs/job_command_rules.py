@@ -133,8 +133,10 @@ def is_unheld(job: Record) -> bool:
 
 
 def may_be_released(job: Record) -> bool:
-    """Return whether the job is held and the bridge may release it."""
-    return not is_unheld(job) and get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLD_REASONS
+    """Return whether the job is held or delayed, and the bridge may release it."""
+    if is_unheld(job):
+        return slurm_states.find_begin_of_delayed_job(job) is not None
+    return get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLD_REASONS
 
 
 def is_held_by_other_actor(job: Record, guarded: bool) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.translation.failed_wakeups import NOT_WOKEN
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Observation
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -94,39 +93,17 @@ def test_reserved_sleeping_node_is_not_woken() -> None:
     assert not observe(scene).free[1].any()
 
 
-def test_node_that_fails_to_wake_up_is_paused_for_longer_each_time() -> None:
-    """The site returns the node to service at once. Other nodes do not pause, and one success ends the count."""
-    scene, translator = scene_of(n1=OFF, n2=OFF), SlurmTranslator()
-
-    def free_in(state: str, later_s: int = 1) -> bool:
-        scene.now_s += later_s
-        scene.node("n1")["state"] = state
+@pytest.mark.parametrize("back", [OFF, "IDLE+CLOUD+POWERING_UP", "IDLE+CLOUD"])
+@pytest.mark.parametrize("readings_of_failure", [1, 3])
+def test_node_returned_to_service_after_failed_wakeup_is_used_at_once(back: str, readings_of_failure: int) -> None:
+    """As Slurm does. Only an administrator, or a program of the site, can resume or power up a node that is DOWN."""
+    scene, translator = scene_of(n1=OFF), SlurmTranslator()
+    for _ in range(6):
+        for state in ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", *["DOWN+CLOUD+POWERED_DOWN"] * readings_of_failure):
+            scene.node("n1")["state"] = state
+            seen = translator.observe(scene.read())
+        assert not seen.free[0].any()
+        scene.node("n1")["state"] = back
         seen = translator.observe(scene.read())
-        assert seen.free[1].all()
-        shown = [outage.to_s for outage in seen.outages if outage.name == NOT_WOKEN]
-        assert bool(shown) == (not seen.free[0].any() and slurm_states.node_takes_jobs(state))
-        return bool(seen.free[0].any())
-
-    def fail() -> None:
-        free_in("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP")
-        assert not free_in("DOWN+CLOUD+POWERED_DOWN")
-
-    for pause_s in (300, 600, 1200):
-        fail()
-        assert not free_in(OFF, pause_s - 1)
-        assert free_in(OFF)
-    fail()
-    assert free_in("IDLE+CLOUD"), "an administrator has woken it"
-    assert free_in(OFF)
-    fail()
-    assert not free_in(OFF, 299)
-    assert free_in(OFF)
-
-
-@pytest.mark.parametrize("state", ["IDLE+POWERING_DOWN", "DOWN", "DOWN+NOT_RESPONDING", "IDLE+POWERED_DOWN"])
-def test_other_ends_of_wakeup_do_not_pause_node(state: str) -> None:
-    scene, translator = scene_of(n1="IDLE+POWERING_UP"), SlurmTranslator()
-    for each in ("IDLE+POWERING_UP", state, OFF):
-        scene.node("n1")["state"] = each
-        seen = translator.observe(scene.read())
-    assert seen.free[0].all()
+        assert seen.free[0].all()
+        assert seen.outages == ()

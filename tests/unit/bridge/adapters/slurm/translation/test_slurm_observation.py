@@ -8,9 +8,10 @@ import pytest
 
 from cpsched.feasibility import units_fitting_by_node
 from cpsched.formatting import format_cluster_time
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.ports import Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -489,3 +490,17 @@ def test_leaves_special_exit_job_with_reason():
         record["user_name"],
     )
     assert record["id"] not in {each.job.id for each in seen.pending}
+
+
+@pytest.mark.parametrize(("asked_s", "begins_s"), [(0, None), (1_000_000_000, None), (5_000_000_000, 5_000_000_000)])
+def test_delayed_job_begins_when_its_owner_requests(asked_s: int, begins_s: int | None) -> None:
+    """The submit plugin delays it only until the bridge holds it, or releases a job that it does not model."""
+    scene = Scene().only("first")
+    delayed = {"priority": 1, "state_reason": "BeginTime", "eligible_time": scene.now_s + 120}
+    scene.job("first").update(delayed | {"admin_comment": "bridge:wait", "comment": f"bridge:begin({asked_s})"})
+    (pending,) = SlurmTranslator().observe(scene.read()).pending
+    reason = None if begins_s is None else PendingReason(PendingCode.BEGINS_AT, (begins_s,))
+    assert (pending.hold, pending.awaits_hold, pending.job.ineligible) == (Hold.NONE, True, reason)
+    scene.job("first")["required_nodes"] = "n9"
+    (left,) = SlurmTranslator().observe(scene.read()).left
+    assert left.held_for_bridge

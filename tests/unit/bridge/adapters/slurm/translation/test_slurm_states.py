@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -118,3 +119,21 @@ def test_classifies_owner_of_node_list(
 ) -> None:
     record = {"admin_comment": admin_comment, "comment": comment}
     assert slurm_states.is_pinned_by_bridge(record, guarded) is ours
+
+
+@pytest.mark.parametrize(
+    ("changes", "begin_s"),
+    [
+        ({}, 0),
+        ({"comment": "bridge:asked(n1) bridge:begin(1795875296) mine"}, 1795875296),
+        ({"priority": 0}, None),
+        ({"admin_comment": None}, None),
+        ({"comment": "bridge:begin(now)"}, None),
+        ({"comment": "mine"}, None),
+        ({"comment": None}, None),
+    ],
+)
+def test_only_plugin_delays_jobs(changes: dict[str, Any], begin_s: int | None) -> None:
+    """The values of a job that Slurm 26.05 shows as delayed; users cannot write an admin comment."""
+    record = {"priority": 1, "admin_comment": WAIT, "comment": "bridge:begin(0)", **changes}
+    assert slurm_states.find_begin_of_delayed_job(record) == begin_s

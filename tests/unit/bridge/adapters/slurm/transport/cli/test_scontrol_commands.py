@@ -411,6 +411,16 @@ def test_releases_jobs_without_pins_by_one_command(programs: Path) -> None:
     assert jobs.looks == [[19], [7, 8, 9, 10, 19], [7, 8, 9]]
 
 
+def test_releases_delayed_job(programs: Path) -> None:
+    """The plugin ends the delay; a release of any other job that is not held would be pointless."""
+    said = put_scontrol(programs)
+    delayed = {"priority": 1, "admin_comment": "bridge:wait", "comment": "bridge:begin(0)"}
+    jobs = Jobs(j7=delayed, j8={"priority": 1})
+    answers = commands(jobs).send("release", [{"job": job, "clear": ""} for job in (7, 8)])
+    assert answers == [CommandReply("done")] * 2
+    assert said.read_text().splitlines() == ["release 7"]
+
+
 def test_failed_check_after_unpin_leaves_release_unknown(programs: Path) -> None:
     put_scontrol(programs)
     jobs = Jobs(j7={})
