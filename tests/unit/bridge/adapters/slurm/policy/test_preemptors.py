@@ -99,9 +99,13 @@ def test_it_stays_with_slurm_while_its_victims_end() -> None:
     assert left(leave(observation(waiting(1, 2, hold=Hold.NONE), low=1))) == []
 
 
-def test_a_refused_job_keeps_no_capacity() -> None:
-    seen = observation(waiting(1, 2, refused="QOSMaxJobsPerUserLimit"))
-    assert leave(seen).free.tolist() == seen.free.tolist()
+@pytest.mark.parametrize(("refused", "free"), [("", [0, 0, 0, 4]), ("QOSMaxJobsPerUserLimit", [0, 4, 4, 4])])
+def test_a_refused_job_keeps_no_capacity(refused: str, free: list[int]) -> None:
+    """Its victims on two nodes have ended."""
+    keeper = PreemptorsLeftToSlurm()
+    leave(observation(waiting(1, 2)), to=keeper)
+    seen = leave(observation(waiting(1, 2, hold=Hold.NONE, refused=refused), low=1), to=keeper)
+    assert (left(seen), seen.free[:, 0].tolist()) == ([1], free)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from cpsched.model import Request
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import translate_reservations
 from cpsched_bridge.adapters.slurm.translation.start_split_prediction import SentJobStart, defer_reservation_conflicts
 from cpsched_bridge.ports import Observation, Outage
 from tests.builders import words
@@ -83,6 +85,7 @@ def test_reserved_cores_count_with_their_cpus(cores: int, cpus: list[int]) -> No
     [
         ("n1", {"cpu": 2, "gres/gpu": 1, "mem": 500}, [1, 2], [15500, 16000]),
         ("n[1-2]", {"cpu": 6, "gres/gpu": 1, "mem": 600}, [1, 1], [15800, 15600]),
+        ("n[1-2]", {"cpu": 6, "gres/gpu": 1, "mem": 601}, [1, 1], [15799, 15599]),
         ("n[1-2]", {"cpu": 6, "gres/gpu": 5}, [0, 0], [16000, 16000]),
         ("n[1-2]", None, [2, 2], [16000, 16000]),
     ],
@@ -97,6 +100,22 @@ def test_reserved_cores_take_memory_and_possibly_gpus(
             scene.node(name)["state"] = "IDLE"
     assert free(scene, "gpu")[:2] == gpus
     assert free(scene, "memory_mib")[:2] == memory_mib
+
+
+def test_reservation_of_typed_gpus_leaves_other_types() -> None:
+    scene = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0"}, tres={"gres/gpu": 1, "gres/gpu:a100": 1})
+    scene.node("n2").update(state="IDLE+RESERVED", configured_gres={"gpu:a100": 1, "gpu:v100": 1})
+    assert [free(scene, name)[1] for name in ("gpu", "gpu:a100", "gpu:v100")] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("ends_in_s", "is_current"), [(1, True), (0, False)])
+def test_reservation_ends_at_its_end_time(ends_in_s: int, is_current: bool) -> None:
+    scene = scene_with(nodes="n2")
+    scene.rows["reservations"][0]["end_time"] = scene.now_s + ends_in_s
+    records = scene.read()
+    machine = SlurmNodeTable.from_records(records.nodes)
+    found = translate_reservations(records.reservations, records.nodes, machine, scene.now_s)
+    assert bool(found) is is_current
 
 
 def test_job_inside_reservation_uses_its_cores_and_frees_none() -> None:
