@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from cpsched.errors import join_abbreviated
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import count_cpus_per_core
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     find_unmodelled_partition_reason,
     mark_partitions_sharing_nodes,
@@ -21,9 +22,13 @@ TEMPORARY_NODE_FLAGS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """State flags of cloud nodes, of nodes created by `scontrol create`, and of nodes that slurmd registers dynamically."""
 
 
-def run_node_checks(records: SlurmRecords) -> list[ReadinessCheck]:
-    """Return the node checks of one reading, none of which control mode requires."""
+def run_node_checks(records: SlurmRecords, select_parameters: Sequence[str] = ()) -> list[ReadinessCheck]:
+    """Return the node checks of one reading, none of which control mode requires.
+
+    `select_parameters` are the words of slurm.conf's `SelectTypeParameters`.
+    """
     found = [
+        check_core_selection(records.nodes, select_parameters),
         check_dynamic_nodes(records.nodes),
         check_sleeping_nodes(records.nodes),
         check_node_weights(records.nodes),
@@ -44,6 +49,23 @@ def check_dynamic_nodes(nodes: Iterable[Record]) -> ReadinessCheck:
         "before deleting a node or removing it from slurm.conf, drain it and wait until no job lists it. Otherwise, "
         "Slurm ends the jobs that list it (see the safety page)",
         required=False,
+    )
+
+
+def check_core_selection(nodes: Iterable[Record], select_parameters: Sequence[str]) -> ReadinessCheck:
+    """Report nodes whose jobs are left to Slurm because each task gets a core of several CPUs."""
+    is_set = any(word.upper().endswith("ONE_TASK_PER_CORE") for word in select_parameters)
+    names = [node["name"] for node in nodes if is_set and count_cpus_per_core(node) > 1]
+    return ReadinessCheck(
+        "core selection",
+        not names,
+        f"CR_ONE_TASK_PER_CORE: all jobs that may use {_abbreviate_names(names)} are left to Slurm"
+        if names
+        else "SelectTypeParameters let jobs use all CPUs of their cores",
+        "remove CR_ONE_TASK_PER_CORE from SelectTypeParameters, or set CPUs of these nodes to the number of cores, if "
+        "the bridge should start these jobs",
+        required=False,
+        mode="control",
     )
 
 

@@ -189,7 +189,7 @@ def compute_requested_per_node(
         raise JobNotModelled("requests nodes with more CPUs than its tasks use")
     gres = _compute_gres_per_share(record, machine, nodes, tasks)
     least = max(used, least, record.get("cpus_per_gpu", 0) * gres.get("gpu", 0))
-    cpus = _round_up_to_equal_cores(least, tasks, machine, node_set)
+    cpus = _round_up_to_equal_cores(least, tasks, record.get("ntasks_per_core") == 1, machine, node_set)
     for_gpus_mib = record.get("memory_per_gpu", 0) * gres.get("gpu", 0)
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
@@ -207,9 +207,16 @@ def compute_requested_per_node(
     return amounts
 
 
-def _round_up_to_equal_cores(cpus: int, tasks: int, machine: SlurmNodeTable, node_set: int) -> int:
-    """Return `cpus` in whole cores or sockets, or raise `JobNotModelled` if that differs between nodes of a set."""
+def _round_up_to_equal_cores(cpus: int, tasks: int, has_own_cores: bool, machine: SlurmNodeTable, node_set: int) -> int:
+    """Return `cpus` in whole cores or sockets, or raise `JobNotModelled` if that differs between nodes of a set.
+
+    `has_own_cores`: whether no core may run two tasks. This has no effect if each core has one CPU (`_allocate_sc` in
+    cons_tres/job_test.c).
+    """
     nodes = machine.rows[node_set] & (machine.capacity[:, CORES] > 0)
+    if has_own_cores and (machine.core_cpus[nodes] > 1).any():
+        what = "requests one task per core"
+        raise JobNotModelled(what, f"{what} (--ntasks-per-core=1 or CR_ONE_TASK_PER_CORE) on cores of several CPUs")
     if machine.whole_sockets and not machine.sockets[nodes].all():
         raise JobNotModelled("the sockets of the nodes differ, and Slurm allocates whole sockets")
     rounded = machine.round_up_to_cores(cpus, nodes, tasks)

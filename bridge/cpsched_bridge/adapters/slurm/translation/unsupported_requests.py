@@ -47,6 +47,11 @@ NOT_MODELLED_FIELDS = {
 """Fields that cause a job to be left to Slurm if they are set, with the reason."""
 
 
+ONE_TASK_PER_CORE = "ntasks_per_core", 1
+"""A field and its value that have no effect on nodes whose cores have one CPU.
+
+Slurm shows it for every job if `SelectTypeParameters` contains CR_ONE_TASK_PER_CORE.
+"""
 _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 
 
@@ -86,7 +91,7 @@ def require_supported_request(record: Record) -> None:
     if record["unreadable"]:
         raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
     for name, reason in NOT_MODELLED_FIELDS.items():
-        if record[name] and record[name] != "UNLIMITED":
+        if record[name] and record[name] != "UNLIMITED" and (name, record[name]) != ONE_TASK_PER_CORE:
             raise JobNotModelled(reason)
     if record["cpus_per_task"] is None:
         raise JobNotModelled("requests CPUs per GPU")

@@ -11,6 +11,7 @@ from cpsched_bridge.ports import ReadinessCheck
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 GOOD = {
+    "core selection": "SelectTypeParameters let jobs use all CPUs of their cores",
     "dynamic nodes": "no dynamic or cloud nodes",
     "power saving": "no nodes are powered down",
     "node weights": "all weights are equal",
@@ -52,6 +53,17 @@ def test_reports_dynamic_nodes(state: str, told: dict[str, str]) -> None:
     scene = Scene()
     scene.node("n2")["state"] = state
     assert failing(scene) == told
+
+
+@pytest.mark.parametrize(("cores", "names"), [(8, []), (4, ["n2"])])
+def test_reports_cores_of_several_cpus_for_one_task(cores: int, names: list[str]) -> None:
+    """CR_ONE_TASK_PER_CORE has no effect on nodes whose CPUs are cores."""
+    scene = Scene()
+    scene.node("n2").update(threads_per_core=2, cores_per_socket=cores)
+    check = {check.name: check for check in run_node_checks(scene.read(), ["CR_CORE", "CR_ONE_TASK_PER_CORE"])}
+    left = [f"CR_ONE_TASK_PER_CORE: all jobs that may use {name} are left to Slurm" for name in names]
+    assert ([check["core selection"].detail] if not check["core selection"].ok else []) == left
+    assert checks(scene)["core selection"].ok
 
 
 @pytest.mark.parametrize("state", ["IDLE+POWERED_DOWN", "MIXED+CLOUD+POWERING_UP"])

@@ -25,6 +25,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import (
     StartPinSettings,
     make_equal_split_pins,
+    make_task_split_pins,
     restore_requested_node_count,
 )
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
@@ -216,6 +217,15 @@ def test_rounds_to_whole_sockets(facts: dict[str, Any], nodes: int, cpus: int) -
     assert find_task_split(asked(ntasks=4, max_nodes=4, cpus_per_task=8), machine, 0) is None
 
 
+def test_one_task_per_core_needs_cores_of_one_cpu() -> None:
+    """With CR_ONE_TASK_PER_CORE, Slurm shows this request for every job."""
+    record = asked(ntasks=2, ntasks_per_core=1)
+    cores = a_machine(total_cpus=16, sockets=2, cores_per_socket=8, threads_per_core=2)
+    assert compute_requested_per_node(record, cores, 1)[:2] == (2, 200)
+    with pytest.raises(JobNotModelled, match="CR_ONE_TASK_PER_CORE"):
+        compute_requested_per_node(record, a_machine(threads_per_core=2), 1)
+
+
 def test_rounds_to_cores_of_allowed_nodes() -> None:
     """A job of the nodes without threads must not lose half of each to the nodes with threads."""
     machine = SlurmNodeTable.from_records([a_node("n1"), a_node("n2", threads_per_core=2)])
@@ -364,6 +374,12 @@ def test_start_changes_node_settings_and_can_restore_them(
 ) -> None:
     found = make_equal_split_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most)
     assert (found.tasks_per_node, found.node_count, found.restore) == expected
+
+
+@pytest.mark.parametrize(("high", "most", "set_to"), [(None, 4, 4), (None, 9, 6), (None, None, 6), (6, 4, None)])
+def test_start_sets_no_maximum_above_partition_limit(high: int | None, most: int | None, set_to: int | None) -> None:
+    """Slurm does not start a job with a higher maximum than its partition's."""
+    assert make_task_split_pins(asked(ntasks=6, max_nodes=high), most).most_nodes == set_to
 
 
 @pytest.mark.parametrize(
