@@ -149,7 +149,7 @@ class Recording:
             patches.enter_context(patch.object(grp, "getgrnam", lambda name: SimpleNamespace(gr_gid=self.groups[name])))
             patches.enter_context(patch.object(os, "getgrouplist", lambda name, _: self.users[name]["groups"]))
             patches.enter_context(patch.object(os, "getuid", lambda: self.users["cpsched"]["uid"]))
-            patches.enter_context(patch.object(job_records, "_get_user_name", lambda uid: by_uid.get(uid, str(uid))))
+            patches.enter_context(patch.object(job_records, "_find_user_name", lambda uid: by_uid.get(uid, str(uid))))
             patches.enter_context(patch.object(pyslurm_rows, "_user_names", {}))
             yield
 

@@ -7,7 +7,6 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from pwd import getpwuid
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
@@ -21,6 +20,7 @@ from cpsched.formatting import (
     format_time_left,
 )
 from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.host_users import find_user_name
 from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.web.api_v1 import PREFIX
@@ -43,10 +43,7 @@ class BridgeRequestRejected(BridgeError):
 
 def get_process_user_name() -> str:
     """Return this process's user name, or the user id if it has no name."""
-    try:
-        return getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
+    return find_user_name(os.geteuid())
 
 
 def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:

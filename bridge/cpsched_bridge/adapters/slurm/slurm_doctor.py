@@ -6,13 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cpsched.errors import join_abbreviated
+from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.formatting import format_count
+from cpsched.site.accounts import AssociationTree
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched.site.preemption import PreemptionRules
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
@@ -86,6 +88,7 @@ def run_policy_checks(
         found += [
             check_priorities_match_sprio(compared, policy_snapshot),
             check_unmodelled_limits(policy_snapshot),
+            check_job_associations(policy_snapshot.site.accounts, records),
             check_partitions_mixing_unmanaged_jobs(records),
         ]
         if policy_snapshot.preemption is not None:
@@ -93,6 +96,33 @@ def run_policy_checks(
                 check_preempt_modes(policy_snapshot.preemption, failures, policy_snapshot.victim_order is not None)
             )
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
+
+
+def check_job_associations(accounts: AssociationTree, records: SlurmRecords) -> ReadinessCheck:
+    """Report pending jobs without a known association, whose limits and shares do not count.
+
+    Without accounting, the root is the only association, and the check passes.
+    """
+    is_kept = len(accounts.associations) > 1
+    lost = {
+        f"user {record['user_name'] or record['user_id']} in account {record['account']}"
+        for record in records.jobs
+        if is_kept and record["state"] == slurm_states.PENDING and record["account"]
+        if all(
+            accounts.find(record["account"], record["user_name"] or "", partition) is None
+            for partition in (record["partition"] or "").split(",")
+        )
+    }
+    return ReadinessCheck(
+        "associations",
+        not lost,
+        f"not found for pending jobs of {join_abbreviated(sorted(map(escape_controls, lost)), MAX_LISTED_ITEMS)}"
+        if lost
+        else "known for every pending job with an account",
+        "no limit or share of these users counts. Compare `squeue -o '%i %U %a'` with `scontrol show assoc_mgr "
+        "flags=assoc`, and check that slurmctld's host has the users",
+        required=False,
+    )
 
 
 def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessCheck:

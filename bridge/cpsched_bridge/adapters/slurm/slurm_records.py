@@ -8,7 +8,7 @@ seconds, and limits are in minutes. A field that does not apply to the job's sta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Record = dict[str, Any]
@@ -131,6 +131,16 @@ PLACED_JOB_FIELDS = (
     "is_batch_job",
 )
 """Fields of jobs that have or had nodes."""
+
+
+def name_users(records: SlurmRecords, user_names: Mapping[int, str]) -> SlurmRecords:
+    """Return the records with the user names of Slurm's associations instead of this host's."""
+    jobs = [
+        job if (name := user_names.get(job["user_id"])) in (None, job["user_name"]) else {**job, "user_name": name}
+        for job in records.jobs
+    ]
+    return replace(records, jobs=jobs)
+
 
 TROUBLE = ("unreadable", "unknown")
 """Fields that describe the unusable fields of a node, partition or reservation, by field.

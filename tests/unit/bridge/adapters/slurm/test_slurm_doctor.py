@@ -345,7 +345,7 @@ def test_priority_check_uses_all_nodes_as_cluster_size(mocker: MockerFixture) ->
     records = Scene().read()
     nodes = [{**node, "effective_cpus": cpus} for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)]
     names = [check.name for check in run_policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
-    assert names == ["site policy", "priorities", "limits", "partitions"]
+    assert names == ["site policy", "priorities", "limits", "associations", "partitions"]
     assert compared.call_args.args[3] == ClusterSize(4, 14)
     assert [check.name for check in run_policy_checks(None, {}, "", records)] == ["site policy"]
     assert all(not check.fix for check in run_policy_checks(a_picture(), {}, "", records) if check.ok)

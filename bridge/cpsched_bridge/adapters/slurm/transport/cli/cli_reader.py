@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,6 +48,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
+from cpsched_bridge.host_users import find_user_name
 
 DETAILS_INTERVAL_S = 20.0
 DETAILS_INTERVAL_FACTOR, MAX_DETAILS_INTERVAL_S = 20, 60.0
@@ -169,7 +169,7 @@ class SlurmCliReader:
         self._cache_answers(texts)
         here_s = int(time.time())
         match = _SDIAG_TIME.search(texts["diag"])
-        user = pwd.getpwuid(os.getuid()).pw_name
+        user = find_user_name(os.getuid())
         config = scontrol_object_parsing.parse_controller_config(texts["config"])
         facts = {
             "config": config,

@@ -6,7 +6,6 @@ reason. A job with an ambiguous scontrol record lacks `SCONTROL_ONLY_FIELDS`.
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -23,6 +22,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
 )
 from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
+from cpsched_bridge.host_users import find_user_name
 
 SCONTROL_ONLY_FIELDS = (
     "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
@@ -186,7 +186,7 @@ def build_job_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool =
     detail = parse_job_detail(shown, row["Name"]) if shown is not None else None
     is_pending = row["State"] == slurm_states.PENDING
     _fill_fields_from_row(record, row, _ROW_ALWAYS, unreadable)
-    record["user_name"] = _get_user_name(record["user_id"]) if record["user_id"] is not None else None
+    record["user_name"] = _find_user_name(record["user_id"]) if record["user_id"] is not None else None
     _set_field_or_mark_unreadable(record, unreadable, "cpus_per_task", lambda: _parse_cpus_per_task(row))
     _set_field_or_mark_unreadable(
         record, unreadable, "time_limit", lambda: slurm_output_values.parse_minutes(_get_time_limit(row, detail))
@@ -375,10 +375,4 @@ def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | 
     return parse_layouts(f"JobId={number} \n{detail.layout}\n", {number: nodes}).get(number)
 
 
-@lru_cache(maxsize=8192)
-def _get_user_name(user: int) -> str:
-    """Return a user's name on this host, or the user id as text."""
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
+_find_user_name = lru_cache(maxsize=8192)(find_user_name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pwd
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS, Record
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.errors import AnswerNotUnderstood
+from cpsched_bridge.host_users import find_user_name
 
 COLUMNS = (
     "JobIDRaw", "JobID", "JobName", "UID", "Account", "Partition", "Submit", "Start", "End", "TimelimitRaw", "State",
@@ -62,7 +62,7 @@ def _build_ended_job_record(values: dict[str, str], names: dict[int, str | None]
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
             "name": slurm_output_values.parse_text_or_none(values["JobName"]),
-            "user_name": names[user] if user in names else names.setdefault(user, _get_user_name(user)),
+            "user_name": names[user] if user in names else names.setdefault(user, find_user_name(user)),
             "account": slurm_output_values.parse_text_or_none(values["Account"]),
             "partition": slurm_output_values.parse_text_or_none(values["Partition"]),
             "submit_time": slurm_output_values.parse_nonzero_or_none(values["Submit"]),
@@ -89,10 +89,3 @@ def _parse_limit(word: str) -> int | str | None:
     if word == slurm_output_values.UNLIMITED:
         return None
     return slurm_output_values.parse_nonzero_or_none(word) or "PartitionLimit"
-
-
-def _get_user_name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +31,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
     to_partition_table,
     to_table,
 )
+from cpsched_bridge.host_users import find_user_name
 
 _NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topology")
 _STATE = JOB_FIELDS.index("state")
@@ -70,7 +70,7 @@ class PyslurmReader:
 
         These are the facts of `hello`, the topology plugins, the user, the clock difference and the versions.
         """
-        user = pwd.getpwuid(os.getuid()).pw_name
+        user = find_user_name(os.getuid())
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
         printed = run_and_read_output(_CONFIG_COMMAND) or ""
