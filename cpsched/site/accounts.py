@@ -11,12 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
+from typing import Literal, get_args
 
 from cpsched.errors import require
 from cpsched.site.preemption import PreemptMode
 
 Tres = Mapping[str, int]
 """Amounts by trackable resource name, with memory in MiB."""
+PartitionLimit = Literal["PartitionTimeLimit", "PartitionMaxNodes", "PartitionMinNodes"]
+"""A flag of a QOS whose jobs may exceed this limit of a partition."""
+PARTITION_LIMITS: tuple[PartitionLimit, ...] = get_args(PartitionLimit)
+NO_EXEMPTIONS: Mapping[str, frozenset[PartitionLimit]] = MappingProxyType({})
 NO_RESOURCES: Tres = MappingProxyType({})
 
 
@@ -72,6 +77,7 @@ class Qos:
     multiplies their time limits when these are compared with limits in minutes.
     - `limit_factor`: multiplies association limits for the QOS's jobs (`LimitFactor`).
     - `over_partition`: whether the limits take precedence over limits of the partition's QOS (`OverPartQOS`).
+    - `exempt_from`: limits of partitions that do not apply to the QOS's jobs (`PartitionTimeLimit` and others).
     - `preempts`: names of the QOSes whose running jobs may be preempted by jobs of this QOS (`Preempt`).
     - `preempt_mode`: what happens to preempted jobs (`PreemptMode`). None means the cluster's mode.
     - `preempt_exempt_s`: how long jobs run before they may be preempted (`PreemptExemptTime`).
@@ -89,6 +95,7 @@ class Qos:
     preempt_mode: PreemptMode | None = None
     preempt_exempt_s: int | None = None
     grace_s: int = 0
+    exempt_from: frozenset[PartitionLimit] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,11 @@ class SiteLimitPolicy:
     def highest_qos_priority(self) -> int:
         """The highest QOS priority."""
         return max((qos.priority for qos in self.qos.values()), default=0)
+
+    @cached_property
+    def partition_limit_exemptions(self) -> dict[str, frozenset[PartitionLimit]]:
+        """The limits of partitions that do not apply to the jobs of a QOS, by QOS."""
+        return {name: qos.exempt_from for name, qos in self.qos.items() if qos.exempt_from}
 
     def qos_by_precedence(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
         """Return the QOSes whose limits apply to a job, in order of precedence."""

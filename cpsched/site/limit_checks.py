@@ -72,11 +72,14 @@ class ApplicableJobLimits:
     - `takes`: (counter, amount) for every counter that the job increases while it runs.
     - `checks`: the limits on these counters that apply to the job, in Slurm's order.
     - `barred`: why the job can never start under the current limits, or None if it can.
+    - `exceeds_own_limit`: whether the job's request violates a limit per job. In Slurm, an operator may set such a
+      request, which is then permitted (`limit_set` in acct_policy.c).
     """
 
     takes: tuple[tuple[int, int], ...] = ()
     checks: tuple[UsageLimitCheck, ...] = ()
     barred: str | None = None
+    exceeds_own_limit: bool = False
 
 
 NO_JOB_LIMITS = ApplicableJobLimits()
@@ -156,6 +159,7 @@ class _JobLimitCollector:
         self.takes: dict[int, int] = {}
         self.checks: list[UsageLimitCheck] = []
         self.barred: str | None = None
+        self.exceeds_own_limit = False
         self.limits_already_set: set[object] = set()
         """Limits set by an earlier QOS."""
         qos = self.site.qos.get(job.qos)
@@ -171,7 +175,7 @@ class _JobLimitCollector:
                 self.add_check((LICENSE, name), amount, most, LICENSES_REASON, "the cluster", escape_controls(name))
         if self.site.limits_hold:
             self.add_owner_limits()
-        return ApplicableJobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred)
+        return ApplicableJobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred, self.exceeds_own_limit)
 
     def add_owner_limits(self) -> None:
         """Add the limits of the job's QOS and associations."""
@@ -271,6 +275,10 @@ class _JobLimitCollector:
     def bar_job(self, why: str) -> None:
         self.barred = self.barred or why
 
+    def bar_job_by_own_limit(self, why: str) -> None:
+        self.exceeds_own_limit = True
+        self.bar_job(why)
+
     def add_resource_limits(
         self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str
     ) -> None:
@@ -328,7 +336,9 @@ class _JobLimitCollector:
         assert limit is not None
         if self.limit_min > limit:
             asked = format_count(self.limit_min, "minute exceeds", "minutes exceed")
-            self.bar_job(f"{WALL_REASONS[owner]}: {asked} the limit of {limit:,} for {escape_controls(whose)}")
+            self.bar_job_by_own_limit(
+                f"{WALL_REASONS[owner]}: {asked} the limit of {limit:,} for {escape_controls(whose)}"
+            )
 
     def bar_if_job_limit_exceeded(
         self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None
@@ -344,13 +354,13 @@ class _JobLimitCollector:
             for name, limit in most.items():
                 if self.claim_resource_limit(owner, scope, name) and (amount := asked(self.tres.get(name, 0))) > limit:
                     rule = slurm_limit_reason(owner, scope, name)
-                    self.bar_job(
+                    self.bar_job_by_own_limit(
                         f"{rule}: {amount:,} {name} exceed the limit of {limit:,} for {escape_controls(whose)}"
                     )
         for name, least in limits.least_tres.items():
             if owner == "QOS" and self.claim_resource_limit(owner, "least", name) and self.tres.get(name, 0) < least:
                 rule, amount = slurm_limit_reason(owner, "least", name), self.tres.get(name, 0)
-                self.bar_job(
+                self.bar_job_by_own_limit(
                     f"{rule}: {amount:,} {name} are below the minimum of {least:,} for {escape_controls(whose)}"
                 )
 

@@ -15,12 +15,15 @@ from cpsched.site import multifactor_priority
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
-from cpsched_bridge.adapters.slurm.policy.jobs_of_unreadable_policy import unmanage_jobs_of_unusable_policy
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
 from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.unmanaged_by_policy import (
+    unmanage_jobs_above_own_limits,
+    unmanage_jobs_of_unusable_policy,
+)
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
     LINEAR,
@@ -28,7 +31,7 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import (
     run_policy_checks,
     run_slurm_doctor_checks,
 )
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, narrow_to_partition
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, name_users, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.partition_access import find_account_check_rules
 from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import is_split_by_slurm
@@ -148,12 +151,16 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         translator = self._get_translator()
         for job_id, restore in pinned.items():
             self._restores.setdefault(job_id, restore)
-        records = self._seen = self._transport.read()
+        records = self._transport.read()
         notes = tuple(self._policy.poll()) if self._policy is not None else ()
         policy = self._policy.policy_snapshot if self._policy is not None else None
+        if policy is not None:
+            records = name_users(records, policy.user_names)
+        self._seen = records
         licenses = policy.site.licenses if policy is not None else ()
+        exempt_qos = policy.site.partition_limit_exemptions if policy is not None else {}
         pins = self._restores.keys() | set(pinned)
-        observation = translator.observe(records, pins, self._get_account_parents(), licenses)
+        observation = translator.observe(records, pins, self._get_account_parents(), licenses, exempt_qos)
         observation = self._apply_site_policy(observation, records, notes)
         if self._load is not None and (busy := self._load.poll()):
             observation = dataclasses.replace(observation, busy=busy)
@@ -351,12 +358,13 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
                 ReadinessCheck("reading", False, str(error), _suggest_reading_remedy(error), may_pass_later=True),
             ]
         policy = self._run_policy_checks(records)
+        parameters = facts["config"]["select_type_parameters"] or ()
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         unusable = [
             *list_unusable_objects(records),
             *(policy_snapshot.trouble.list_objects() if policy_snapshot is not None else ()),
         ]
-        return [*found, check_for_unusable_objects(unusable), *run_node_checks(records), *policy]
+        return [*found, check_for_unusable_objects(unusable), *run_node_checks(records, parameters), *policy]
 
     @override
     def accounting_checks(self, days: float) -> Sequence[ReadinessCheck]:
@@ -386,7 +394,10 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         shown.start()
         answers = shown.collect_output(wait=True)
         text = answers.texts.get("sprio") if answers is not None else None
-        return run_policy_checks(self._policy.policy_snapshot, self._policy.failures, text, records)
+        policy_snapshot = self._policy.policy_snapshot
+        if policy_snapshot is not None:
+            records = name_users(records, policy_snapshot.user_names)
+        return run_policy_checks(policy_snapshot, self._policy.failures, text, records)
 
     @override
     def close(self) -> None:
@@ -409,6 +420,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
         size = multifactor_priority.ClusterSize(len(records.nodes), cpus)
         ranked = self._ranking.apply_ranking(seen, records.jobs, size, records.reservations)
+        ranked = unmanage_jobs_above_own_limits(ranked)
         ranked = self._preemptors.leave(ranked, records.jobs, self._policy.policy_snapshot, self.preemption_options)
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 

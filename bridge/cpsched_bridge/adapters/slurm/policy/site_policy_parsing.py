@@ -30,7 +30,7 @@ from cpsched.parsing.slurm_limits import (
     parse_tres,
     unsupported_limits,
 )
-from cpsched.site.accounts import NO_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.accounts import NO_LIMITS, PARTITION_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.preemption import PreemptionRules, PreemptMode
@@ -43,6 +43,7 @@ _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED_AMOUNT = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 """Pattern for a resource in `GrpTRESMins=cpu=100(40),mem=N(0)`. The groups are its name and its usage."""
 _USED_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+_NAME_AND_ID = re.compile(r"(.+)\((\d+)\)", re.ASCII)
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
 
@@ -123,6 +124,7 @@ class SitePolicySnapshot:
     - `exempt_s`: run time in seconds after which Slurm may preempt a job. A QOS may override it.
     - `victim_order`: the order in which Slurm preempts jobs, or None if an option is not supported.
     - `kill_wait_s`: the time in seconds that a stopped job has to end (`KillWait`).
+    - `user_names`: the names of the associations' users, by user id. This host may not have them.
     """
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
@@ -137,6 +139,7 @@ class SitePolicySnapshot:
     exempt_s: int = 0
     victim_order: VictimOrder | None = field(default_factory=VictimOrder)
     kill_wait_s: int = 30
+    user_names: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def highest_partition_factor(self) -> int:
@@ -286,6 +289,7 @@ def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list
             _parse_float_or_default(row.get("UsageFactor", ""), 1.0),
             has_flag(flags, "UsageFactorSafe"), _parse_float_or_default(row.get("LimitFactor", ""), 0.0) or None,
             has_flag(flags, "OverPartQOS"), frozenset(preempts), mode, exempt_s, grace_s,
+            frozenset(limit for limit in PARTITION_LIMITS if has_flag(flags, limit)),
         )  # fmt: skip
         unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unsupported_limits(row)]
         unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
@@ -324,6 +328,8 @@ class _AssociationManagerState:
     accounts: AssociationTree
     ids: Mapping[int, int]
     """Association indices by Slurm's association number."""
+    user_names: Mapping[int, str]
+    """User names by user id."""
     spent: LimitUsageMinutes
     unmodelled: tuple[str, ...]
     trouble: UnreadablePolicyObjects
@@ -357,6 +363,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _AssociationManagerS
     return _AssociationManagerState(
         accounts,
         {_parse_count_or_zero(row.get("ID", "")): at for at, row in enumerate(ordered)},
+        {int(match[2]): match[1] for row in ordered if (match := _NAME_AND_ID.fullmatch(row.get("UserName", "")))},
         read.build_usage(),
         tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)),
         UnreadablePolicyObjects(
@@ -607,5 +614,5 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
     return SitePolicySnapshot(
         site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble,
-        parse_preemption(config, partitions, qos), exempt_s, victim_order, kill_wait_s,
+        parse_preemption(config, partitions, qos), exempt_s, victim_order, kill_wait_s, state.user_names,
     )  # fmt: skip

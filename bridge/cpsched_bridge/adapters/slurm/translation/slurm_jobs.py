@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cpsched.model import BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
+from cpsched.site.accounts import PartitionLimit
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES
 from cpsched_bridge.adapters.slurm.slurm_records import Record
@@ -70,12 +71,14 @@ def translate_pending_job(
     machine: SlurmNodeTable,
     partition: SlurmPartition,
     conflicts: tuple[SlurmReservation, ...],
+    exempt_from: Collection[PartitionLimit] = (),
 ) -> SlurmJobWithStartSettings:
     """Return the job in a pending record, or raise `JobNotModelled`.
 
-    `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not begin times
-    and dependencies, which change. A job that does not fit on the empty machine is left to Slurm, not marked
-    ineligible, because the bridge's model may be wrong.
+    `conflicts` are reservations that begin before the job would end. `exempt_from` are the partition's limits that do
+    not apply to the job's QOS. `ineligible` covers the partition's state, but not begin times and dependencies, which
+    change. A job that does not fit on the empty machine is left to Slurm, not marked ineligible, because the bridge's
+    model may be wrong.
     """
     record = with_defaults_per_gpu(record, partition)
     require_supported_request(record)
@@ -87,8 +90,14 @@ def translate_pending_job(
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
     node_set = find_allowed_node_set(record, machine, partition, conflicts)
     walltime_s = get_walltime_s(record, partition)
-    reason = find_partition_limit_reason(partition, walltime_s)
-    limits = partition.min_nodes, partition.max_nodes, partition.max_memory_mib
+    if "PartitionTimeLimit" not in exempt_from:
+        require_walltime_within_partition_limit(partition, walltime_s)
+    reason = find_partition_state_reason(partition)
+    min_nodes = 0 if "PartitionMinNodes" in exempt_from else partition.min_nodes
+    # The partition's maximum remains the default (`get_node_cnts` in node_scheduler.c).
+    has_own_maximum = "PartitionMaxNodes" in exempt_from and record["max_nodes"] is not None
+    max_nodes = None if has_own_maximum else partition.max_nodes
+    limits = min_nodes, max_nodes, partition.max_memory_mib
     try:
         parts = find_split_choices(record, machine, node_set, *limits)
     except JobNeverFits as too_large:
@@ -114,12 +123,12 @@ def translate_pending_job(
     by_task = None
     if parts.tasks is not None:
         by_task = SlurmJobWithStartSettings(
-            build_split_job(parts.tasks, False), make_task_split_pins(record, partition.max_nodes)
+            build_split_job(parts.tasks, False), make_task_split_pins(record, max_nodes)
         )
     if parts.equal is None:
         assert by_task is not None
         return by_task
-    pins = make_equal_split_pins(record, parts.equal.units, partition.max_nodes)
+    pins = make_equal_split_pins(record, parts.equal.units, max_nodes)
     return SlurmJobWithStartSettings(
         build_split_job(parts.equal, parts.equal.units > 1), pins, None if exclusive else by_task
     )
@@ -256,12 +265,20 @@ def find_allowed_node_set(
     return machine.intern_node_set(mask, *parts)
 
 
-def find_partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:
-    """Return the partition's state or limit that blocks the job, or None."""
+def find_partition_state_reason(partition: SlurmPartition) -> PendingReason | None:
+    """Return the partition's state that blocks the job, or None."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
         return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))
+    return None
+
+
+def require_walltime_within_partition_limit(partition: SlurmPartition, walltime_s: int) -> None:
+    """Raise `JobNotModelled` for a time limit above the partition's.
+
+    Slurm starts such a job if an operator has set its time limit (`job_limits_check` in slurmctld/job_mgr.c), but does
+    not show who has set it.
+    """
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
         what = f"its time limit exceeds the limit of partition {partition.name}"
-        return PendingReason(PendingCode.CLUSTER, ("PartitionTimeLimit", what))
-    return None
+        raise JobNotModelled(what, f"PartitionTimeLimit: {what}")

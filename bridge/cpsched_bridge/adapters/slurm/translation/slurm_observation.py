@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
+from cpsched.site.accounts import NO_EXEMPTIONS, PartitionLimit
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
@@ -88,11 +89,13 @@ class SlurmTranslator:
         pinned: Collection[int] = (),
         above: Mapping[str, str] | None = None,
         licenses: Collection[str] = (),
+        exempt_qos: Mapping[str, frozenset[PartitionLimit]] = NO_EXEMPTIONS,
     ) -> Observation:
         """Return the observation for one reading.
 
         `pinned` contains the jobs whose node list the bridge set. `above` maps each account to its parent, if
-        known. `licenses` are the licenses that the site's policy counts.
+        known. `licenses` are the licenses that the site's policy counts. `exempt_qos` are the partitions' limits that
+        do not apply to the jobs of a QOS.
         """
         machine, partitions = self.translate_machine_and_partitions(seen)
         reservations = translate_reservations(
@@ -125,6 +128,7 @@ class SlurmTranslator:
             FreeNodeCapacity(machine, self.free, returning, seen.now_s),
             self.to_come,
             licenses,
+            exempt_qos,
         )
         pending, left = self.queue.read(seen.jobs, context)
         self._jobs.update(self.queue.get_modelled_jobs())

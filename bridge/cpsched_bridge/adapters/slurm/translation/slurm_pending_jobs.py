@@ -14,6 +14,7 @@ import numpy as np
 
 from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetCondition, PendingCode, PendingReason
+from cpsched.site.accounts import PartitionLimit
 from cpsched_bridge.adapters.shared.job_not_modelled import (
     UNREADABLE_FIELD_ERRORS,
     JobNotModelled,
@@ -71,8 +72,10 @@ class PendingJobTranslationContext:
     room: FreeNodeCapacity
     """The capacity of the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
-    licenses: Collection[str] = ()
+    licenses: Collection[str]
     """The licenses whose total number is known."""
+    exempt_qos: Mapping[str, frozenset[PartitionLimit]]
+    """Limits of partitions that do not apply to the jobs of a QOS, by QOS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,21 @@ class _CachedJobTranslation:
     record: Record
     partition: SlurmPartition | None
     conflicts: tuple[SlurmReservation, ...]
+    exempt_from: frozenset[PartitionLimit]
     asked: SlurmJobWithStartSettings | PendingReason
     """The translated job, or the reason why the job is left to Slurm."""
 
-    def is_current(self, record: Record, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]) -> bool:
+    def is_current(
+        self,
+        record: Record,
+        partition: SlurmPartition,
+        conflicts: tuple[SlurmReservation, ...],
+        exempt_from: frozenset[PartitionLimit],
+    ) -> bool:
         """Return whether a new translation would give the same result."""
         return (
             self.partition is partition
+            and self.exempt_from == exempt_from
             and [r.name for r in self.conflicts] == [r.name for r in conflicts]
             and all((a.members == b.members).all() for a, b in zip(self.conflicts, conflicts, strict=True))
             and self.record == record
@@ -226,9 +237,10 @@ class CachingPendingJobTranslator:
         )
         key = number, partition.name
         known = self._known.get(key)
-        if known is None or not known.is_current(record, partition, conflicts):
-            asked = _translate_or_find_reason(record, number, context.machine, partition, conflicts)
-            known = self._known[key] = _CachedJobTranslation(record, partition, conflicts, asked)
+        exempt_from = context.exempt_qos.get(record["qos"] or "", frozenset())
+        if known is None or not known.is_current(record, partition, conflicts, exempt_from):
+            asked = _translate_or_find_reason(record, number, context.machine, partition, conflicts, exempt_from)
+            known = self._known[key] = _CachedJobTranslation(record, partition, conflicts, exempt_from, asked)
         return known.asked
 
     def _make_pending_jobs(
@@ -328,9 +340,10 @@ def _translate_or_find_reason(
     machine: SlurmNodeTable,
     partition: SlurmPartition,
     conflicts: tuple[SlurmReservation, ...],
+    exempt_from: frozenset[PartitionLimit],
 ) -> SlurmJobWithStartSettings | PendingReason:
     try:
-        return translate_pending_job(record, number, machine, partition, conflicts)
+        return translate_pending_job(record, number, machine, partition, conflicts, exempt_from)
     except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE_FIELD_ERRORS as error:

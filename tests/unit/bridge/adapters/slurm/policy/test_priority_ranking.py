@@ -56,6 +56,35 @@ def test_leaves_jobs_with_unreadable_policy(texts: dict[str, str | None], why: s
     assert seen.limits.standings.keys() == {numbers[1]}
 
 
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"wall": 1}, "AssocMaxWallDurationPerJobLimit: "),
+        ({"per_job": "cpu=0"}, "AssocMaxCpuPerJobLimit: "),
+        ({"jobs": "0(0)", "wall": 2}, None),
+    ],
+)
+def test_job_above_limit_per_job_is_left_to_slurm(limits: dict[str, Any], why: str | None) -> None:
+    """An operator may have set its request: Slurm then starts it, and a held job would wait for ever."""
+    scene = Scene().only("first")
+    scene.job("first").update(account="lab", user_name="alice", qos="normal", time_limit=2)
+    seen = observed(scene, state=state(**limits))
+    assert len(seen.pending) + len(seen.left) == 1
+    assert [words(each.reason).startswith(str(why)) for each in seen.left] == ([True] if why else [])
+
+
+def test_user_unknown_on_this_host_has_limits_of_association() -> None:
+    """The association manager prints `UserName=alice(1001)`, so no name of this host is needed."""
+    scene = Scene().only("first", "after")
+    scene.job("first").update(account="lab", user_id=1001, user_name="1001", qos="")
+    scene.job("after").update(account="lab", user_id=1002, user_name="bob", qos="", dependencies=None)
+    seen = observed(scene, state=state(jobs="1(0)"))
+    assert [pending.job.user for pending in seen.pending] == ["alice", "bob"]
+    assert seen.limits is not None
+    limits = [[check.reason for check in each.checks] for each in seen.limits.standings.values()]
+    assert limits == [["AssocMaxJobsLimit"], []]
+
+
 def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
@@ -138,12 +167,24 @@ def test_running_jobs_hold_licences_at_first_reading(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("begins_s", "held", "reason"),
-    [(3000, "matlab:2", "Licenses"), (3000, "matlab:1", None), (3000, "other:9", None), (7200, "matlab:2", None)],
+    [
+        (3000, "matlab:2", "Licenses"),
+        (3000, "matlab:1", None),
+        (3000, "other:9", None),
+        (3899, "matlab:2", "Licenses"),
+        (3900, "matlab:2", None),
+        (1, "matlab:2", "Licenses"),
+        (0, "matlab:2", None),
+        (-1, "matlab:2", None),
+    ],
 )
 def test_job_leaves_licences_of_future_reservations_free(
     scene: Scene, begins_s: int, held: str, reason: str | None
 ) -> None:
-    """It runs for an hour; until the next ranking, five minutes later, it may start."""
+    """It runs for an hour; until the next ranking, five minutes later, it may start.
+
+    The licences of a reservation that has begun are not among the free ones, and must not count twice.
+    """
     record = scene.job("first")
     record.update(licenses=["matlab:2"], time_limit=60)
     span = {"start_time": scene.now_s + begins_s, "end_time": scene.now_s + 90000}
@@ -256,6 +297,15 @@ def test_doctor_reports_what_it_compared(scene: Scene) -> None:
 def test_doctor_reports_why_policy_is_missing(scene: Scene) -> None:
     (check,) = run_policy_checks(None, {"config": "scontrol: refused"}, "", scene.read())
     assert (check.ok, check.detail) == (False, "scontrol: refused")
+
+
+def test_doctor_reports_jobs_without_association(scene: Scene) -> None:
+    policy_snapshot = parse_site_policy(ALL | {"state": state()})
+    scene.only("first", "after").job("first").update(account="lab", user_name="alice", partition="main,other")
+    for account, detail in (("lab", "not found for pending jobs of user bob in account lab"), (None, "known for")):
+        scene.job("after").update(account=account, user_name="bob")
+        checks = {check.name: check for check in run_policy_checks(policy_snapshot, {}, "", scene.read())}
+        assert checks["associations"].detail.startswith(detail)
 
 
 def test_doctor_warns_of_partly_managed_partitions(scene: Scene) -> None:

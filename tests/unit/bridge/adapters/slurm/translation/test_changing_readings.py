@@ -109,7 +109,7 @@ CHANGES: dict[str, Callable[[Scene], None]] = {
     "a node gets memory": node("n3", real_memory=99_000),
     "a node keeps memory to itself": node("n3", memory_reserved_for_system=1000),
     "a node gets a feature": featured,
-    "a node has threads": node("n4", threads_per_core=2),
+    "a node has threads": node("n4", threads_per_core=2, cores_per_socket=4),
     "a node has GPUs": node("n4", configured_gres={"gpu": 3}),
     "a node's GPUs have a type": node("n4", configured_gres={"gpu:a100": 3}),
     "a node goes": fewer_nodes,

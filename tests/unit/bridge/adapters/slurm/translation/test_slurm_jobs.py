@@ -12,8 +12,9 @@ from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     UNLIMITED_WALLTIME_S,
     find_allowed_node_set,
-    find_partition_limit_reason,
+    find_partition_state_reason,
     get_walltime_s,
+    require_walltime_within_partition_limit,
     translate_placed_job,
     translate_unreadable_job,
 )
@@ -86,18 +87,22 @@ def test_unlimited_walltime_is_one_year() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "walltime_s", "reason"),
+    ("partition", "reason"),
     [
-        ({}, 60, None),
-        ({"state": "DRAIN"}, 60, None),
-        ({"state": "DOWN"}, 60, "PartitionDown: partition main is DOWN"),
-        ({"state": "INACTIVE"}, 60, "PartitionInactive: partition main is INACTIVE"),
-        ({"max_time_min": 10}, 600, None),
-        ({"max_time_min": 10}, 601, "PartitionTimeLimit: its time limit exceeds the limit of partition main"),
+        ({}, None),
+        ({"state": "DRAIN"}, None),
+        ({"state": "DOWN"}, "PartitionDown: partition main is DOWN"),
+        ({"state": "INACTIVE"}, "PartitionInactive: partition main is INACTIVE"),
     ],
 )
-def test_partition_limits_apply_at_boundary(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
-    assert words(find_partition_limit_reason(a_partition(**partition), walltime_s)) == reason
+def test_partition_state_blocks_its_jobs(partition: dict[str, Any], reason: str | None) -> None:
+    assert words(find_partition_state_reason(a_partition(**partition))) == reason
+
+
+def test_walltime_may_equal_partition_limit() -> None:
+    require_walltime_within_partition_limit(a_partition(max_time_min=10), 600)
+    with pytest.raises(JobNotModelled):
+        require_walltime_within_partition_limit(a_partition(max_time_min=10), 601)
 
 
 def reservation(name: str, *members: bool) -> SlurmReservation:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cpsched.site.accounts import PARTITION_LIMITS, PartitionLimit
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
@@ -220,8 +221,6 @@ def test_array_limit_bounds_startable_tasks(limit: int | None, running: int, wai
     assert len({p.job.request for p in seen.pending}) == 1
 
 
-BEYOND = {"time_limit": 10**6}
-"""More than the partition allows: a reason that lies with what is asked."""
 UNMET = {"dependencies": {"afterok": ["100(unfulfilled)"]}}
 """The job waits for itself."""
 
@@ -232,21 +231,44 @@ def late(scene: Scene, by_s: int = 1) -> dict[str, Any]:
 
 def test_request_reason_precedes_other_reasons() -> None:
     scene = one()
-    scene.partition("main")["max_time"] = 1000
     throttled = {"array_id": 19, "array_tasks_waiting": "1-2", "array_tasks_parallel": 1}
 
-    def reasons(**facts: Any) -> list[str | None]:
+    def reasons(state: str = "UP", **facts: Any) -> list[str | None]:
+        scene.partition("main")["state"] = state
         scene.rows["jobs"][0] = {**one().job("first"), **throttled, **facts}
         return [words(p.job.ineligible) for p in observe(scene).pending]
 
-    beyond = "PartitionTimeLimit: its time limit exceeds the limit of partition main"
     assert reasons() == [None, words(array_tasks.TASK_LIMIT_REASON)]
     assert {(text or "").partition(" is ")[0] for text in reasons(**late(scene))} == {"its begin time"}
     assert reasons(**late(scene, 0)) == [None, words(array_tasks.TASK_LIMIT_REASON)]
     unmet = {"dependencies": {"afterok": ["19_1(unfulfilled)"]}}
     assert reasons(**unmet) == ["depends on job 19_1"] * 2
     assert reasons(**unmet, **late(scene)) == ["depends on job 19_1"] * 2
-    assert reasons(**BEYOND, **unmet, **late(scene)) == [beyond] * 2
+    assert reasons("DOWN", **unmet, **late(scene)) == ["PartitionDown: partition main is DOWN"] * 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "name", "flag", "left"),
+    [
+        ({"max_time": 1}, "first", "PartitionTimeLimit", "PartitionTimeLimit: its time limit exceeds the limit of"),
+        ({"max_nodes": 1}, "two-nodes", "PartitionMaxNodes", "requests more nodes than its partition allows"),
+        ({"min_nodes": 2}, "first", "PartitionMinNodes", "requests fewer nodes than its partition requires"),
+    ],
+)
+def test_qos_exempts_from_partition_limit(limit: dict[str, int], name: str, flag: PartitionLimit, left: str) -> None:
+    """Otherwise, the job is left to Slurm: an operator may have raised its limit, and Slurm does not show it."""
+    scene, translator = Scene().only(name), SlurmTranslator()
+    scene.partition("main").update(limit)
+    scene.job(name)["qos"] = "long"
+
+    def find_reasons(*exempt_from: PartitionLimit) -> list[str]:
+        seen = translator.observe(scene.read(), exempt_qos={"long": frozenset(exempt_from)})
+        assert len(seen.pending) + len(seen.left) == 1
+        return [str(words(each.reason)) for each in seen.left]
+
+    assert find_reasons(flag) == []
+    for exempt_from in ((), [each for each in PARTITION_LIMITS if each != flag]):
+        assert find_reasons(*exempt_from)[0].startswith(left)
 
 
 def test_each_task_has_reason_under_its_own_name() -> None:
