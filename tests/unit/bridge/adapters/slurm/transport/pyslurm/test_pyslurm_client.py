@@ -1,4 +1,8 @@
-"""The bridge's side of the pyslurm child, with the real child process and a stand-in for pyslurm."""
+"""The bridge's side of the pyslurm child, with a stand-in for pyslurm.
+
+The child of the fixture `client` is forked from this process. Tests of accounting and of a killed parent start real
+ones.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
+from tests.forked import forks
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
 REPOSITORY = Path(__file__).parents[7]
@@ -59,6 +64,8 @@ def fake(tmp_path: Path) -> Fake:
 @pytest.fixture
 def client(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyslurmClient]:
     monkeypatch.setattr(pyslurm_client, "START_TIMEOUT_S", ENOUGH_S)  # the child starts slowly on a busy machine
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    forks(monkeypatch)
     made = PyslurmClient("fake_pyslurm", fake.environment())
     yield made
     made.close()
