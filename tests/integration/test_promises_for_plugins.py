@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_good_dispatcher_passes_and_only_suite_runs(folder):
     done = suite(folder, "--cpsched-dispatcher", "mine_good:SmallestFirst")
     assert done.returncode == 0, done.stdout
@@ -54,6 +55,7 @@ def test_overbooking_dispatcher_fails_with_example(folder):
     assert "snapshot=Snapshot(" in done.stdout, "and the smallest world in which they are"
 
 
+@pytest.mark.slow
 def test_named_tests_run_besides_suite(folder):
     done = suite(folder, "test_own.py", "--cpsched-dispatcher", "mine_good:SmallestFirst", "-k", "own or deterministic")
     assert "2 passed" in done.stdout, done.stdout
