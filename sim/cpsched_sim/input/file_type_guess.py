@@ -41,13 +41,14 @@ _MAGIC_BYTES = (
 _LINE_END = re.compile(r"\r\n|\r|\n")
 """Line endings recognised by the readers."""
 _BINARY_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\x1a"))
+_BINARY_CHARACTER = re.compile(f"[{re.escape(_BINARY_BYTES.decode())}]")
 
 
 @dataclass(frozen=True, slots=True)
 class FileTypeGuess:
     """A guess at a file's type. `seems` describes the file in a few words.
 
-    `lines` contains the first non-blank lines of a text file.
+    `lines` contains the first non-blank lines of a text file. If part of the file is binary, those lines are omitted.
     """
 
     seems: str
@@ -105,12 +106,11 @@ def _guess_content(head: bytes) -> tuple[str, tuple[str, ...]]:
         return "empty", ()
     if found := next((kind for magic, kind in _MAGIC_BYTES if head.startswith(magic)), ""):
         return found, ()
-    if head.count(0) > len(head) // 4:
-        return "UTF-16 text, or binary data", ()
-    if len(head.translate(None, _BINARY_BYTES)) < 0.98 * len(head):
-        return "binary data", ()
     text = head.decode("utf-8-sig", "replace")
     lines = tuple(line for line in _LINE_END.split(text) if line.strip())
+    if len(head.translate(None, _BINARY_BYTES)) < 0.98 * len(head):
+        kind = "UTF-16 text, or binary data" if head.count(0) > len(head) // 4 else "binary data"
+        return kind, tuple(line for line in lines if not _BINARY_CHARACTER.search(line))
     return (_guess_text_kind(lines[0].strip()) if lines else "empty"), lines
 
 

@@ -50,6 +50,12 @@ class NativeTraceReader(TraceReader):
         """Return whether the first line identifies the format."""
         return first.strip() == FIRST_LINE
 
+    @classmethod
+    @override
+    def recognises_later(cls, line: str) -> bool:
+        """Return whether the line has the column names of the format."""
+        return line.startswith(f"{','.join(FIXED_COLUMNS)},")
+
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
         self._asks: dict[tuple[str, ...], UnitsRequest] = {}
@@ -69,9 +75,9 @@ class NativeTraceReader(TraceReader):
                 continue
             columns = tuple(text.rstrip("\r\n").split(","))
             if columns[: len(FIXED_COLUMNS)] != FIXED_COLUMNS or len(columns) == len(FIXED_COLUMNS):
-                raise self._make_error(
-                    "columns", text.strip(), f"must be {','.join(FIXED_COLUMNS)}, then the resources"
-                )
+                rule = f"must be {','.join(FIXED_COLUMNS)}, then the resources"
+                self._raise_or_count(self._make_error("columns", text.strip(), rule))
+                continue
             self._at = len(FIXED_COLUMNS) + (columns[len(FIXED_COLUMNS)] == START_COLUMN)
             resources = columns[self._at :]
             if not resources or len(resources) > MAX_RESOURCES or len({*resources, ""}) <= len(resources):

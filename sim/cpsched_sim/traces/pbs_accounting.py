@@ -16,8 +16,8 @@ The input is one file, or the folder `server_priv/accounting` with all files.
 - Units: see `cpsched_sim.traces.pbs_requests`.
 - Queue and partition are PBS's queue; account is `account`, else `project`; nodes are the hosts of `exec_host`.
 - Each subjob of an array is a job; the array itself is not. Subjob 3 of array 7 is job -70000003.
-- A line in which a relevant field occurs twice is dropped, because user text can look like fields. An account may
-contain a line break, after which the line continues.
+- A line in which a relevant field occurs twice is dropped, because user text can look like fields. A user's text may
+contain a line break, after which the record continues. It is read as a space.
 
 Times in fields are seconds since 1970. The time at the beginning of a line is local. It is used only for `D`, `A` and
 `M`. Its offset from UTC is derived from earlier lines, unless the zone is given.
@@ -44,7 +44,7 @@ from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON, FURTHER_RU
 from cpsched_sim.traces.pbs_lines import (
     PbsAccountingLine,
     PbsRecordFields,
-    ends_within_account,
+    is_split_record,
     looks_like_pbs_log_line,
     parse_pbs_job_id,
     parse_pbs_line,
@@ -96,6 +96,11 @@ class PbsAccountingReader(TraceReader):
     def recognises(cls, first: str) -> bool:
         """Return whether the line has a date, a time, a record type and a job id."""
         return looks_like_pbs_log_line(first)
+
+    @classmethod
+    @override
+    def recognises_later(cls, line: str) -> bool:
+        return looks_like_pbs_log_line(line)
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient)
@@ -233,8 +238,9 @@ class PbsAccountingReader(TraceReader):
         """Return user, name, queue and account."""
         project = fields.get("project", "")
         account = fields.get("account") or ("" if project == _NO_PROJECT else project)
-        user, name, queue = fields.get("user", ""), fields.get("jobname", ""), fields.get("queue", "")
-        return intern(user), intern(name), intern(queue), intern(account)
+        texts = fields.get("user", ""), fields.get("jobname", ""), fields.get("queue", ""), account
+        user, name, queue, account = (intern(" ".join(text.splitlines())) for text in texts)
+        return user, name, queue, account
 
     def _parse_request(self, fields: PbsRecordFields) -> UnitsRequest:
         asked = parse_pbs_request(fields, intern(fields.get("queue", "")))
@@ -292,14 +298,15 @@ class PbsAccountingReader(TraceReader):
 
 
 def _join_split_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines. Join a line that ends within an account with the next one."""
+    """Yield one numbered line per record. Join the lines of a record with line breaks in a user's text."""
     begun: tuple[int, str] | None = None
     for number, text in read_text_lines(file):
+        if begun is not None and len(begun[1]) <= MAX_LINE_CHARS and is_split_record(begun[1], text):
+            begun = begun[0], begun[1] + text
+            continue
         if begun is not None:
-            number, text = begun[0], begun[1] + text
-        begun = (number, text) if ends_within_account(text) and len(text) <= MAX_LINE_CHARS else None
-        if begun is None:
-            yield number, text
+            yield begun
+        begun = number, text
     if begun is not None:
         yield begun
 

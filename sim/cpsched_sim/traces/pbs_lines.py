@@ -4,7 +4,7 @@ The format is `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
 Users choose some of the values: account, project, job name and parts of the request. PBS writes them as is, in quotes
 if they contain a blank. Quoted text can look like further fields, so a duplicate field has no value
-(`PbsRecordFields.twice`).
+(`PbsRecordFields.twice`). Text without quotes has no blank, but it may contain line breaks and tabs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from typing import NamedTuple
 from cpsched.errors import InvalidValue
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]);([^;]*);(.*)", re.ASCII | re.DOTALL)
-_FIELD = re.compile(r"""([A-Za-z_][\w.\-]*)=(?:"([^"]*)"(?=\s|$)|'([^']*)'(?=\s|$)|(\S*))""", re.ASCII)
-_AFTER_ACCOUNT = re.compile(r'"\s+(?:project|accounting_id|jobname)=')
+_FIELD = re.compile(r"""([A-Za-z_][\w.\-]*)=(?:"([^"]*)"(?=\s|$)|'([^']*)'(?=\s|$)|([^ ]*))""", re.ASCII)
+_OPENED_QUOTE = re.compile(r'\s(?:account="|project="(?!\S* (?:accounting_id|jobname)=))')
+_CLOSED_QUOTE = re.compile(r'"\s+(?:project|accounting_id|jobname)=')
+_LAST_FIELDS = {"Q": "ctime", "S": "ctime", "E": "end", "R": "end"}
+"""The last of the fields that every record of a type has after users' text."""
 _JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.ASCII)
 
 
@@ -45,13 +48,20 @@ def looks_like_pbs_log_line(text: str) -> bool:
     return _LINE.match(text.lstrip()) is not None
 
 
-def ends_within_account(text: str) -> bool:
-    """Return whether a line ends within the account.
+def is_split_record(text: str, following: str) -> bool:
+    """Return whether `following` continues the record in `text`.
 
-    PBS does not escape line breaks in this field.
+    PBS does not escape line breaks in users' text, after which a record's last fields are missing. A line that looks
+    like another record belongs to the text only within quotes, because a record's date and time contain a blank.
     """
-    _, opened, rest = text.partition('account="')
-    return bool(opened) and not _AFTER_ACCOUNT.search(rest)
+    match = _LINE.match(text)
+    if match is None or match[5] not in _LAST_FIELDS or not match[7].startswith("user="):
+        return False
+    opened = _OPENED_QUOTE.search(match[7])
+    if opened is not None and _CLOSED_QUOTE.search(match[7], opened.end()) is None:
+        return True
+    _, _, after_user_text = match[7].partition(" jobname=")
+    return f" {_LAST_FIELDS[match[5]]}=" not in after_user_text and _LINE.match(following) is None
 
 
 def parse_pbs_line(text: str) -> PbsAccountingLine:

@@ -27,9 +27,11 @@ Times are local times without a zone. They are read as UTC unless the zone is gi
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from sys import intern
 
@@ -62,7 +64,7 @@ from cpsched_sim.traces.slurm_timestamps import (
     resolve_ambiguous_times,
 )
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
+from cpsched_sim.traces.trace_record import SEARCHED_LINES, TraceReader, TraceRecord, UnitsRequest
 
 _MIB_PER_UNIT = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY_PATTERN = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
@@ -121,6 +123,12 @@ class SacctReader(TraceReader):
         between_bars = first.count("|") > 2 and not first.lstrip().startswith((";", "#"))
         return bool(sacct_column_separator(first)) or has_blank_aligned_columns(first) or between_bars
 
+    @classmethod
+    @override
+    def recognises_later(cls, line: str) -> bool:
+        """Return whether the line is a header, or a job's fields separated by `|`."""
+        return bool(sacct_column_separator(line)) or (line[:1].isdigit() and line.count("|") > 2)
+
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient)
         self.resources = ("cores", "memory_mib", "gpus")
@@ -129,10 +137,22 @@ class SacctReader(TraceReader):
         self._asks: dict[UnitsRequest, UnitsRequest] = {}
         self._cached_request = lru_cache(_REQUEST_CACHE_SIZE)(self._parse_request_texts)
         self._cluster = ""
-        self.line, first = next(((at, text) for at, text in read_text_lines(path) if text.strip()), (0, ""))
+        self._use_columns(self._find_columns())
+
+    def _find_columns(self) -> AccountingColumns:
+        """Return the columns of the first line, or of a later line if the first lines are damaged."""
+        numbered = ((number, text) for number, text in read_text_lines(self.path) if text.strip())
+        lines = list(islice(numbered, SEARCHED_LINES)) or [(0, "")]
+        self.line, first = lines[0]
         if has_blank_aligned_columns(first):
             raise self._make_error("columns", first.strip(), "must be separated: run sacct with --parsable2")
-        self._use_columns(AccountingColumns.of(first, dialect.columns))
+        if not self._dialect.columns:
+            header = next((text for _, text in lines if sacct_column_separator(text)), first)
+            return AccountingColumns.of(first if self.recognises(first) else header)
+        for _, text in lines:
+            with contextlib.suppress(InvalidValue):
+                return AccountingColumns.of(text, self._dialect.columns)
+        return AccountingColumns.of(first, self._dialect.columns)
 
     def _use_columns(self, columns: AccountingColumns) -> None:
         """Use these columns for all following lines."""

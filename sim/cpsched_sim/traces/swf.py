@@ -37,6 +37,7 @@ from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces import swf_extension
 from cpsched_sim.traces.trace_record import (
+    SEARCHED_LINES,
     ProcessorCountRequest,
     ResourceRequest,
     TraceReader,
@@ -49,8 +50,6 @@ MORE_FIELDS = f"fields beyond the {SWF_FIELDS} of the format"
 NOT_RUN_REASON = "run time below 1 s (never ran, or unknown)"
 NO_PROCESSORS_REASON = "no processors, neither requested nor allocated"
 RUN_TIME_CUT = "run time longer than the requested time"
-_SEARCHED_LINES = 20
-"""Maximum number of lines to search for a job. The first line with enough fields sets the number of fields."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
@@ -67,10 +66,11 @@ class SwfReader(TraceReader):
     def recognises(cls, first: str) -> bool:
         """Return whether the line looks like SWF, or contains only numbers."""
         words = first.split()
-        return cls.looks_like_swf_line(first) or (len(words) > 1 and all(map(_is_number, words)))
+        return cls.recognises_later(first) or (len(words) > 1 and all(map(_is_number, words)))
 
     @classmethod
-    def looks_like_swf_line(cls, line: str) -> bool:
+    @override
+    def recognises_later(cls, line: str) -> bool:
         """Return whether a line is a comment or may contain a job.
 
         A job has enough fields, and begins with a number.
@@ -91,7 +91,7 @@ class SwfReader(TraceReader):
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
-        """Read up to the first line with enough fields for a job.
+        """Read up to the first line with enough fields for a job, which sets the number of fields.
 
         Return the lines that are not comments.
         """
@@ -100,7 +100,7 @@ class SwfReader(TraceReader):
             self.line = number
             if text.strip() and not self._store_if_comment(text):
                 first.append((number, text))
-                if len(text.split()) >= SWF_FIELDS or len(first) == _SEARCHED_LINES:
+                if len(text.split()) >= SWF_FIELDS or len(first) == SEARCHED_LINES:
                     break
             else:
                 self._count_line_without_job()

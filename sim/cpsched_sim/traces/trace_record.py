@@ -105,6 +105,10 @@ MAX_EXAMPLES = 5
 """Maximum number of invalid lines to quote."""
 
 
+SEARCHED_LINES = 20
+"""Number of lines in which to look for the format and the columns if the first lines are damaged."""
+
+
 class TraceReaderCounts:
     """A reader's counts by reason: dropped jobs, cut jobs, skipped lines, assumptions."""
 
@@ -170,6 +174,11 @@ class TraceReader:
         """Return whether a file with this first non-blank line has the format."""
         return False
 
+    @classmethod
+    def recognises_later(cls, line: str) -> bool:
+        """Return whether a line shows the format although no format recognises the lines before it."""
+        return False
+
     def __init__(self, path: Path, lenient: bool = False) -> None:
         self.path = path
         self.resources: tuple[str, ...] = ("processors",)
@@ -196,10 +205,7 @@ class TraceReader:
                 if record is not None and record.id in seen:
                     raise self._make_error("job", record.id, "must occur only once")
             except InvalidTrace as error:
-                if not self.lenient:
-                    raise
-                self.tally.count_unreadable_line(error)
-                self._count_line_without_job()
+                self._raise_or_count(error)
                 continue
             if record is None:
                 self.count_jobless_line(text)
@@ -227,6 +233,13 @@ class TraceReader:
         self.tally.read += 1
         if text.lstrip()[:1] in _NO_JOB_PREFIXES:
             self._count_line_without_job()
+
+    def _raise_or_count(self, error: InvalidTrace) -> None:
+        """Raise the error of an unreadable line. If the reader is lenient, count the line instead."""
+        if not self.lenient:
+            raise error
+        self.tally.count_unreadable_line(error)
+        self._count_line_without_job()
 
     def _count_line_without_job(self) -> None:
         """Count one more line without a job. Raise `InvalidTrace` if there are too many."""

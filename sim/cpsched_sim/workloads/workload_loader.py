@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +49,7 @@ from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.swf_block_reader import read_swf_columns
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.traces.trace_record import TraceReader, TraceRecord
+from cpsched_sim.traces.trace_record import SEARCHED_LINES, TraceReader, TraceRecord
 from cpsched_sim.workloads.arrival_date_range import ALL_DATES, ArrivalDateRange, arrival_dates_text, trace_epoch_s
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ _SET_SYSTEM = "set a known system or a system file with --system"
 _CORRECT_SYSTEM = "correct the system, or omit such jobs with lenient"
 ACCOUNTING_READERS = (SacctReader, PbsAccountingReader)
 """Readers for which the user sets options in a `TraceDialect`."""
-_SEARCHED_LINES = 20
-"""Number of lines in which to look for an SWF line if no format recognises the first line."""
 MAX_INVALID_SHARE = 0.5
 """Maximum share of invalid lines that lenient reading accepts. A larger share suggests a wrong format."""
 TOLERATED_INVALID_LINES = 10
@@ -204,17 +203,20 @@ def _detect_format(path: Path) -> Registration:
 
     The project's own formats are tried before plug-ins.
 
-    If the first lines are damaged and a later line looks like SWF, the format is SWF, and the reader reports the line.
+    If the first lines are damaged, a later line or file determines the format, and the reader reports the damaged
+    lines.
     """
-    glance = sniff_file(dated_files(path)[0] if has_dated_files(path) else path)
+    files = dated_files(path) if has_dated_files(path) else [path]
+    glance = sniff_file(files[0])
     formats = [known for known in FORMATS.iterate_registrations() if isinstance(known, Registration)]
     if glance.seems == PARQUET_KIND:
         return _detect_table_format(path, formats)
-    for known in formats:
-        if glance.lines and _recognises_line(known, glance.lines[0]):
-            return known
-    if any(SwfReader.looks_like_swf_line(line) for line in glance.lines[:_SEARCHED_LINES]):
-        return FORMATS.find("swf")
+    glances = chain([glance], map(sniff_file, files[1:]))
+    lines = chain.from_iterable(each.lines[:SEARCHED_LINES] for each in glances)
+    for at, line in enumerate(lines):
+        for known in formats:
+            if _recognises_line(known, line, "recognises_later" if at else "recognises"):
+                return known
     texts, tables = ([known.name for known in formats if _reads_tables(known) is so] for so in (False, True))
     read = f"formats read, also gzipped: {', '.join(texts)}; tables: {', '.join(tables)}"
     raise UnknownFormat(f"{path}: seems to be {glance.seems}, not a trace; {read}")
@@ -242,16 +244,13 @@ def _detect_table_format(path: Path, formats: Sequence[Registration]) -> Registr
     )
 
 
-def _recognises_line(format: Registration, first: str) -> bool:
-    """Return whether a format recognises a file's first line.
-
-    Raise `PluginError` if the format fails.
-    """
+def _recognises_line(format: Registration, line: str, method: str) -> bool:
+    """Return whether a format's method recognises a line. Raise `PluginError` if the format fails."""
     with _convert_format_errors(format.name):
-        return bool(getattr(format.factory, "recognises", _recognise_nothing)(first))
+        return bool(getattr(format.factory, method, _recognise_nothing)(line))
 
 
-def _recognise_nothing(first: str) -> bool:
+def _recognise_nothing(line: str) -> bool:
     return False
 
 

@@ -201,6 +201,33 @@ def test_account_with_line_breaks_forges_no_record(read, end, others, dropped):
     assert reader.line == 4
 
 
+@pytest.mark.parametrize("kind", "ESQR")
+@pytest.mark.parametrize(
+    ("field", "text", "account"),
+    [
+        ("project", "a\nb", "a b"), ("project", "\n\na\n", "a"), ("project", '"a b\n' + line(id="9.vm") + '"', None),
+        ("project", '"a', '"a'), ("project", "a\tb", "a\tb"), ("Resource_List.place", "free\nb", "phys"),
+    ],
+)  # fmt: skip
+def test_line_breaks_of_user_text_do_not_split_record(read, kind, field, text, account):
+    """PBS writes a project without a blank without quotes, and escapes no line break."""
+    changed = line(kind, id="7.vm", **{"project": "phys", field: text})
+    if kind in "SQ" and field.startswith("Resource_List"):
+        pytest.skip("the fields that are read come before it")
+    _, jobs = read(changed, line(id="8.vm"))
+    ran = {"E": [7], "R": [7]}.get(kind, [])
+    assert [job.id for job in jobs] == [*ran, 8]
+    assert account is None or not ran or jobs[0].account.strip() == account
+
+
+@pytest.mark.parametrize(
+    "damage", [(" end=", " eXd="), ("ctime=", "cXime="), ("jobname=", "jXbname="), ("11/23", "1X/23")]
+)
+def test_damaged_record_takes_no_other_with_it(read, damage):
+    _, jobs = read(line(id="6.vm"), line(id="7.vm").replace(*damage), line(id="8.vm"), lenient=True)
+    assert {6, 8} <= {job.id for job in jobs}
+
+
 def test_quoted_values_are_one_field():
     fields = PbsRecordFields('account="a b" Resource_List.software=\'c "d\' e=f')
     assert fields == {"account": "a b", "Resource_List.software": 'c "d', "e": "f"}

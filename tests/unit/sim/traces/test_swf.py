@@ -194,7 +194,7 @@ def test_header_keys_are_words(swf):
     [("; a comment", True), (line(), True), (line("x"), False), ("1 2 3", False), (line(submit="x"), True)],
 )
 def test_line_starting_like_job_or_comment_is_swf(first, is_one):
-    assert SwfReader.looks_like_swf_line(first) is is_one
+    assert SwfReader.recognises_later(first) is is_one
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ import socket
 import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.traces.native_format import write
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.workload_loader import load, open_trace
+from tests.traces import XDMOD, trace
+from tests.unit.sim.traces.test_pbs_accounting import line as pbs_line
+from tests.unit.sim.traces.test_sacct_reader import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 
 FORMATS = "formats read, also gzipped: native, pbs, sacct, swf; tables: kestrel, pm100"
@@ -116,3 +121,65 @@ def test_trace_names_system_without_opening_file(tmp_path, monkeypatch, named):
         load(path)
     assert str(caught.value).isprintable()
     assert load(path, "eurora").system == "eurora"
+
+
+def _native(folder):
+    path = folder / "native"
+    write(path, [*open_trace(trace(XDMOD))][:3], ("cores", "memory_mib", "gpus"), {"system": "eurora"})
+    return path.read_bytes()
+
+
+FIRST_LINES = {
+    "native": _native,
+    "pbs": lambda folder: f"{pbs_line(id='7.vm')}\n{pbs_line(id='8.vm')}\n".encode(),
+    "sacct": lambda folder: "\n".join([NAMED, row("1"), row("2"), ""]).encode(),
+    "sacct with commas": lambda folder: "\n".join([NAMED, row("1"), row("2"), ""]).replace("|", ",").encode(),
+    "swf": lambda folder: JOBS.encode(),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("damage", [b"damaged", b"a|b", b"\0" * 40, b"\0\x01 damaged", b"\xff" * 9])
+@pytest.mark.parametrize("kind", FIRST_LINES)
+def test_damaged_first_line_is_skipped_or_named(tmp_path, kind, damage, packed):
+    """The first line alone does not decide what the file is."""
+    content = FIRST_LINES[kind](tmp_path)
+    for file, text in (("whole", content), ("damaged", damage + b"\n" + content)):
+        (tmp_path / file).write_bytes(gzip.compress(text) if packed else text)
+    whole, damaged = (open_trace(tmp_path / file, lenient=True) for file in ("whole", "damaged"))
+    assert type(whole) is type(damaged)
+    assert [job[:4] for job in damaged] == [job[:4] for job in whole]
+    assert damaged.tally.broken == 1
+    with pytest.raises(InvalidTrace, match=r"damaged:1: "):
+        list(open_trace(tmp_path / "damaged"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "JobIDRaw=id,Submit=s,Start=b,End=e,Timelimit=l,NNodes=n,NCPUS=c",
+        "JobIDRaw,Submit,Start,End,Timelimit,NNodes,NCPUS",
+    ],
+)
+def test_damaged_first_line_of_table_with_given_columns(tmp_path, columns):
+    day = "2026-11-01T0"
+    rows = [
+        "damaged",
+        "id,s,b,e,l,n,c",
+        *(f"{at},{day}1:00:00,{day}2:00:00,{day}3:00:00,01:00:00,1,1" for at in (1, 2)),
+    ]
+    (tmp_path / "table").write_text("\n".join([*rows, ""]))
+    reader = open_trace(tmp_path / "table", lenient=True, dialect=TraceDialect(columns=columns))
+    assert [job.id for job in reader] == [1, 2]
+    with pytest.raises(InvalidTrace, match=r"table:1: "):
+        list(open_trace(tmp_path / "table", dialect=TraceDialect(columns=columns)))
+
+
+@pytest.mark.parametrize("first_day", ["", "\n \n", "damaged\n"])
+@pytest.mark.parametrize("name", ["20261122", "20261122.gz"])
+def test_first_day_of_folder_does_not_decide_for_all(tmp_path, first_day, name):
+    """PBS's server makes the file of a day when it starts."""
+    (tmp_path / name).write_bytes(gzip.compress(first_day.encode()) if name.endswith("gz") else first_day.encode())
+    (tmp_path / "20261121").touch()
+    (tmp_path / "20261123").write_text(f"{pbs_line(id='7.vm')}\n")
+    assert [job.id for job in open_trace(tmp_path, lenient=True)] == [7]
