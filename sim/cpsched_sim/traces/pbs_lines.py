@@ -18,8 +18,6 @@ _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]);([^;]*);(
 _FIELD = re.compile(r"""([A-Za-z_][\w.\-]*)=(?:"([^"]*)"(?=\s|$)|'([^']*)'(?=\s|$)|([^ ]*))""", re.ASCII)
 _OPENED_QUOTE = re.compile(r'\s(?:account="|project="(?!\S* (?:accounting_id|jobname)=))')
 _CLOSED_QUOTE = re.compile(r'"\s+(?:project|accounting_id|jobname)=')
-_LAST_FIELDS = {"Q": "ctime", "S": "ctime", "E": "end", "R": "end"}
-"""The last of the fields that every record of a type has after users' text."""
 _JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.ASCII)
 
 
@@ -55,13 +53,13 @@ def is_split_record(text: str, following: str) -> bool:
     like another record belongs to the text only within quotes, because a record's date and time contain a blank.
     """
     match = _LINE.match(text)
-    if match is None or match[5] not in _LAST_FIELDS or not match[7].startswith("user="):
+    if match is None or match[5] not in "EQRS" or not match[7].startswith("user="):
         return False
     opened = _OPENED_QUOTE.search(match[7])
     if opened is not None and _CLOSED_QUOTE.search(match[7], opened.end()) is None:
         return True
     _, _, after_user_text = match[7].partition(" jobname=")
-    return f" {_LAST_FIELDS[match[5]]}=" not in after_user_text and _LINE.match(following) is None
+    return " ctime=" not in after_user_text and _LINE.match(following) is None
 
 
 def parse_pbs_line(text: str) -> PbsAccountingLine:
