@@ -206,7 +206,7 @@ def test_account_with_line_breaks_forges_no_record(read, end, others, dropped):
     ("field", "text", "account"),
     [
         ("project", "a\nb", "a b"), ("project", "\n\na\n", "a"), ("project", '"a b\n' + line(id="9.vm") + '"', None),
-        ("project", '"a', '"a'), ("project", "a\tb", "a\tb"), 
+        ("project", '"a', '"a'), ("project", "a\tb", "a\tb"),
     ],
 )  # fmt: skip
 def test_line_breaks_of_user_text_do_not_split_record(read, kind, field, text, account):
