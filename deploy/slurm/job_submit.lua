@@ -294,6 +294,8 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    return slurm.SUCCESS
 end
 
+local WAITS = "this job waits for the cluster's scheduler, which will start it"
+
 -- A priority of INFINITE releases a held job.
 local INFINITE = 4294967295
 
@@ -349,7 +351,10 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
 
    -- End the delay of a new job if it is held or released. Its owner cannot end the delay by a release.
    local begin = argument(comment, "begin")
-   if begin and is_set(job_desc.priority) and (job_desc.priority == 0 or not by_owner or by_bridge) then
+   local is_release = is_set(job_desc.priority) and job_desc.priority ~= 0
+   if begin and is_release and by_owner and not by_bridge and not switched_off() then
+      return refuse(WAITS)
+   elseif begin and is_set(job_desc.priority) then
       job_desc.begin_time = math.max(tonumber(begin), os.time())
       comment = with_argument(comment, "begin", nil)
    elseif begin and job_desc.begin_time ~= 0 then
@@ -380,7 +385,7 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
          -- notify the plugin. Slurm itself records who holds the job, and lets an owner release only the owner's hold.
          if job_rec.restart_cnt == 0 or has(comment, WAIT) then
             if not has(comment, USER_HELD) then
-               return refuse("this job waits for the cluster's scheduler, which will start it")
+               return refuse(WAITS)
             end
             job_desc.priority = 0 -- the owner's hold ends, and the job now waits for the bridge
          end

@@ -22,6 +22,35 @@ def test_new_job_is_held_and_marked(plugin: Slurm) -> None:
     assert (job.held, job.admin_comment, job.comment) == (True, "bridge:wait", "my words")
 
 
+IMPOSSIBLE = (
+    "--mem=99999999", "--gres=gpu:9", "--ntasks=17 --nodes=1", "--exclude=n[1-4]", "--nodelist=n1 --gres=gpu:1",
+    "--gres=gpu:nosuch:1", "--partition=gpu --nodelist=n1", "--mem-per-cpu=99999999", "--gpus=99",
+)  # fmt: skip
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("request_", IMPOSSIBLE)
+def test_slurm_rejects_impossible_request(slurm: Slurm, request_: str) -> None:
+    """Slurm tests the request of a delayed job, but not of a held one."""
+    slurm.plugin(on=True, begin_delay_s=120)
+    message = slurm.refused("sbatch", *request_.split(), "--wrap=true", user="alice")
+    assert "Requested node configuration is not available" in message
+    assert slurm.squeue(states="pending") == {}
+
+
+@pytest.mark.conformance
+def test_delayed_job_does_not_start_until_bridge_releases_it(slurm: Slurm) -> None:
+    slurm.plugin(on=True, begin_delay_s=120)
+    job, held = slurm.sbatch("--comment=mine", script="true"), slurm.sbatch()
+    slurm.scontrol("hold", held, user="cpsched")
+    assert (slurm.job(held).held, slurm.job(held).comment) == (True, "bridge:wait")
+    assert (slurm.job(job).held, slurm.job(job).comment) == (False, "bridge:begin(0) mine")
+    slurm.refused("scontrol", "release", job, user="alice")
+    slurm.scontrol("release", job, user="cpsched")
+    slurm.wait_for_state(job, "COMPLETED", 15)
+    assert slurm.job(job).comment == "mine"
+
+
 def test_srun_job_is_held(plugin: Slurm) -> None:
     plugin.run("bash", "-c", "nohup srun --job-name=interactive hostname >/dev/null 2>&1 &", user="alice")
     plugin.wait_until(lambda: plugin.squeue(states="pending"), 10, "srun is in the queue")

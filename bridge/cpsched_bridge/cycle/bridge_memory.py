@@ -35,7 +35,7 @@ class BridgeMemory:
         """Forget what operators have asked to forget since the last cycle."""
         for request in self.requests.consume_requests():
             entries = [entry for entry in self._find_entries(request, seen) if entry.leave or entry.failures]
-            why = "an operator told the bridge to forget earlier failures"
+            why = "an operator ran `cpsched forget`"
             self.ledger.record(
                 (make_transition(each, each.state, seen.now_s, why, leave="", failures=0) for each in entries),
                 report.number,

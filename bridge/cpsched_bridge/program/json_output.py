@@ -110,7 +110,9 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
         array = found.record.get_job_name(found.job_id).partition("_")[0]  # pending tasks of an array share an id
         known = book.get(found.job_id) or (book.get(int(array)) if is_job_id_text(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)
-    return explain_missing_array_task(text, [found.record.get_job_name(job.id) for job in found.record.queue])
+    labels = [found.record.get_job_name(job.id) for job in found.record.queue]
+    labels += [aside.label for aside in journal.list_unscheduled_jobs()]
+    return explain_missing_array_task(text, labels)
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:

@@ -8,6 +8,7 @@ import re
 import time
 from pathlib import Path
 
+from cpsched.formatting import format_count
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_sim.command_conventions import print_message
 from cpsched_sim.errors import InputError, quote_value
@@ -28,10 +29,15 @@ def record_slurm_start_estimates(out: Path, every_s: float, for_s: float | None)
     if out.exists() and out.stat().st_size:
         next(read_slurm_start_estimates(out), None)  # raises an error unless it is a recording
     next_s = begun_s = time.monotonic()
+    has_warned = False
     while for_s is None or next_s <= begun_s + for_s:
         time.sleep(max(0.0, next_s - time.monotonic()))
         try:
-            _append_estimate_rows(out, query_slurm_start_estimates())
+            rows = query_slurm_start_estimates()
+            _append_estimate_rows(out, rows)
+            if not has_warned and (warning := _describe_missing_estimates(rows)):
+                print_message("warning", warning)
+                has_warned = True
         except InputError as error:
             if next_s == begun_s:
                 raise
@@ -48,6 +54,17 @@ def query_slurm_start_estimates() -> list[str]:
             raise InputError(f"{SQUEUE}: {quote_value(line)}: must be a job id and a Unix time in seconds")
         rows.append(f"{at_s},{match[1]},{match[2] or ''}")
     return rows
+
+
+def _describe_missing_estimates(rows: list[str]) -> str:
+    """Return a warning if most pending jobs have no estimate, or ""."""
+    missing = sum(row.endswith(",") for row in rows)
+    if 2 * missing <= len(rows):
+        return ""
+    return (
+        f"squeue gives no start for {missing} of {format_count(len(rows), 'pending job')}: Slurm estimates no start "
+        "of a held job, such as one that waits for a bridge in control mode; record in shadow or advise mode"
+    )
 
 
 def _append_estimate_rows(path: Path, rows: list[str]) -> None:

@@ -121,7 +121,8 @@ def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
             ran = f"It ran for {format_duration(bar.end_s - bar.begin_s)} and ended {format_relative_time(bar.end_s, view.chart.now_s)}."  # noqa: E501
             return JobExplanation(bar.id, bar.label, "ended", [[ran]])
     unknown = "It is neither pending nor running, and has not ended within the past hour."
-    unknown = explain_missing_array_task(wanted, [job.label for job in view.queue]) or unknown
+    labels = [job.label for job in view.queue] + [job.label for job in view.aside]
+    unknown = explain_missing_array_task(wanted, labels) or unknown
     return JobExplanation(int(wanted) if is_job_id_text(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 

@@ -76,7 +76,8 @@ def test_hold_or_release_ends_delay(uid: int, priority: int, comment: str, begin
 
 def test_owner_cannot_end_delay() -> None:
     plugin = SubmitPlugin(DELAYING)
-    assert plugin.modify(ALICE, DELAYED, priority=RELEASE, begin_time=0) == {"priority": RELEASE, "begin_time": 0}
+    assert plugin.modify(ALICE, DELAYED, priority=RELEASE, begin_time=0) is None
+    assert plugin.told == ["this job waits for the cluster's scheduler, which will start it"]
     changed = plugin.modify(ALICE, DELAYED, begin_time=NOW_S)
     assert changed == {"begin_time": NOW_S + 120, "comment": "bridge:begin(1000) mine"}
 

@@ -9,6 +9,7 @@ import platform
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib.metadata import version
 from threading import Lock
 from typing import Any
@@ -258,6 +259,19 @@ class _StatusPageViewBuilder:
         ]
         return tuple(NodeSetCondition(kind, _sanitize_text(name)) for kind, name in parts)
 
+    def _list_active_reservations(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
+        """Return the reservations that now hold nodes of a node set, or () if names are hidden."""
+        seen = self.instant.observation
+        if self.are_names_hidden:
+            return ()
+        return tuple(
+            NodeSetCondition("reservation", _sanitize_text(each.name))
+            for each in seen.outages
+            if each.kind == "reserved"
+            and each.from_s <= seen.now_s
+            and cluster.node_sets[node_set, list(each.nodes)].any()
+        )
+
     def _get_visible_name(self, text: str) -> str:
         """Return user-written text, or an empty string if names are hidden."""
         return "" if self.are_names_hidden else _sanitize_text(text)
@@ -274,13 +288,19 @@ class _StatusPageViewBuilder:
         labels = self.instant.observation.map_labels_by_job_id()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
+        list_active_reservations = cache(partial(self._list_active_reservations, snapshot.cluster))
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
             likely = self.intervals.get(job.id)
             wait = decision.waits.get(job.id) if decision is not None else None
+            request = self._make_request_fields(job)
+            active = [
+                part for part in list_active_reservations(job.request.node_set) if part not in request["nodes_from"]
+            ]
+            request["nodes_from"] = (*request["nodes_from"], *active)
             yield page_schema.QueuedJobView.model_construct(
                 **self._make_job_fields(job, labels.get(job.id, "")),
-                **self._make_request_fields(job),
+                **request,
                 position=position,
                 priority=job.priority,
                 estimate_s=int(table.estimate_s[slot]),

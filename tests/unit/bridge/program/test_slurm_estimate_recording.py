@@ -95,3 +95,17 @@ def test_other_files_and_answers_are_refused(squeue, tmp_path):
     squeue("7,tomorrow\\n")
     assert "7,tomorrow: must be a job id and a Unix time" in record(tmp_path / "estimates.csv").stderr
     assert record(tmp_path / "estimates.csv").exit_code == 2
+
+
+@pytest.mark.parametrize(("rows", "warned"), [("7,N/A\\n8,N/A\\n9,1900000000\\n", 1), ("7,N/A\\n8,1900000000\\n", 0)])
+def test_warns_once_if_slurm_estimates_no_starts(squeue, tmp_path, monkeypatch, rows, warned):
+    """Beside a bridge in control mode, most pending jobs are held, and Slurm estimates no start of a held job."""
+    squeue(rows)
+    clock = [100.0]
+    clocks = SimpleNamespace(
+        sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), monotonic=lambda: clock[0], time=time.time
+    )
+    monkeypatch.setattr(slurm_estimate_recording, "time", clocks)
+    done = record(tmp_path / "estimates.csv", "--every", "30", "--for", "1")
+    assert done.exit_code == 0
+    assert done.stderr.count("squeue gives no start for 2 of 3 pending jobs") == warned

@@ -226,6 +226,16 @@ def test_explains_later_task_of_array(asked, shown, known):
     assert words == (expected if known else "")
 
 
+def test_explains_task_beyond_limit_of_array():
+    """Of `--array=1-2000%3`, three tasks are in the queue. The next 497 may not start yet."""
+    view = a_view(
+        queue=[a_queued(task, label=f"7_{task}") for task in range(1, 4)],
+        aside=[an_aside(task, label=f"7_{task}") for task in range(4, 501)],
+    )
+    words = "It may come after the first 500 pending tasks of array 7: later tasks appear as these start."
+    assert explain_job_in_view(view, "7_1700").format_lines() == [words]
+
+
 def test_names_reservation_that_blocks_job():
     parts = (
         NodeSetCondition("partition", "main"),

@@ -9,7 +9,7 @@ import pytest
 
 from cpsched.forecast import BackfillWindow
 from cpsched.forecast.calibration import StartForecast
-from cpsched.model import PendingCode, PendingReason
+from cpsched.model import NodeSetCondition, PendingCode, PendingReason
 from cpsched_bridge.ports import Hold, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
@@ -124,6 +124,18 @@ def test_builds_complete_view(instant):
     found = instant.view.model_dump()
     found["chart"]["bars"] = [bar for bar in found["chart"]["bars"] if bar["kind"] == "running"]
     assert among(found, expected) == expected
+
+
+@pytest.mark.parametrize(("from_s", "nodes", "named"), [(900, (0,), True), (9000, (0,), False), (900, (), False)])
+def test_waiting_job_names_reservation_that_is_active_now(instant, from_s, nodes, named):
+    """Its node set does not exclude these nodes, because it may use them after the reservation."""
+    instant.cluster.outages = (
+        Outage("reserved", "maint", nodes, from_s, 9900),
+        Outage("down", "DOWN", (1,), 900, None),
+    )
+    instant.cycle(1090)
+    parts = {job.id: job.nodes_from for job in instant.view.queue}
+    assert parts[5] == ((NodeSetCondition("reservation", "maint"),) if named else ())
 
 
 def test_builds_complete_v1_jobs(instant):
