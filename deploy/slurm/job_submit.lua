@@ -69,8 +69,8 @@ local settings = {
    -- Leave jobs without a script (srun and salloc) to Slurm, so that they start as they would without a bridge.
    exempt_interactive = false,
    -- Seconds by which a new job's begin time is delayed, until the bridge holds the job. It must be much longer than a
-   -- cycle. 0: hold new jobs at submission, so that Slurm does not test their requests. The bridge must adopt jobs
-   -- (its setting start.adopt, the default).
+   -- cycle. 0: hold new jobs at submission, so that Slurm does not test their requests. Without bridge_uid, jobs
+   -- are held at submission too, because this plugin could not tell the bridge's hold from an administrator's.
    begin_delay_s = 120,
 }
 
@@ -285,7 +285,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    if held then
       job_desc.comment = with(job_desc.comment, USER_HELD)
    end
-   if held or settings.begin_delay_s == 0 then
+   if held or settings.begin_delay_s == 0 or settings.bridge_uid == nil then
       job_desc.priority = 0
    else
       delay_begin(job_desc, job_desc.begin_time or 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cpsched.formatting import format_count
 from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle_report import CycleReport
@@ -43,7 +44,8 @@ class BridgeMemory:
             user = request.name if request.kind == "user" else ""
             self.breaker.forget_user(user)
             groups = self.backoff.forget(self._find_job_ids(request, seen), user)
-            detail = f"{request.kind} {request.name}: {len(entries)} jobs in the ledger, {groups} backoffs"
+            ended = f"{format_count(len(entries), 'job')} in the ledger, {format_count(groups, 'backoff')}"
+            detail = f"{request.kind} {request.name}: {ended}"
             report.add_event("forgotten", detail)
 
     def _find_entries(self, request: ForgetRequest, seen: Observation) -> list[ManagedJobEntry]:

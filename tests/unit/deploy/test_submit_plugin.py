@@ -150,8 +150,8 @@ def test_manages_job(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
 
 
 def test_without_settings_all_users_are_equal() -> None:
-    """Also the bridge's, whose identity is not configured."""
-    assert SubmitPlugin(settings=None).submit(uid=BRIDGE)["admin_comment"] == WAIT
+    """Also the bridge's, whose identity is not configured. Its hold could not be told from an administrator's."""
+    assert SubmitPlugin(settings=None).submit(uid=BRIDGE) == {"priority": 0, "admin_comment": WAIT}
 
 
 def test_disabled_plugin_holds_nothing_but_guards_comments(plugin: SubmitPlugin) -> None:
