@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
-
-from cpsched.former_names import resolve_former_name
 
 _VERSION = "__version__"
 
@@ -26,10 +23,6 @@ def lazy_attributes(
         if name == _VERSION:
             package[name] = version("cpsched")
             return package[name]
-        present = resolve_former_name(package["__name__"], name)
-        if name not in home_of and present is not None and present in home_of:
-            warnings.warn(f"{package['__name__']}.{name} is now {present}", DeprecationWarning, stacklevel=2)
-            name = present
         if name not in home_of:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         found = package[name] = getattr(import_module(home_of[name]), name)

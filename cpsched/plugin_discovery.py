@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 
 from cpsched.errors import CAUGHT_EXCEPTIONS, PluginLoadError, describe_exception, did_you_mean, exception_message
-from cpsched.former_names import resolve_former_path
 from cpsched.plugin_error_location import plugin_source_location
 
 
@@ -49,7 +48,7 @@ def load_attribute(kind: str, name_or_path: str) -> Any:
 
     Raise `PluginLoadError` on any failure.
     """
-    module_name, _, path = resolve_former_path(name_or_path).partition(":")
+    module_name, _, path = name_or_path.partition(":")
     module = _import_plugin_module(kind, name_or_path, module_name.strip())
     thing: Any = module
     for name in path.strip().split(".") if path else ():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,78 +16,11 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import InvalidSetting, SettingsError
 from cpsched_bridge.proxy_users import parse_trusted_network, validate_user_header, validate_user_name
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree, value_for_message
+from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree
 
 S = TypeVar("S", bound=BaseModel)
 MAX_NUMBER = 1_000_000_000
 """Largest absolute value of a number in the settings: 31 years in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetiredSetting:
-    """A setting of older versions, ignored with a warning. An unknown one is an error."""
-
-    removed_in: str
-    instead: str
-    adapter: str = ""
-    """The adapter that had this option, or empty for a setting that every adapter had."""
-
-
-RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
-    "guard.max_failed_starts": RetiredSetting("0.1.0", "set circuit_breaker.failing_users"),
-    "guard.window_s": RetiredSetting("0.1.0", "a failed start counts for 300 s"),
-    "guard.failed_starts": RetiredSetting("0.1.0", "a user counts as failing after 3 consecutive failed starts"),
-    "guard.max_failed_decisions": RetiredSetting("0.1.0", "the bridge pauses after 5 consecutive failed decisions"),
-    "cycle.reading_share": RetiredSetting("0.1.0", "the bridge spends at most half of its time reading the cluster"),
-    "cycle.longest_gap": RetiredSetting("0.1.0", "a cycle that begins 10 intervals late is recorded as an event"),
-    "cycle.wake_after_s": RetiredSetting(
-        "0.1.0", "a trigger file starts a cycle 1 s after the previous cycle began, at the earliest"
-    ),
-    "start.stuck_s": RetiredSetting("0.1.0", "a hold or release without effect for 120 s is recorded as an event"),
-    "advise.depth": RetiredSetting("0.1.0", "advise mode orders the first 100 jobs of the plan"),
-    "advise.most_changes": RetiredSetting("0.1.0", "at most 100 boosts change at a time"),
-    "policy.limits": RetiredSetting(
-        "0.1.0", "policy.goal has its own limits; use `cpsched tune --limits` for different ones"
-    ),
-    "page.public": RetiredSetting(
-        "0.1.0", "an address other than loopback requires page.user_header and page.trusted_proxies"
-    ),
-    "tune": RetiredSetting(
-        "0.1.0", "cpsched-tune.timer only reports the result of `cpsched tune`; edit `policy` yourself"
-    ),
-    "options.socket": RetiredSetting("0.1.0", "the mock adapter simulates its cluster in the bridge's process", "mock"),
-    "options.busy_requests": RetiredSetting("0.1.0", "slurmctld counts as busy at 100 concurrent requests", "slurm"),
-    "options.busy_messages": RetiredSetting("0.1.0", "slurmctld counts as busy at 1,000 unsent messages", "slurm"),
-    "options.policy_deadline_s": RetiredSetting(
-        "0.1.0", "commands that read the site's policy have a time limit of 10 s", "slurm"
-    ),
-    "options.history_days": RetiredSetting(
-        "0.1.0", "the bridge reads the ended jobs of the last 7 days at startup", "slurm"
-    ),
-}
-"""Retired settings by dotted name, including `options.`. The names are never reused."""
-
-
-@dataclass(frozen=True, slots=True)
-class RenamedSetting:
-    """A setting with a new name or values. The old ones work, but cause a warning."""
-
-    new: str
-    renamed_in: str = "0.1.0"
-    values: Mapping[str, str] = field(default_factory=dict)
-    """New values by old value."""
-
-
-RENAMED_SETTINGS: Mapping[str, RenamedSetting] = {
-    "guard.claim_gone_s": RenamedSetting("lease.duration_s"),
-    "guard.failing_users": RenamedSetting("circuit_breaker.failing_users"),
-    "policy.own_process": RenamedSetting("policy.isolation", values={"always": "process", "never": "none"}),
-    "cycle.slow_down": RenamedSetting("cycle.max_interval_factor"),
-    "cycle.wake_files": RenamedSetting("cycle.trigger_files"),
-    "advise.points": RenamedSetting("advise.max_boost"),
-    "on_stop": RenamedSetting("on_stop", values={"hand-back": "release"}),
-}
-"""Renamed settings by old dotted name. Old names are removed two minor releases after the change."""
 
 
 class Section(BaseModel):
@@ -438,16 +369,10 @@ class Settings(Section):
     page: StatusPageSettings = Field(default_factory=StatusPageSettings)
     journal: RetentionSettings = Field(default_factory=RetentionSettings)
     _tree: YamlTree | None = PrivateAttr(default=None)
-    _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
         """Return whether the values are equal, even if they come from different files."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """One warning per retired or renamed setting, with file, line and replacement."""
-        return self._warnings
 
     def parse_adapter_options(self, model: type[S], where: str) -> S:
         """Return `options` as the adapter's model. Raise `SettingsError` with location."""
@@ -484,63 +409,9 @@ def load_settings(path: Path) -> Settings:
             raise tree.make_error((), type(tree.content).__name__, "must be a mapping of settings")
     except SimulationError as error:
         raise SettingsError(str(error)) from error
-    try:
-        warnings = (*_remove_retired(tree), *_apply_renames(tree))
-    except SimulationError as error:
-        raise SettingsError(str(error)) from error
     settings = _parse_model(tree, Settings)
-    settings._tree, settings._warnings = tree, warnings  # noqa: SLF001
+    settings._tree = tree  # noqa: SLF001
     return settings
-
-
-def _find_parent_mapping(tree: YamlTree, name: str) -> dict[str, Any] | None:
-    """Return the mapping in the file that contains a setting, or None if none does."""
-    *sections, last = name.split(".")
-    holder = tree.content
-    for section in sections:
-        holder = holder.get(section) if isinstance(holder, dict) else None
-    return holder if isinstance(holder, dict) and last in holder else None
-
-
-def _remove_retired(tree: YamlTree) -> Iterator[str]:
-    """Remove retired settings from a file's content and yield one warning for each."""
-    adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
-    for name, setting in RETIRED_SETTINGS.items():
-        if setting.adapter not in ("", adapter):
-            continue
-        if (holder := _find_parent_mapping(tree, name)) is not None:
-            above, _, last = name.rpartition(".")
-            rule = f"is ignored: removed in version {setting.removed_in}; {setting.instead}"
-            yield str(tree.make_error(name.split("."), value_for_message(holder.pop(last)), rule))
-            if above and not holder and above not in Settings.model_fields:
-                del tree.content[above]
-
-
-def _apply_renames(tree: YamlTree) -> Iterator[str]:
-    """Replace old names and values in a file's content and yield one warning for each."""
-    for name, setting in RENAMED_SETTINGS.items():
-        if (holder := _find_parent_mapping(tree, name)) is None:
-            continue
-        old, new, last = name.split("."), setting.new.split("."), name.rpartition(".")[2]
-        value = holder[last]
-        word = setting.values.get(value, value) if isinstance(value, str) else value
-        if name == setting.new and word == value:
-            continue
-        if name != setting.new and _find_parent_mapping(tree, setting.new) is not None:
-            raise tree.make_error(
-                old,
-                value_for_message(value),
-                f"must not be set together with {setting.new}, its name since {setting.renamed_in}",
-            )
-        write = setting.new if isinstance(word, dict | list) else f"{setting.new}: {word}"
-        yield str(
-            tree.make_error(
-                old, value_for_message(value), f"was renamed in version {setting.renamed_in}; write `{write}`"
-            )
-        )
-        holder[last] = word
-        if name != setting.new:
-            tree.move_key(old, new)
 
 
 def validate_section_content(model: type[S], content: dict[str, Any], where: str) -> S:

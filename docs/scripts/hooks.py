@@ -9,7 +9,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from docs.scripts import api, commands, json_keys, metrics, migration, policies, settings
+from docs.scripts import api, commands, json_keys, metrics, policies, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference-json.md": json_keys.page,
     "reference-api.md": api.page,
     "reference-dispatchers.md": policies.page,
-    "migration.md": migration.page,
     "changelog.md": changelog,
     "tutorial.md": tutorial,
 }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS, MetricFamily
+from cpsched_bridge.telemetry.metric_families import METRICS, MetricFamily
 from docs.scripts.markdown import code, codes, document, table, unit_of
 
 INTRODUCTION = """\
 The bridge serves these metrics at `/metrics`. The settings under `metrics` define the address and port. No metric has a
 label per job, user, account or node. *Series* is the largest number of series that a metric can have. The process
-metrics `process_*` are also served. [Monitoring](monitoring.md) describes alerts and dashboards.
-
-A renamed metric is also served under its former name for one release."""
+metrics `process_*` are also served. [Monitoring](monitoring.md) describes alerts and dashboards."""
 
 
 def page() -> str:
@@ -23,16 +21,12 @@ def page() -> str:
             codes(row.labels),
             row.max_series,
             row.sentence,
-            code(served_as(row, FORMER_NAMES.get(row.name, ""))),
         )
         for row in METRICS
     )
-    return document(
-        "Metrics", INTRODUCTION, table(("name", "type", "unit", "labels", "series", "meaning", "former name"), rows)
-    )
+    return document("Metrics", INTRODUCTION, table(("name", "type", "unit", "labels", "series", "meaning"), rows))
 
 
-def served_as(row: MetricFamily, name: str | None = None) -> str:
-    """Return the name that Prometheus shows for a metric, or for `name`, another name of the metric."""
-    name = row.name if name is None else name
-    return f"{name}_total" if name and row.kind == "counter" else name
+def served_as(row: MetricFamily) -> str:
+    """Return the name that Prometheus shows for a metric."""
+    return f"{row.name}_total" if row.kind == "counter" else row.name

@@ -100,69 +100,16 @@ class ErrorReportingCommandGroup(TyperGroup):
         _escape_help_texts(self)
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """Resolve the command. Replace former names of commands and options, and warn."""
-        former, present, words = self._resolve_command_name(words)
-        renamed = [(former, present)] if former != present else []
-        words = [*present.split(), *words]
+        """Resolve the command. Two words may name one command."""
         if " ".join(words[:2]) in self.commands:
             words = [" ".join(words[:2]), *words[2:]]
-        name, command, rest = super().resolve_command(context, words)
-        known = set(_iterate_option_names(command)) if command is not None else set()
-        for at, word in enumerate(rest):
-            option, equals, value = word.partition("=")
-            if option not in known and (present := RENAMED_OPTIONS.get(option, "")) in known:
-                rest[at] = f"{present}{equals}{value}"
-                renamed.append((option, present))
-        for former, present in renamed if not context.resilient_parsing else ():
-            print_message("warning", f"`{former}` is now `{present}`")
-        return name, command, rest
-
-    def _resolve_command_name(self, words: list[str]) -> tuple[str, str, list[str]]:
-        """Return the command name as typed, its current name, and the remaining arguments."""
-        name, rest = words[0], words[1:]
-        if name in FORMER_COMMANDS:
-            return name, FORMER_COMMANDS[name], rest
-        verbs = FORMER_VERBS.get(name)
-        if verbs is None or not rest or rest[0] in (*self.commands[name].commands, *_HELP_OPTIONS):  # type: ignore[attr-defined]
-            return name, name, rest
-        given = next(filter(verbs.__contains__, rest), "")
-        if given:
-            rest.remove(given)
-        return f"{name} {given}".rstrip(), f"{name} {verbs.get(given, 'run')}", rest
+        return super().resolve_command(context, words)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and exit with its exit code."""
         standalone = extra.get("standalone_mode", True)
         run = partial(super().main, *args, **{**extra, "standalone_mode": False})
         return sys.exit(_run_to_exit_code(run)) if standalone else run()
-
-
-RENAMED_OPTIONS = {
-    "--jobs": "--processes",
-    "--dispatchers": "--dispatcher",
-    "--predictors": "--predictor",
-    "--config": "--slurm-config",
-}
-"""Former names of options, accepted if the command has no option with that name."""
-
-
-FORMER_COMMANDS = {
-    "policy": "config",
-    "when": "estimate-start",
-    "windows": "backfill-windows",
-    "unsupported": "unmanaged",
-    "promises": "accuracy start-times",
-    "take-over": "take-leadership",
-}
-"""Former names of commands, accepted but not shown in the help. They are removed after two minor releases."""
-
-FORMER_VERBS = {
-    "study": {"--example": "example", "verify": "verify"},
-    "whatif": {"collect": "collect"},
-}
-"""For each command that formerly had no subcommands: the arguments that now select a subcommand, in any position. The
-default subcommand is `run`.
-"""
 
 
 def _iterate_option_names(command: Any) -> Iterator[str]:

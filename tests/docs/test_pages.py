@@ -14,7 +14,6 @@ from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_bridge.adapters import mock, pbs, slurm
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import BOOST_RESOURCE
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE
-from cpsched_bridge.settings import RENAMED_SETTINGS, RETIRED_SETTINGS
 from cpsched_bridge.telemetry.metric_families import METRICS
 from docs.scripts import settings
 from docs.scripts.command_tree import commands
@@ -122,7 +121,7 @@ KNOWN_SETTINGS = {
     *settings.names(),
     *(name for adapter in (slurm, pbs, mock) for name in settings.names(adapter.Options, "options.")),
 }
-SECTIONS = {name.partition(".")[0] for name in (*KNOWN_SETTINGS, *RENAMED_SETTINGS, *RETIRED_SETTINGS) if "." in name}
+SECTIONS = {name.partition(".")[0] for name in KNOWN_SETTINGS if "." in name}
 FILES = ("md", "py", "yaml", "yml", "json", "csv", "sqlite", "swf", "lua", "mk", "service", "timer")
 
 

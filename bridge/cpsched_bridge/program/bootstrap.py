@@ -375,9 +375,6 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
     """
     ready = build_bridge_policies(settings, where)
     policy, effective = ready.policy, ready.in_force
-    log = structlog.get_logger("bridge")
-    for warning in settings.warnings:
-        log.warning("retired_setting", detail=warning)
     backend, systemd = connect_backend(settings, where, ready.chosen), SystemdNotifier()
     try:
         held_lock = acquire_instance_lock(settings)

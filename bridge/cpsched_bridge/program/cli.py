@@ -53,14 +53,6 @@ def _load_settings(config: Path) -> Settings:
     return load_settings(config)
 
 
-def _load_settings_and_warn(config: Path) -> Settings:
-    """Read and return a settings file. Warn of retired and renamed settings."""
-    settings = _load_settings(config)
-    for warning in settings.warnings:
-        print_message("warning", warning)
-    return settings
-
-
 reporting = command_conventions.with_error_reporting()
 """Decorator that prints an error on one line and exits with code 2 for invalid input or 1 for a failure."""
 
@@ -144,7 +136,7 @@ def journal_list(
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
+    with state_paths.open_journal(_load_settings(config)) as journal:
         lines = journal.list_rounds(last, starts)
         print_json(list(map(asdict, lines))) if as_json else terminal_views.print_rounds(lines)
 
@@ -164,7 +156,7 @@ def journal_show(
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
+    with state_paths.open_journal(_load_settings(config)) as journal:
         record = journal.read_round(round)
     print_json(
         json_output.recorded_round_to_json(*terminal_views.add_replayed_explanation(record))
@@ -186,7 +178,7 @@ def journal_replay(
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
+    with state_paths.open_journal(_load_settings(config)) as journal:
         numbers = (
             list(journal.iterate_round_numbers())
             if everything
@@ -218,7 +210,7 @@ def why(
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
         print_json(json_output.job_explanation_to_json(job, settings)) if as_json else terminal_views.print_why(
@@ -251,7 +243,7 @@ def queue(
     if url:
         found = bridge_client.query_bridge_at_address(url, "jobs", words)
     else:
-        found = bridge_client.query_bridge(_load_settings_and_warn(config), "jobs", words)
+        found = bridge_client.query_bridge(_load_settings(config), "jobs", words)
     if start:
         found = [row for row in found if row["state"] != "running"]
     if as_json:
@@ -284,7 +276,7 @@ def estimate_start(
     query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
     query |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
     query |= {"partition": partition} if partition else {}
-    found = bridge_client.query_bridge(_load_settings_and_warn(config), "when", query)
+    found = bridge_client.query_bridge(_load_settings(config), "when", query)
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -322,9 +314,7 @@ def backfill_windows(
     """
     from cpsched_bridge.program import bridge_client
 
-    found = bridge_client.query_bridge(
-        _load_settings_and_warn(config), "windows", {"partition": partition} if partition else {}
-    )
+    found = bridge_client.query_bridge(_load_settings(config), "windows", {"partition": partition} if partition else {})
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -344,7 +334,7 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
         if as_json:
@@ -372,7 +362,7 @@ def events(
     """
     from cpsched_bridge.program import json_output, terminal_views
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     if as_json:
         print_json(json_output.list_events(settings, last, job, kind))
     else:
@@ -389,7 +379,7 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
+    with state_paths.open_journal(_load_settings(config)) as journal:
         found = journal.list_unscheduled_jobs("unsupported")
         print_json(list(map(asdict, found))) if as_json else terminal_views.print_unmanaged(found)
 
@@ -406,7 +396,7 @@ def pause(
     """
     from cpsched_bridge.store import state_paths
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings, "; `systemctl stop cpsched-bridge` also releases its jobs"):
         state_paths.pause_file(settings).pause(reason)
     typer.echo("paused: the bridge releases its jobs in its next cycle and starts none")
@@ -418,7 +408,7 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Resume a bridge that was paused or paused itself."""
     from cpsched_bridge.store import state_paths
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings):
         was_paused = state_paths.pause_file(settings).resume()
     typer.echo("the bridge resumes in its next cycle" if was_paused else "the bridge was not paused")
@@ -456,7 +446,7 @@ def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     """
     from cpsched_bridge.store import state_paths
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings):
         state_paths.take_leadership_file(settings).request()
     typer.echo("this bridge takes control in its next cycle; any other bridge yields")
@@ -480,7 +470,7 @@ def release_all(
     """
     from cpsched_bridge.program import release_all as release
 
-    typer.echo(release.release_all(_load_settings_and_warn(config), str(config), if_stale, force))
+    typer.echo(release.release_all(_load_settings(config), str(config), if_stale, force))
 
 
 @app.command("config")
@@ -499,7 +489,7 @@ def effective_config(
     """
     from cpsched_bridge.program import bootstrap, terminal_views
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     terminal_views.print_effective_config(
         bootstrap.build_bridge_policies(settings, str(config)).in_force, settings, as_json
     )
@@ -525,7 +515,7 @@ def doctor(
     from cpsched_bridge.cycle.mode_and_readiness import select_checks_for_mode
     from cpsched_bridge.program import bootstrap, json_output, memory_checks, preemption_status, terminal_views
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     ready = bootstrap.build_bridge_policies(settings, str(config))
     backend = bootstrap.connect_backend(settings, str(config), ready.chosen)
     try:
@@ -558,8 +548,6 @@ def gantt(
     to: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="End, relative to the first submission.")
     ] = None,
-    serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
-    port: Annotated[int | None, typer.Option(hidden=True)] = None,
     system: Annotated[str | None, typer.Option(help="The trace's system, by name or file.")] = None,
     dispatcher: Dispatcher = "easy",
     predictor: Predictor = "walltime",
@@ -572,7 +560,6 @@ def gantt(
     from cpsched_bridge.program import gantt_command as drawing
     from cpsched_sim.cli import add_current_directory
 
-    require(not serve and port is None, "--serve", serve, "was removed; use --out FILE.html with --from and --to")
     require(out is not None, "--out", "none", "must be given")
     assert out is not None
     add_current_directory()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -309,26 +308,7 @@ def _parse_reason(text: str) -> PendingReason | str:
         with suppress(ValueError):
             code, *arguments = json.loads(text)
             return PendingReason(PendingCode(code), tuple(arguments))
-    for sentence, code in _FORMER_SENTENCES.items():
-        if found := re.fullmatch(
-            rf"(?:not (?:considered|planned yet|planned): )?{sentence}(?:; planned in \d+ s)?", text
-        ):
-            return PendingReason(code, tuple(found.groups() if code is PendingCode.NEVER else map(int, found.groups())))
     return text
-
-
-_FORMER_SENTENCES = {
-    "can never run: (.*)": PendingCode.NEVER,
-    r"not enough free resources: (\d+) of (\d+) units would fit": PendingCode.RESOURCES,
-    r"not enough whole free nodes: (\d+) of (\d+) units would fit": PendingCode.WHOLE_NODES,
-    "the nodes that are free are reserved": PendingCode.RESERVED,
-    "would delay a job that (?:holds a reservation|has a plan)": PendingCode.RESERVED,
-    "others are first": PendingCode.PRIORITY,
-    "jobs that weigh more go first": PendingCode.WEIGHT,
-    "comes after those that are": PendingCode.NOT_CONSIDERED,
-    "Slurm's next pass decides": PendingCode.NEXT_PASS,
-}
-"""Patterns of sentences that earlier versions wrote, with the code for each."""
 
 
 def compute_plan_digest(decision: Decision) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal, get_args
 
@@ -404,22 +404,3 @@ METRICS: tuple[MetricFamily, ...] = (
            ("version",), 1, _make_label_sets(version("cpsched"))),
 )  # fmt: skip
 """All metrics, in the order in which the exporter serves them."""
-
-FORMER_NAMES = {
-    "cpsched_held_jobs": "cpsched_kept_jobs",
-    "cpsched_backoff_jobs": "cpsched_put_off_jobs",
-    "cpsched_start_time_error_seconds": "cpsched_start_promise_error_seconds",
-    "cpsched_placement_mismatches": "cpsched_starts_otherwise",
-    "cpsched_standby": "cpsched_other_bridge",
-    "cpsched_cycle_late_seconds": "cpsched_cycle_gap_seconds",
-    "cpsched_unmanaged_jobs": "cpsched_unsupported_jobs",
-}
-"""Names before 0.1.0 by metric. The exporter also serves these names for two minor releases."""
-
-
-def list_former_families(metrics: Iterable[MetricFamily] = METRICS) -> Iterator[MetricFamily]:
-    """Yield the renamed metrics under their former names."""
-    for row in metrics:
-        if row.name in FORMER_NAMES:
-            sentence = f"Former name of {row.name}, to be removed."
-            yield replace(row, name=FORMER_NAMES[row.name], sentence=sentence)

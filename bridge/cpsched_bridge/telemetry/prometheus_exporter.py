@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from cpsched_bridge.telemetry.forecast_outcomes import CycleReportWithOutcomes
-from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, MetricFamily, Samples, list_former_families
+from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, MetricFamily, Samples
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
@@ -34,9 +34,7 @@ class PrometheusExporter:
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()
-        self._served = [
-            _RegisteredMetric(metric, self.registry) for metric in (*metrics, *list_former_families(metrics))
-        ]
+        self._served = [_RegisteredMetric(metric, self.registry) for metric in metrics]
         ProcessCollector(registry=self.registry)
 
     def __call__(self, cycle: CycleReportWithOutcomes) -> None:

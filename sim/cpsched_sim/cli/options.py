@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 import typer
 
 from cpsched_sim.cli.name_completion import complete_dispatcher, complete_metric, complete_predictor
-from cpsched_sim.command_conventions import print_message
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -53,12 +52,6 @@ def expand_option_groups(command: F) -> F:
     call_with_option_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call_with_option_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return cast(F, call_with_option_groups)
-
-
-def _warn_about_retired_lane_option(value: str | None) -> None:
-    """Warn if the retired option `--lane` is set."""
-    if value is not None:
-        print_message("warning", "--lane is ignored: remove it; compiled code replays long traces where possible")
 
 
 MAX_CHARGE_MS = 86_400_000
@@ -262,7 +255,6 @@ class ReplayOptions(PolicySettingOptions):
         str,
         typer.Option("--charge", metavar="none|measured|MS", help="Simulated duration of a decision."),
     ] = "none"
-    lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_warn_about_retired_lane_option)] = None
     metric: Annotated[
         list[str] | None,
         typer.Option(

@@ -67,38 +67,6 @@ class YamlTree:
         """Return an error with the line of `where`."""
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
-    def move_key(self, old: Sequence[str], new: Sequence[str]) -> None:
-        """Move a key and its line to another section.
-
-        Create missing sections and remove empty ones.
-        """
-        *above, last = old
-        holder, node = self.content, self.root
-        for step in above:
-            holder, node = holder[step], None if node is None else next(_find_key_nodes(node, step))[1]
-        pair = None if node is None else next(_find_key_nodes(node, last))
-        if pair and isinstance(node, yaml.MappingNode):
-            node.value.remove(pair)
-        value = holder.pop(last)
-        if above and not holder:
-            del self.content[above[0]]
-        *above, last = new
-        holder, node = self.content, self.root
-        for step in above:
-            holder = holder.setdefault(step, {})
-            if pair and isinstance(node, yaml.MappingNode):
-                below = next(_find_key_nodes(node, step), None)
-                if below is None:
-                    mark, end = pair[0].start_mark, pair[1].end_mark
-                    section = yaml.MappingNode("tag:yaml.org,2002:map", [], mark, end)
-                    below = yaml.ScalarNode("tag:yaml.org,2002:str", step, mark, mark), section
-                    node.value.append(below)
-                node = below[1]
-        holder[last] = value
-        if pair and isinstance(node, yaml.MappingNode):
-            pair[0].value = last
-            node.value.append(pair)
-
     def to_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
         """Validate the value at `at`, or `content`, as `model`, and return the model.
 

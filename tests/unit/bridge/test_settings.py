@@ -2,25 +2,16 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from typer.testing import CliRunner
 
 from cpsched.model import PowerCap
-from cpsched_bridge import settings
 from cpsched_bridge.adapters.mock import Options
-from cpsched_bridge.adapters.pbs.pbs_options import Options as PbsOptions
-from cpsched_bridge.adapters.slurm.slurm_options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import (
-    RENAMED_SETTINGS,
-    RETIRED_SETTINGS,
     AdviseModeSettings,
     CycleSettings,
-    RetiredSetting,
     Settings,
     load_settings,
 )
-from cpsched_sim.input.yaml_tree import iterate_setting_names
 from cpsched_sim.whatif.decision_timing import INTERVAL
 from cpsched_sim.whatif.whatif_cases import SIMULATED_MODES
 
@@ -85,71 +76,6 @@ def test_invalid_setting_names_file_line_field_value_and_rule(tmp_path, text, me
         load_settings(path)
     assert str(caught.value).startswith(f"{path}:{message}")
     assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize("name", [*RETIRED_SETTINGS, "options.gone", "gone"])
-def test_removed_setting_is_ignored_with_warning(tmp_path, monkeypatch, name):
-    """A file copied whole from an older example starts."""
-    known = {**RETIRED_SETTINGS, **dict.fromkeys(("options.gone", "gone"), RetiredSetting("9.8.7", "write this"))}
-    monkeypatch.setattr(settings, "RETIRED_SETTINGS", known)
-    above, _, key = name.rpartition(".")
-    adapter = known[name].adapter or "mock"
-    path = written(tmp_path, f"adapter: {adapter}\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
-    expected = f"{path}:3: {name}: 5: is ignored: removed in version {known[name].removed_in}; {known[name].instead}"
-    found = load_settings(path)
-    assert found.warnings == (expected,)
-    assert found == Settings(adapter=adapter)
-    shown = CliRunner().invoke(app, ["config", "--config", str(path)])
-    assert (shown.exit_code, shown.stderr) == (0, f"warning: {expected}\n")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "shown"),
-    [
-        ("guard:\n  claim_gone_s: 90", {"lease": {"duration_s": 90}}, "lease.duration_s: 90"),
-        ("guard: {failing_users: 4}", {"circuit_breaker": {"failing_users": 4}}, "circuit_breaker.failing_users: 4"),
-        ("policy:\n  own_process: never", {"policy": {"isolation": "none"}}, "policy.isolation: none"),
-        ("policy: {own_process: auto}", {"policy": {"isolation": "auto"}}, "policy.isolation: auto"),
-        ("cycle:\n  slow_down: 3", {"cycle": {"max_interval_factor": 3}}, "cycle.max_interval_factor: 3"),
-        ("cycle:\n  wake_files: [/a]", {"cycle": {"trigger_files": ["/a"]}}, "cycle.trigger_files"),
-        ("advise: {points: 7}", {"advise": {"max_boost": 7}}, "advise.max_boost: 7"),
-        ("on_stop: hand-back", {"on_stop": "release"}, "on_stop: release"),
-    ],
-)
-def test_renamed_setting_applies_with_warning(tmp_path, old, new, shown):
-    found = load_settings(written(tmp_path, f"adapter: mock\n{old}\n"))
-    assert found == Settings(adapter="mock", **new)
-    (warning,) = found.warnings
-    assert warning.startswith(f"{tmp_path / 'bridge.yaml'}:{2 + old.count(chr(10))}: ")
-    assert warning.endswith(f"was renamed in version 0.1.0; write `{shown}`")
-
-
-def test_invalid_renamed_setting_names_its_line(tmp_path):
-    path = written(tmp_path, "adapter: mock\nlease: {}\nguard:\n  failing_users: 4\n  claim_gone_s: -1\n")
-    with pytest.raises(SettingsError, match=r":5: lease.duration_s: -1: must be above 0"):
-        load_settings(path)
-
-
-def test_rejects_renamed_setting_with_its_new_name(tmp_path):
-    path = written(tmp_path, "adapter: mock\ncycle:\n  slow_down: 2\n  max_interval_factor: 3\n")
-    with pytest.raises(
-        SettingsError, match=r":3: cycle.slow_down: 2: must not be set together with cycle.max_interval_factor"
-    ):
-        load_settings(path)
-
-
-def test_plugin_option_may_have_name_of_removed_setting(tmp_path):
-    text = "adapter: some.plugin\noptions: {history_days: 3, socket: s}"
-    found = load_settings(written(tmp_path, text))
-    assert (found.options, found.warnings) == ({"history_days": 3, "socket": "s"}, ())
-
-
-def test_no_setting_has_name_of_removed_one():
-    options = (f"options.{field}" for model in (Options, SlurmOptions, PbsOptions) for field in model.model_fields)
-    assert not {*iterate_setting_names(Settings), *options} & {
-        *RETIRED_SETTINGS,
-        *(name for name in RENAMED_SETTINGS if name != RENAMED_SETTINGS[name].new),
-    }
 
 
 def test_rejects_anchor_expansion_bomb(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 import cpsched
 import cpsched_sim
-from cpsched import former_names
 
 CORE = [
     "Cluster", "ClusterState", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue",
@@ -42,15 +41,6 @@ def test_no_exported_name_is_module(package):
 def test_unknown_name_is_attribute_error():
     with pytest.raises(AttributeError, match="module 'cpsched' has no attribute 'Snapshoot'"):
         cpsched.Snapshoot  # noqa: B018
-
-
-def test_former_name_warns(monkeypatch):
-    """The name before 0.1.0 of a class works, and says the present one."""
-    monkeypatch.setattr(former_names, "CLASSES", {"cpsched.model.job:Task": "Job", "cpsched_sim.x:Gone": "Job"})
-    with pytest.warns(DeprecationWarning, match=r"cpsched.Task is now Job"):
-        assert cpsched.Task is cpsched.Job
-    with pytest.raises(AttributeError, match="no attribute 'Gone'"):
-        cpsched.Gone  # noqa: B018
 
 
 @pytest.mark.parametrize("package", ["cpsched", "cpsched_sim"])

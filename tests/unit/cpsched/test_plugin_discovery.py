@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from cpsched import former_names, metrics
+from cpsched import metrics
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue, PluginLoadError, UnknownName
 from cpsched.registry import DISPATCHERS, PREDICTORS, BrokenPlugin
@@ -130,10 +130,3 @@ def test_finds_metric_of_plugin(site):
         "name": "worst_wait_s", "heading": "worst wait", "unit": "s", "formula": "max of W", "better": "lower",
         "source": "mine",
     }  # fmt: skip
-
-
-def test_path_before_rename_still_works(monkeypatch):
-    """A journal, or a site's file, may name a class of the project by the path that it had."""
-    monkeypatch.setattr(former_names, "MODULES", {"cpsched.dispatchers.fast": "cpsched.dispatchers.easy"})
-    monkeypatch.setattr(former_names, "CLASSES", {"cpsched.dispatchers.fast:Fast": "EasyDispatcher"})
-    assert isinstance(DISPATCHERS.build("cpsched.dispatchers.fast:Fast", {}), EasyDispatcher)

@@ -1,10 +1,8 @@
 """How commands end: one-line errors, no loss of computed results, and no partial files."""
 
-import csv
 import json
 import os
 import random
-import re
 import resource
 import subprocess
 import sys
@@ -17,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from cpsched_bridge.program.command_help import HELP_GROUPS
-from cpsched_sim.command_conventions import FORMER_COMMANDS, ErrorReportingCommandGroup
+from cpsched_sim.command_conventions import ErrorReportingCommandGroup
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes
 from cpsched_sim.simulation import ReplaySpec
@@ -256,27 +254,6 @@ def test_shows_markup_in_names_unchanged(tmp_path):
         assert "[red]a[_x].swf" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "warnings"),
-    [
-        ("--dispatcher fcfs -d easy -j 1", []),
-        (
-            "--dispatchers=fcfs,easy --jobs 1",
-            ["`--dispatchers` is now `--dispatcher`", "`--jobs` is now `--processes`"],
-        ),
-        ("-d fcfs,easy --predictors walltime", ["`--predictors` is now `--predictor`"]),
-    ],
-)
-def test_former_option_name_works_with_warning(four_jobs, words, warnings):
-    """Where a command has an option of that name itself, it keeps its meaning: `workload lublin --jobs`."""
-    ended = invoke("compare", four_jobs, "--csv", *words.split())
-    assert (ended.exit_code, ended.stderr) == (0, "".join(f"warning: {text}\n" for text in warnings))
-    rows = list(csv.DictReader(ended.stdout.splitlines()))
-    assert [(row["dispatcher"], row["predictor"]) for row in rows] == [("fcfs", "walltime"), ("easy", "walltime")]
-    shown = invoke("compare", "--help").stdout
-    assert not any(f"{option} " in shown for option in ("--jobs", "--dispatchers", "--predictors"))
-
-
 def test_comparison_has_one_output_format(four_jobs):
     ended = invoke("compare", four_jobs, "-d", "easy", "--csv", "--json")
     assert (ended.exit_code, ended.stderr) == (
@@ -322,32 +299,3 @@ def test_formats_shares_as_percent_or_factor():
         "10x",
         "73.5x",
     ]
-
-
-@pytest.mark.parametrize("former", FORMER_COMMANDS)
-def test_former_command_name_works_but_is_hidden(former):
-    """A site's scripts go on working."""
-    present = FORMER_COMMANDS[former]
-    ended = invoke(former, "--help")
-    assert ended.stdout == invoke(*present.split(), "--help").stdout != ""
-    assert ended.stderr == f"warning: `{former}` is now `{present}`\n"
-    assert not re.search(rf"^│ {former} ", invoke("--help").stdout, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("former", "present", "warning"),
-    [
-        ("study --example", "study example", "`study --example` is now `study example`"),
-        ("study gone.yaml --out x", "study run gone.yaml --out x", "`study` is now `study run`"),
-        ("study --dry-run gone.yaml", "study run --dry-run gone.yaml", "`study` is now `study run`"),
-        ("study --sample 2 verify gone", "study verify --sample 2 gone", ""),
-        ("whatif gone.txt", "whatif run gone.txt", "`whatif` is now `whatif run`"),
-        ("whatif --days x collect", "whatif collect --days x", ""),
-        ("study --help", "study -h", ""),
-    ],
-)
-def test_commands_work_without_subcommand(former, present, warning):
-    """`study` and `whatif` had none: a word among their arguments stood for it."""
-    ended, as_now = invoke(*former.split()), invoke(*present.split())
-    assert (ended.exit_code, ended.stdout) == (as_now.exit_code, as_now.stdout)
-    assert ended.stderr == (f"warning: {warning}\n" if warning else "") + as_now.stderr

@@ -16,11 +16,9 @@ from cpsched_bridge.telemetry.forecast_outcomes import (
     StartTimeOutcome,
 )
 from cpsched_bridge.telemetry.metric_families import (
-    FORMER_NAMES,
     MAX_PARTITION_SERIES,
     METRICS,
     MetricFamily,
-    list_former_families,
 )
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.web.status_application import StatusApplication
@@ -110,10 +108,10 @@ def full(partitions):
 def test_exports_at_most_600_series(partitions):
     series = scrape(full(partitions))
     own = [name for name, _ in series if name.startswith("cpsched_")]
-    assert len(series) <= 600  # 560, and those under former names
-    assert len(own) <= sum(metric.max_series for metric in (*METRICS, *list_former_families()))
+    assert len(series) <= 600
+    assert len(own) <= sum(metric.max_series for metric in METRICS)
     if partitions > MAX_PARTITION_SERIES:
-        assert len(own) == sum(metric.max_series for metric in (*METRICS, *list_former_families()))
+        assert len(own) == sum(metric.max_series for metric in METRICS)
 
 
 def a_gauge(merged):
@@ -312,20 +310,3 @@ def test_exports_file_sizes_and_child_restarts(bridge_at):
     assert found["cpsched_child_restarts_total", ()] == 2
     assert found["cpsched_journal_size_bytes", ()] == 11
     assert found["cpsched_ledger_size_bytes", ()] == 21
-
-
-@pytest.mark.parametrize(("name", "former"), FORMER_NAMES.items())
-def test_renamed_metric_has_both_names(name, former):
-    """Alerts and dashboards of a site go on working for one release."""
-    found = scrape(full(2))
-    ours = {
-        (series.removeprefix(name), labels): value
-        for (series, labels), value in found.items()
-        if series.startswith(name)
-    }
-    theirs = {
-        (series.removeprefix(former), labels): value
-        for (series, labels), value in found.items()
-        if series.startswith(former)
-    }
-    assert ours == theirs != {}
