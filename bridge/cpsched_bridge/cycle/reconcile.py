@@ -24,7 +24,6 @@ from cpsched_bridge.store.ledger import (
     ManagedJobEntry,
     TransitionEvent,
     make_transition,
-    make_unmanaged_fields,
 )
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
@@ -275,10 +274,12 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Stop managing a job held by the cluster until its request changes. Unpin it."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    left = make_unmanaged_fields(make_request_fingerprint(pending.job), f"the cluster holds it: {reason}")
-    if pending.pinned:
-        return make_transition(entry, LedgerState.HANDING_BACK, now_s, left["leave"], event="left", **left)
-    return make_transition(entry, LedgerState.FREE, now_s, left["leave"], event="left", pinned=False, **left)
+    why = f"the cluster holds it: {reason}"
+    asked = make_request_fingerprint(pending.job)
+    state = LedgerState.HANDING_BACK if pending.pinned else LedgerState.FREE
+    return make_transition(
+        entry, state, now_s, why, event="left", pinned=entry.pinned and pending.pinned, leave=why, asked=asked
+    )
 
 
 def _has_new_request(entry: ManagedJobEntry, job: Job) -> bool:

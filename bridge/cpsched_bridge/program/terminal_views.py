@@ -262,7 +262,7 @@ def _explain_ledger_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> l
     if entry is None:
         return []
     failures = f", {format_count(entry.failures, 'failed attempt')}" if entry.failures else ""
-    leave = f"; not managed again: {entry.leave}" if entry.leave else ""
+    leave = f"; not managed again: {entry.unmanaged_reason}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
     seen = (
         f", observed running at {format_cluster_time(ran_s)}"

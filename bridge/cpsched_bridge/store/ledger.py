@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -106,25 +106,27 @@ Cause = Literal["", "released", "held_by_administrator"]
 - `released`: the cluster answered the release command of a start whose pin and release are separate commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
 """
-_TEXT_BY_CAUSE: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
-    "released": ("released", frozenset({LedgerState.STARTING})),
-    "held_by_administrator": (
-        "hold refused: is held by an administrator",
-        frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK}),
-    ),
+_TEXT_BY_CAUSE: Mapping[Cause, str] = {
+    "released": "released",
+    "held_by_administrator": "hold refused: is held by an administrator",
 }
-"""Text of each cause in the file's column `why`, as in earlier versions, and the states that can have it."""
-_REQUEST_SEPARATOR = ", while it asks for "
-"""Separator before the job's request in the file's `leave` column; see `ManagedJobEntry.asked`."""
-
-_RESTORE_UNITS = 0
-"""Number of units that marks a pair in the column `nodes` as `ManagedJobEntry.restore`, not a node."""
+"""Text of each cause in `ManagedJobEntry.why`."""
+_OLDER_RESTORE_UNITS = 0
+"""Number of units that marks a pair in an older ledger's `nodes` as `ManagedJobEntry.restore`, not a node."""
 _MAX_NAMED_JOBS = 50
 """Maximum number of jobs listed in a message about a damaged ledger."""
 
 
 class IllegalLedgerTransition(BridgeError):
     """An error for a forbidden transition, which indicates a bug in the bridge."""
+
+
+class OtherLedgerFormat(BridgeError):
+    """The ledger was written by a build with other columns. `cpsched release-all` can read it."""
+
+    def __init__(self, path: Path | str) -> None:
+        rule = "was written by another version of cpsched; run `cpsched release-all`, then move the state folder aside"
+        super().__init__(f"{path}: {rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,11 @@ class ManagedJobEntry:
     """Request to which `leave` applies, as a `make_request_fingerprint`, or "" if it applies to any request."""
     restore: str = ""
     """The last start's `StartCommand.restore`."""
+
+    @property
+    def unmanaged_reason(self) -> str:
+        """Why the job must not be adopted again, with the request to which this applies, as text."""
+        return f"{self.leave}, while it requests {self.asked}" if self.leave and self.asked else self.leave
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
@@ -201,23 +208,15 @@ def make_transition(
 
 
 def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
-    """Return a transition of `entry` to a new state, with `cause` and its stored text."""
-    return make_transition(entry, state, now_s, _TEXT_BY_CAUSE[cause][0], cause=cause)
-
-
-def make_unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
-    """Return the fields for a job to leave unmanaged for `reason`.
-
-    The job stays unmanaged while its request is `asked`.
-    """
-    return {"leave": f"{reason}{_REQUEST_SEPARATOR}{asked}", "asked": asked}
+    """Return a transition of `entry` to a new state, with `cause` and its text."""
+    return make_transition(entry, state, now_s, _TEXT_BY_CAUSE[cause], cause=cause)
 
 
 SCHEMA = """
 create table if not exists jobs (
   id integer primary key, state text not null, since_s integer not null, pinned integer not null,
   failures integer not null, nodes text not null, leave text not null, label text not null, why text not null,
-  seal integer);
+  cause text not null, asked text not null, restore text not null, seal integer not null);
 create index if not exists jobs_by_state on jobs (state);
 create table if not exists transitions (
   seq integer primary key, at_s integer not null, round integer not null, job_id integer not null,
@@ -225,9 +224,8 @@ create table if not exists transitions (
 create index if not exists transitions_by_job on transitions (job_id);
 """
 
-_ADD_SEAL_COLUMN = "alter table jobs add column seal integer"
-"""Statement that upgrades a ledger without seals. A row without a seal is valid unless the file is damaged."""
-_FIELD_COUNT = 9
+_FIELD_COUNT = len(fields(ManagedJobEntry))
+_OLDER_FIELD_COUNT = 9
 _SELECT_ROWS = "select * from jobs"
 _COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
 """Query that counts transitions of missing jobs. A positive count proves that a row was lost."""
@@ -260,13 +258,14 @@ class Ledger:
 
     @classmethod
     def load_in_memory_copy(cls, path: Path) -> Ledger:
-        """Return an in-memory copy of a ledger file.
+        """Return an in-memory copy of a ledger file, which may be that of an older build.
 
         Raise `sqlite3.Error` or `CorruptFileContent`.
         """
         copy = cls(":memory:", durable=False)
         with convert_content_errors():
-            copy.insert_or_replace_entries([_parse_entry_row(row) for row in read_rows(path, _SELECT_ROWS)])
+            rows = read_rows(path, _SELECT_ROWS)
+            copy.insert_or_replace_entries([_parse_entry_row_of_any_format(row) for row in rows])
         copy.whole = True
         return copy
 
@@ -275,6 +274,7 @@ class Ledger:
             self._db = self._connect(read_only)
         try:
             with convert_content_errors():
+                self._check_format()
                 if not read_only:
                     self._check_integrity()
                 self.reload()
@@ -293,6 +293,12 @@ class Ledger:
             db.execute("pragma wal_autocheckpoint=1")
         return db
 
+    def _check_format(self) -> None:
+        """Raise `OtherLedgerFormat` if the table of jobs has other columns."""
+        count = len(self._db.execute("pragma table_info(jobs)").fetchall())
+        if count not in (0, _FIELD_COUNT + 1):
+            raise OtherLedgerFormat(self._path)
+
     def _check_integrity(self) -> None:
         """Raise `CorruptFileContent` or `sqlite3.Error` if the file is damaged."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
@@ -300,8 +306,6 @@ class Ledger:
         if tables and not tables >= {"jobs", "transitions"}:
             raise CorruptFileContent("the table of jobs is missing")
         self._db.executescript(SCHEMA)
-        if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELD_COUNT:
-            self._db.execute(_ADD_SEAL_COLUMN)
         (result,) = self._db.execute("pragma quick_check(1)").fetchone()
         if result != "ok":
             raise CorruptFileContent(result)
@@ -506,7 +510,7 @@ class _TransitionRow:
 
 
 def _insert_entries(db: sqlite3.Connection, entries: Iterable[ManagedJobEntry]) -> None:
-    query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?)"
+    query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?,?,?,?)"
     db.executemany(query, [_make_entry_row(entry) for entry in entries])
 
 
@@ -518,25 +522,33 @@ def _make_transition_row(transition: LedgerTransition, round_number: int) -> tup
 def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry stored in a row. Raise `CorruptFileContent`."""
     with convert_content_errors(f"job {row[0]!r:.20}"):
-        values, seal = row[:_FIELD_COUNT], row[_FIELD_COUNT] if len(row) > _FIELD_COUNT else None
-        if seal is not None and seal != compute_row_checksum(values):
+        *values, seal = row
+        if seal != compute_row_checksum(values):
             raise CorruptFileContent("the checksum does not match")
-        id, state, since_s, pinned, failures, nodes, leave, label, why = values
+        id, state, since_s, pinned, failures, nodes, *texts = values
+        places = tuple((name, units) for name, units in json.loads(nodes))
+        return ManagedJobEntry(int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, *texts)
+
+
+def _parse_entry_row_of_any_format(row: tuple[Any, ...]) -> ManagedJobEntry:
+    """Return the entry stored in a row of this or an older build's ledger. Raise `CorruptFileContent`."""
+    if len(row) == _FIELD_COUNT + 1:
+        return _parse_entry_row(row)
+    with convert_content_errors(f"job {row[0]!r:.20}"):
+        id, state, since_s, pinned, failures, nodes, leave, label, why = row[:_OLDER_FIELD_COUNT]
         pairs = [(name, units) for name, units in json.loads(nodes)]
-        places = tuple((name, units) for name, units in pairs if units != _RESTORE_UNITS)
-        restore = next((str(name) for name, units in pairs if units == _RESTORE_UNITS), "")
+        places = tuple((name, units) for name, units in pairs if units != _OLDER_RESTORE_UNITS)
+        restore = next((str(name) for name, units in pairs if units == _OLDER_RESTORE_UNITS), "")
         return ManagedJobEntry(
             int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
-            next((cause for cause, known in _TEXT_BY_CAUSE.items() if why == known[0] and state in known[1]), ""),
-            leave.rpartition(_REQUEST_SEPARATOR)[2] if _REQUEST_SEPARATOR in leave else "",
-            restore,
+            restore=restore,
         )  # fmt: skip
 
 
 def _make_entry_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
-    nodes = (*entry.nodes, (entry.restore, _RESTORE_UNITS)) if entry.restore else entry.nodes
-    texts = (json.dumps(nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
-    values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
+    texts = map(replace_surrogates, (entry.leave, entry.label, entry.why, entry.cause, entry.asked, entry.restore))
+    numbers = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures)
+    values = (*numbers, json.dumps(entry.nodes), *texts)
     return (*values, compute_row_checksum(values))
 
 
@@ -560,8 +572,6 @@ def _parse_valid_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobE
         try:
             with convert_content_errors():
                 entry = _parse_entry_row(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
-            if len(row) <= _FIELD_COUNT or row[_FIELD_COUNT] is None:
-                raise CorruptFileContent("the checksum is missing")
             whole[entry.job_id] = entry
         except CorruptFileContent:
             odd.add(f"{row[0]!r:.20}")

@@ -142,7 +142,7 @@ def test_other_version_of_same_code_resumes(four_jobs, compared, tmp_path):
     shutil.copytree(compared, out)
     path = out / "easy-walltime" / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0.0.1.dev1"}))
-    resumed = invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--resume")
+    resumed = invoke("compare", four_jobs, "--dispatcher", "easy", "--out", out, "--resume")
     assert (resumed.exit_code, "1 of 1 combination was already finished" in resumed.stderr) == (0, True)
 
 
@@ -164,7 +164,7 @@ def test_finished_rows_survive_kill(tmp_path):
     lines = [f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 20_000)]
     path.write_text("; MaxProcs: 4\n" + "".join(lines))
     chosen = ["--dispatcher", "fcfs,tests.bad_plugins:HangingDispatcher", "--max-jobs", "100"]
-    process = warm.Begun(warm.server(), ["compare", str(path), "--jobs", "1", "--out", str(out), *chosen])
+    process = warm.Begun(warm.server(), ["compare", str(path), "--processes", "1", "--out", str(out), *chosen])
     deadline = time.monotonic() + ENOUGH_S
     while not (out / "fcfs-walltime" / "summary.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

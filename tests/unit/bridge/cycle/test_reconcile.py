@@ -468,7 +468,7 @@ def outcome(state, leave, hold, pinned, options):
     now = transition.entry
     assert (transition.before, now.job_id, now.since_s) == (state, 1, 100)
     words = [now.state.value, "pinned" if now.pinned else "no pin", f"{now.failures} failed", now.label or "no label"]
-    return ", ".join([*words, f"why: {now.why}", f"leave: {now.leave}" if now.leave else "not left"])
+    return ", ".join([*words, f"why: {now.why}", f"leave: {now.unmanaged_reason}" if now.leave else "not left"])
 
 
 def table():
@@ -520,7 +520,7 @@ def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
 def test_request_text_changes_with_request(facts, words):
     held = replace(pending(Hold.CLUSTER), job=a_job(1, **facts))
     found = after(an_entry(LedgerState.HELD), seen(pending=(held,)))
-    assert found.leave == f"the cluster holds it: no reason given, while it asks for {words}"
+    assert found.unmanaged_reason == f"the cluster holds it: no reason given, while it requests {words}"
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_completes_names_of_catalogues():
         ("gantt x -p q", {"quantile"}),
         ("accuracy x --predictor la", {"last-two"}),
         ("simulate x --metric mean_w", {"mean_wait_s"}),
-        ("promises x --from-j", {"--from-job"}),
+        ("accuracy start-times x --from-j", {"--from-job"}),
         (next(iter(HELP_GROUPS["Administer"].split()))[:3], {"doctor"}),
     ],
 )

@@ -91,13 +91,6 @@ def test_rejects_invalid_arguments(written, tmp_path, from_, to, out, message):
         gantt_command.write_gantt_chart(gantt_command.read_schedule(written(*ROWS)), tmp_path / out, from_, to)
 
 
-@pytest.mark.parametrize("option", [["--serve"], ["--port", "0"]])
-def test_removed_option_names_replacement(written, option):
-    result = CliRunner().invoke(app, ["gantt", str(written(*ROWS)), *option])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "was removed; use --out FILE.html" in result.stderr
-
-
 def test_replays_trace_with_users(tmp_path):
     from cpsched_sim.workloads.workload_loader import load
 

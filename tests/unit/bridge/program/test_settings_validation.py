@@ -257,7 +257,7 @@ def test_doctor_accepts_settings_that_bridge_accepts(tmp_path):
 def test_accepts_defaults_and_effective_settings(tmp_path, adapter, text):
     """A copied default is no choice, and a switch may be off for a while."""
     path = written(tmp_path, f"adapter: {adapter}\nstate_dir: {tmp_path}\nmetrics: {{port: 0}}\n{text}\n")
-    assert verdict("policy", path)[0] == 0
+    assert verdict("config", path)[0] == 0
 
 
 def test_longer_watchdog_allows_longer_decisions(tmp_path, monkeypatch):

@@ -120,17 +120,6 @@ def test_replaces_ledger_with_invalid_transitions(tmp_path, damage):
     assert ledger.list_managed_job_ids() == [1, 2, 3]
 
 
-def test_discards_rows_of_damaged_ledger_without_checksums(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    a_ledger(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("alter table jobs drop column seal")
-        db.execute("drop table transitions")
-    ledger = Ledger(path)
-    assert ledger.list_entries() == []
-    assert ledger.unreported_events[0].detail.endswith("discarded 1, 2, 3")
-
-
 def test_rewrites_ledger_damaged_in_use_from_memory(tmp_path):
     path = tmp_path / "ledger.sqlite"
     ledger = a_ledger(path, 300)

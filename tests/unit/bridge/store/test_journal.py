@@ -105,23 +105,12 @@ def test_stores_wait_reasons(tmp_path):
         ('7,9 ["resources", 0, 2]', Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))),
         (' ["never", "requests 9"]', Wait(PendingReason(PendingCode.NEVER, ("requests 9",)))),
         (' ["other", "not enough luck"]', Wait("not enough luck")),
-        ("1 not planned yet: would delay a job that has a plan", Wait(PendingReason(PendingCode.RESERVED), (1,))),
-        (" would delay a job that holds a reservation", Wait(PendingReason(PendingCode.RESERVED))),
-        (" the nodes that are free are reserved", Wait(PendingReason(PendingCode.RESERVED))),
-        (" not considered: comes after those that are", Wait(PendingReason(PendingCode.NOT_CONSIDERED))),
-        (" jobs that weigh more go first; planned in 50 s", Wait(PendingReason(PendingCode.WEIGHT))),
-        (" not planned: Slurm's next pass decides", Wait(PendingReason(PendingCode.NEXT_PASS))),
-        (" others are first", Wait(PendingReason(PendingCode.PRIORITY))),
-        ("2 not enough whole free nodes: 1 of 2 units would fit; planned in 9 s",
-         Wait(PendingReason(PendingCode.WHOLE_NODES, (1, 2)), (2,))),
-        (" not enough free resources: 0 of 1 units would fit", Wait(PendingReason(PendingCode.RESOURCES, (0, 1)))),
-        (" can never run: 7", Wait(PendingReason(PendingCode.NEVER, ("7",)))),
         (" [sic] mercury", Wait("[sic] mercury")),
         (' ["of a later version", 1]', Wait('["of a later version", 1]')),
         (' ["resources"]', Wait('["resources"]')),
     ],
 )  # fmt: skip
-def test_reads_wait_from_code_or_text_of_0_1(text, wait):
+def test_reads_wait_from_code_or_text_of_a_plugin(text, wait):
     assert parse_wait(text) == wait
 
 

@@ -16,9 +16,9 @@ from cpsched_bridge.store.ledger import (
     LedgerState,
     LedgerTransition,
     ManagedJobEntry,
+    OtherLedgerFormat,
     make_caused_transition,
     make_transition,
-    make_unmanaged_fields,
 )
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.stores import change, nobody_is_writing, rows, setting
@@ -26,7 +26,7 @@ from tests.stores import change, nobody_is_writing, rows, setting
 
 def test_each_entry_field_survives_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
-    left = make_unmanaged_fields("2 x 4 for 60 s in main", "the cluster holds it")
+    left = {"leave": "the cluster holds it", "asked": "2 x 4 for 60 s in main"}
     refused = make_caused_transition(
         ManagedJobEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator"
     ).entry
@@ -42,33 +42,13 @@ def test_each_entry_field_survives_restart(tmp_path):
         assert Ledger.load_in_memory_copy(tmp_path / "ledger.sqlite").get(7) == told
 
 
-@pytest.mark.parametrize(
-    ("state", "why", "cause"),
-    [
-        (LedgerState.STARTING, "released", "released"),
-        (LedgerState.HOLDING, "hold refused: is held by an administrator", "held_by_administrator"),
-        (LedgerState.FREE, "released", ""),
-        (LedgerState.HOLDING, "hold refused: is RUNNING", ""),
-    ],
-)
-def test_reads_causes_of_old_ledger(tmp_path, state, why, cause):
-    """The columns of the file are those of the first version, which goes on with the file after a downgrade."""
-    first = Ledger(tmp_path / "ledger.sqlite")
-    first.insert_or_replace_entries(
-        [ManagedJobEntry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")]
-    )
-    first.close()
-    found = Ledger(tmp_path / "ledger.sqlite").get(7)
-    assert (found.cause, found.asked) == (cause, "1 x 2")
-
-
 def test_cause_belongs_to_its_transition():
     entry = make_caused_transition(
         ManagedJobEntry(7, LedgerState.STARTING, 5), LedgerState.STARTING, 6, "released"
     ).entry
     assert make_transition(entry, LedgerState.STARTING, 7, "decided").entry.cause == ""
     left = make_transition(
-        ManagedJobEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", **make_unmanaged_fields("1 x 2", "held")
+        ManagedJobEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", leave="held", asked="1 x 2"
     ).entry
     assert make_transition(left, LedgerState.HOLDING, 7, "").entry.asked == "1 x 2"
     assert make_transition(left, LedgerState.HOLDING, 7, "", leave="").entry.asked == ""
@@ -83,20 +63,33 @@ def test_writes_invalid_user_text_escaped(tmp_path):
     assert (entry.why, entry.leave, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
 
 
-def test_reads_ledger_without_seals_and_seals_on_write(tmp_path):
+OLDER_SCHEMA = """
+create table jobs (
+  id integer primary key, state text not null, since_s integer not null, pinned integer not null,
+  failures integer not null, nodes text not null, leave text not null, label text not null, why text not null,
+  seal integer);
+create table transitions (
+  seq integer primary key, at_s integer not null, round integer not null, job_id integer not null,
+  before text, after text not null, why text not null);
+"""
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_refuses_ledger_of_older_build_but_release_all_reads_it(tmp_path, read_only):
     path = tmp_path / "ledger.sqlite"
-    first = Ledger(path)
-    first.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=id) for id in (1, 2)])
-    first.close()
+    row = (7, "starting", 5, 1, 2, '[["n1", 2], ["Partition=a,b", 0]]', "", "7_1", "decided", 99)
     with sqlite3.connect(path) as db:
-        db.execute("alter table jobs drop column seal")
+        db.executescript(OLDER_SCHEMA)
+        db.execute(f"insert into jobs values ({','.join('?' * 10)})", row)
     db.close()
-    with state_paths.open_ledger(Settings(state_dir=tmp_path), read_only=True) as looked_at:
-        assert looked_at.list_managed_job_ids() == [1, 2]
-    ledger = Ledger(path)
-    assert (ledger.list_managed_job_ids(), ledger.unreported_events, ledger.whole) == ([1, 2], [], True)
-    ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "handed back")])
-    assert dict(rows(path, "select id, seal is null from jobs")) == {1: 0, 2: 1}
+    with pytest.raises(OtherLedgerFormat, match="run `cpsched release-all`, then move the state folder aside"):
+        Ledger(path, read_only=read_only)
+    entry = ManagedJobEntry(
+        7, LedgerState.STARTING, 5, True, 2, (("n1", 2),), label="7_1", why="decided", restore="Partition=a,b"
+    )
+    with state_paths.open_emergency_ledger(Settings(state_dir=tmp_path)) as emergency:
+        assert emergency.list_entries() == [entry]
+    assert rows(path, "select * from jobs") == [row]
 
 
 def test_committed_data_is_in_main_file(tmp_path):

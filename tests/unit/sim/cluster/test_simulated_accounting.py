@@ -199,7 +199,7 @@ def test_compare_draws_shares(files):
     pytest.importorskip("matplotlib")
     out = files / "out"
     words = ["compare", str(files / "made.swf"), "--dispatcher", "easy", "--policy", str(files / "site.yaml"),
-             "--out", str(out), "--plots", "--jobs", "1"]  # fmt: skip
+             "--out", str(out), "--plots", "--processes", "1"]  # fmt: skip
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, result.output
     assert (out / "shares.png").stat().st_size > 5000
