@@ -241,8 +241,8 @@ def json_outputs() -> Facts:
             "study dry": ("study", "run", str(study), "--out", str(folder / "dry"), "--dry-run"),
             "benchmark dry": ("benchmark", "--out", str(folder / "benchmark"), "--quick", "--dry-run"),
             "instances solve": ("instances", "solve", rounds, "--dispatcher", "easy", "--dispatcher", "greedy"),
-            "whatif": ("whatif", "run", waited, "--out", str(folder / "whatif"), "--with", "easy", "--seeds", "1", "--processes",
-                       "1", "--no-sessions", "--anyway"),
+            "whatif": ("whatif", "run", waited, "--out", str(folder / "whatif"), "--with", "easy", "--seeds", "1",
+                       "--processes", "1", "--no-sessions", "--anyway"),
             "tune": ("tune", *nodes, "--processes", "1", "--seeds", "1", "--keep", str(folder / "kept")),
         }  # fmt: skip
         facts: Facts = {}
