@@ -85,8 +85,10 @@ def make_transition_after_failure(
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} consecutive attempts failed; last failure: {why}"
-    fields = make_unmanaged_fields(make_request_fingerprint(job), leave)
-    left = make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, **fields)
+    asked = make_request_fingerprint(job)
+    left = make_transition(
+        entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave, asked=asked
+    )
     return replace(left, failed=True)
 
 

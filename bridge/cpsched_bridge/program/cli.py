@@ -431,7 +431,7 @@ def forget(
     from cpsched_bridge.store import state_paths
     from cpsched_bridge.store.lock_and_request_files import ForgetRequest
 
-    settings = _load_settings_and_warn(config)
+    settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings):
         state_paths.forget_file(settings).request(ForgetRequest(kind, name))
     typer.echo(f"the bridge forgets earlier failures of {kind} {name} in its next cycle")
