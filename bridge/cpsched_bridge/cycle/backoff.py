@@ -47,7 +47,6 @@ from cpsched_bridge.store.ledger import (
     LedgerTransition,
     ManagedJobEntry,
     make_transition,
-    make_unmanaged_fields,
 )
 
 
@@ -300,8 +299,12 @@ class BackoffQueue:
                 continue
             if entry.state is LedgerState.HELD and not entry.leave:
                 why = f"{failures} consecutive starts in its equivalence class failed"
-                fields = make_unmanaged_fields(make_request_fingerprint(each.job), why)
-                found.append(make_transition(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", **fields))
+                asked = make_request_fingerprint(each.job)
+                found.append(
+                    make_transition(
+                        entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why, asked=asked
+                    )
+                )
         return found
 
     def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
