@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FILES = Path(__file__).with_name("files")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+LONG = {"docs/dispatchers.md", "docs/experiments.md", "docs/lookahead.md"}
+"""Pages with many replays."""
 
 
 def run_bash(example):
@@ -67,7 +69,13 @@ def workshop(page, tmp_path, monkeypatch):
     monkeypatch.chdir(work)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if name in LONG else (), id=name)
+        for page, name in zip(PAGES, NAMES, strict=True)
+    ],
+)
 def test_code_blocks_run(page, workshop):
     if (FILES / page.stem).is_dir():
         shutil.copytree(FILES / page.stem, ".", dirs_exist_ok=True)

@@ -42,6 +42,7 @@ def shown(value):
     return next((kind for kind in kinds if hasattr(type(value), kind) and getattr(value, kind)()), "text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs_completely(path, workshop):  # noqa: F811
     names = {"__name__": "__main__"}

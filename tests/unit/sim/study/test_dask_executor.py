@@ -90,7 +90,10 @@ def test_crashing_or_slow_case_keeps_worker(tmp_path, cluster, monkeypatch):
     assert [worker.poll() for worker in workers] == [None, None]
 
 
-@pytest.mark.parametrize(("returned", "after"), [("workers", "closed"), ("Client(workers)", "running")])
+@pytest.mark.parametrize(
+    ("returned", "after"),
+    [("workers", "closed"), pytest.param("Client(workers)", "running", marks=pytest.mark.slow)],
+)
 def test_cluster_created_for_study_ends_with_it(tmp_path, returned, after):
     written(tmp_path)
     file = tmp_path / "workers.py"
