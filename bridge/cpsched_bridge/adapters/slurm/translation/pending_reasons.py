@@ -5,8 +5,8 @@ The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). T
 - A reason for one user's job makes only that user's jobs back off. A job may hit a limit on a whole QOS, account or
   partition because it requests too much, while other jobs would be accepted. Each user's own jobs are therefore tried.
 - If Slurm's reason shows that the job is not at fault, a start whose job does not run counts as failed.
-- A reason that is not in the table concerns no group. The start counts as failed, so only this job and equivalent jobs
-  are retried less often.
+- A reason that is not in the table concerns the job and equivalent jobs, which are retried less often. The start does
+  not count as failed, because Slurm gave a reason. Since 26.05, topology plugins give their reasons as sentences.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class PendingReasonMeaning:
 
 JOB = PendingReasonMeaning(make_job_backoff_key)
 JOB_MOMENTARILY = PendingReasonMeaning(make_job_backoff_key, transient=True)
+UNLISTED = PendingReasonMeaning(make_equivalence_backoff_key, transient=True)
+"""Meaning of a reason that no table contains. Slurm may show it only until its scheduler has tried the job."""
 EQUIVALENT_JOBS = PendingReasonMeaning(make_equivalence_backoff_key)
 ACCESS = PendingReasonMeaning(make_access_backoff_key)
 """Meaning of reasons that concern the user's jobs with the same account, QOS and partition."""
@@ -241,9 +243,9 @@ def normalize_reason_name(reason: str) -> str:
 def get_reason_meaning(reason: str) -> PendingReasonMeaning:
     """Return the meaning of a reason, which may be a name or a sentence."""
     name = normalize_reason_name(reason)
-    if name in REASONS:
-        return REASONS[name]
-    return next((meaning for pattern, meaning in REASON_FAMILIES if re.fullmatch(pattern, name)), NO_GROUP)
+    if name in REASONS or not name:
+        return REASONS.get(name, NO_GROUP)
+    return next((meaning for pattern, meaning in REASON_FAMILIES if re.fullmatch(pattern, name)), UNLISTED)
 
 
 def find_cluster_reason(job: PendingJobWithReason) -> ClusterReason | None:

@@ -127,14 +127,23 @@ def test_maps_reason_sentence_to_its_name(text: str, name: str) -> None:
     "reason",
     [
         *("None", "Resources", "ReqNodeNotAvail", "ReqNodeNotAvail, UnavailableNodes:n2", "NodeDown"),
-        *("Prolog", "JobHeldUser", "JobHeldAdmin", "SystemFailure", "JobLaunchFailure", "SchedDefer", "", "Novelty"),
+        *("Prolog", "JobHeldUser", "JobHeldAdmin", "SystemFailure", "JobLaunchFailure", "SchedDefer", ""),
         "Priority",
     ],
 )
 def test_cluster_and_bridge_reasons_block_no_job_group(reason: str) -> None:
-    """A start that ends with one of these counts as failed; so does an unknown one."""
+    """A start that ends with one of these counts as failed."""
     assert pending_reasons.find_cluster_reason(subject(reason)) is None
     assert pending_reasons.get_reason_meaning(reason).lower_priority == (reason == "Priority")
+
+
+@pytest.mark.parametrize(
+    "reason", ["Novelty", "No suitable topology unit found", "Required_nodes_do_not_fit_topology", "something else"]
+)
+def test_unlisted_reason_delays_equivalent_jobs_without_failure(reason: str) -> None:
+    found = pending_reasons.find_cluster_reason(subject(reason))
+    assert found is not None
+    assert (found.reason, found.scope, found.transient, found.clears_on_end) == (reason, ALIKE, True, False)
 
 
 def test_only_req_node_not_avail_means_refused_nodes() -> None:
