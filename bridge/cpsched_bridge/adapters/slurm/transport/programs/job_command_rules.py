@@ -123,8 +123,14 @@ def require_unchanged_victim(job: Record, order: Record) -> None:
     if state != slurm_states.RUNNING:
         raise JobCommandRefused(f"is {state}")
     for name, wanted in (("start_time", "start_s"), ("partition", "partition"), ("qos", "qos")):
-        if (value := get_readable_value(job, name)) != order[wanted]:
+        value = get_readable_value(job, name)
+        if value != order[wanted] and not (name == "partition" and is_same_partition_list(value, order[wanted])):
             raise JobCommandRefused(f"its {name} is {value}, not {order[wanted]}")
+
+
+def is_same_partition_list(one: str | None, other: str | None) -> bool:
+    """Return whether two lists contain the same partitions. Slurm 26.11 lists them by tier, not as submitted."""
+    return set((one or "").split(",")) == set((other or "").split(","))
 
 
 def is_unheld(job: Record) -> bool:

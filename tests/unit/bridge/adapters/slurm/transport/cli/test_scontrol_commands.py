@@ -298,6 +298,12 @@ def test_stops_victims_by_their_mode(programs: Path) -> None:
     assert cancelled.read_text().splitlines() == ["18", "30_4"]
 
 
+def test_stops_victim_whose_partitions_are_listed_in_another_order(programs: Path) -> None:
+    put_scontrol(programs)
+    jobs = Jobs(j17={**RUNS, "partition": "slow,fast"})
+    assert commands(jobs).send("preempt", [{**victim(17), "partition": "fast,slow"}]) == [CommandReply("done")]
+
+
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
