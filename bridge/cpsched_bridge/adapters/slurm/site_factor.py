@@ -5,6 +5,8 @@
 - `sprio` shows it for jobs that are not held. `squeue` and `scontrol show job` never show it.
 - It takes effect immediately, survives a restart of slurmctld, a hold and a requeue, and defaults to 0.
 - If an operator has set the job's `Priority`, Slurm accepts a site factor but ignores it, and `sprio` shows 0.
+- Up to 26.05.2, a pass of backfill may restore the priority from before a boost, until Slurm computes it again. `sprio`
+  then shows the site factor and a priority without it. Such a job counts as not boosted.
 - The pending tasks in one array record share one value. A task that is split off keeps it.
 """
 
@@ -112,4 +114,6 @@ def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) 
     rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
     own = total - points if total > 1 else min(1 - points, int(rest))
     fixed = abs(max(1.0, rest + points) - total) > MAX_ROUNDING_ERROR
+    if fixed and points:
+        return QueueRank(record["id"], numbers, int(rest), 0, tier, label, array_id=parent)
     return QueueRank(record["id"], numbers, own, points, tier, label, fixed=fixed, array_id=parent)

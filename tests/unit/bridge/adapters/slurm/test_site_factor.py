@@ -81,6 +81,12 @@ def test_priority_set_by_administrator_is_fixed():
     assert rank(Slurm(line(7, 5000, age=3)), record(7)).fixed
 
 
+def test_boost_undone_by_backfill_counts_as_not_set():
+    """Backfill up to 26.05.2 restores the old priority. sprio shows no site factor if `Priority` itself is set."""
+    found = rank(Slurm(line(7, 200, site=500, age=200)), record(7))
+    assert (found.own, found.points, found.fixed) == (200, 0, False)
+
+
 @pytest.mark.parametrize("priority", [206, 194])
 def test_rounded_factors_are_no_fixed_priority(priority):
     assert not rank(Slurm(line(7, priority, age=200)), record(7)).fixed
