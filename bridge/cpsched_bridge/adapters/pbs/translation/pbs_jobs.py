@@ -36,6 +36,8 @@ from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING_STATES = frozenset("QHWT")
 """States of waiting jobs: queued, held, waiting for the execution time, or in transit."""
+OTHER_STATES = frozenset("REUSBXFM")
+"""States of all other jobs: running, exiting, suspended (S, U), a started array, ended (X, F), or moved."""
 MINUTE_S = 60
 SUBSTATE_STARTING = "41"
 """Substate of a job in state R that its vnodes have not accepted yet."""
@@ -103,6 +105,11 @@ def translate_pending_jobs(
             order.append(
                 (_compute_wait_start_s(record, jobs.get(array), numbers[name], context), numbers[name], name, array)
             )
+        elif state not in OTHER_STATES:
+            reason = PendingReason(
+                PendingCode.CLUSTER, (f"job_state={state}", "this version has no rule for this state")
+            )
+            found.left.append(_make_unmanaged_job(name, numbers[name], record, None, reason, context))
     for since_s, number, name, array in sorted(order):
         record, parent = jobs[name], jobs.get(array)
         try:

@@ -239,6 +239,16 @@ def test_exiting_job_has_run_unless_host_rejected_it(status: str, runs: bool) ->
     assert [each.hold for each in found.pending if each.label == "0"] == ([] if runs else [Hold.NONE])
 
 
+@pytest.mark.parametrize(("state", "listed"), [("Z", True), ("X", False), ("M", False)])
+def test_job_in_unknown_state_is_listed(state: str, listed: bool) -> None:
+    site = Site()
+    site.seen.jobs["0.vm"]["job_state"] = state
+    found = site.backend().observe()
+    reasons = {each.label: words(each.reason) for each in found.left}
+    assert reasons.get("0") == ("job_state=Z: this version has no rule for this state" if listed else None)
+    assert "0" not in {each.label for each in found.pending}
+
+
 def test_rejected_job_runs_after_host_accepts_it() -> None:
     """Its exit status is still that of the time before."""
     site = Site()
