@@ -220,8 +220,14 @@ class PyslurmModule:
         self.slurmctld = SimpleNamespace(Config=config)
 
     def _load(self, name: str) -> dict[int, SimpleNamespace]:
-        make = job_to_object if name == "jobs" else lambda record: SimpleNamespace(**record)
+        make = {"jobs": job_to_object, "reservations": reservation_to_object}.get(name, lambda r: SimpleNamespace(**r))
         return {at: make(record) for at, record in enumerate(self.content[name])}
+
+
+def reservation_to_object(record: dict[str, Any]) -> SimpleNamespace:
+    """Return a recorded reservation with attributes. Its flags are recorded as "ReservationFlags.A|B"."""
+    names = re.findall(r"[A-Z_]{2,}", record["flags"] or "")
+    return SimpleNamespace(**{**record, "flags": [pyslurm_rows.FLAG_NAMES.get(name, name) for name in names]})
 
 
 def job_to_object(record: dict[str, Any]) -> SimpleNamespace:

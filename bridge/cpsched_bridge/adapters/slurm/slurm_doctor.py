@@ -13,9 +13,9 @@ from cpsched.site.multifactor_priority import ClusterSize
 from cpsched.site.preemption import PreemptionRules
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
-from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_maintenance_release, parse_release
 from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
@@ -33,6 +33,15 @@ MAX_READING_S, MAX_READING_CALLS = 60, 8
 
 The dead-man timer acts after this duration.
 """
+FIELD_SETTINGS = {
+    NODE_FILTER_PARAMETER: "--extra",
+    "time_min_as_soft_limit": "--time-min",
+    "ENFORCE_BINDING_GRES": "generic resources, unless they use --gres-flags=disable-binding,",
+    "MULTIPLE_SHARING_GRES_PJ": "GPUs, on nodes whose GPUs can be shared,",
+}
+"""Items of SchedulerParameters and SelectTypeParameters, and the jobs whose fields they turn into another request."""
+BOOSTS_LAST_SINCE = (26, 5, 3)
+"""First release whose backfill restores no earlier priority."""
 MAX_LISTED_ITEMS = 5
 """Maximum number of jobs, limits or partitions that a check lists."""
 
@@ -66,6 +75,8 @@ def run_slurm_doctor_checks(
         check_min_job_age(config),
         check_priority_type(config),
         check_site_factor(config),
+        check_boosts_outlast_backfill(config),
+        check_settings_of_job_fields(config),
         *([check_rpc_rate_limit(facts["rate_limit"], bool(facts["pyslurm"]))] if facts.get("rate_limit") else []),
     ]
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
@@ -374,6 +385,22 @@ def check_select_type(config: Mapping[str, Any]) -> ReadinessCheck:
     return ReadinessCheck("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", fix)
 
 
+def check_settings_of_job_fields(config: Mapping[str, Any]) -> ReadinessCheck:
+    """Report settings that turn another field of a job into a request which only Slurm can place."""
+    words = {
+        *(config["scheduler_parameters"] or ()),
+        *(word.upper() for word in config["select_type_parameters"] or ()),
+    }
+    found = [f"{name}: jobs with {what} are left to Slurm" for name, what in FIELD_SETTINGS.items() if name in words]
+    return ReadinessCheck(
+        "job fields",
+        not found,
+        "; ".join(found) or "no setting changes what a job's fields mean",
+        "no action needed; `cpsched unmanaged` lists these jobs",
+        required=False,
+    )
+
+
 def check_topology(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Report the topology plugins configured in slurm.conf or topology.yaml.
 
@@ -485,3 +512,17 @@ def check_site_factor(config: Mapping[str, Any]) -> ReadinessCheck:
         "remove PrioritySiteFactorPlugin from slurm.conf, because the plugin overwrites boosts, or use another mode"
     )
     return ReadinessCheck("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", remedy, mode="advise")
+
+
+def check_boosts_outlast_backfill(config: Mapping[str, Any]) -> ReadinessCheck:
+    """Check that backfill does not undo a boost that is set while it runs (`_attempt_backfill` in backfill.c)."""
+    release = str(config["version"] or "")
+    ok = parse_maintenance_release(release) >= BOOSTS_LAST_SINCE or config["scheduler_type"] != "sched/backfill"
+    return ReadinessCheck(
+        "boosts",
+        ok,
+        "backfill keeps them" if ok else f"Slurm {release}: backfill may undo a boost that is set while it runs",
+        "no action needed: the bridge sets the boost again; Slurm 26.05.3 fixes this",
+        required=False,
+        mode="advise",
+    )

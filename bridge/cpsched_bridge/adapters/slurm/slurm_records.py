@@ -114,13 +114,21 @@ PENDING_JOB_FIELDS = (
     "ntasks_per_gpu",
     "tres_per_socket",
     "segment_size",
+    "extra",
+    "gres_binding",
+    "node_counts",
     "temporary_disk_per_node",
     "mcs_label",
     "is_cronjob",
     "nice",
     "accrue_time",
 )
-"""Fields of pending jobs that determine whether and where they may start."""
+"""Fields of pending jobs that determine whether and where they may start.
+
+- `extra`: the node filter of `--extra`, if SchedulerParameters contains extra_constraints. Otherwise, the option is a
+  comment, and the field is None.
+- `node_counts`: the allowed numbers of nodes as text, if `--nodes` lists several. pyslurm does not show it.
+"""
 
 PLACED_JOB_FIELDS = (
     "allocated_nodes",
@@ -271,6 +279,10 @@ ENDED_JOB_FIELDS = (
 """Fields of a job in the accounting database."""
 
 
+NODE_FILTER_PARAMETER = "extra_constraints"
+"""Item of SchedulerParameters with which `--extra` is a node filter instead of a comment."""
+
+
 def make_topology_record(plugin: str, networks: Mapping[str, str], leaves: Mapping[str, int] | None = None) -> Record:
     """Return a topology's record.
 
@@ -306,12 +318,38 @@ def mark_unusable_node_unknown(record: Record) -> Record:
     return {**record, "state": "UNKNOWN"} if has_unusable_field(record) else record
 
 
+RESERVATION_FLAGS = frozenset(
+    {
+        *(
+            "ALL_NODES",
+            "ANY",
+            "ANY_NODES",
+            "DAILY",
+            "FLEX",
+            "FORCE_START",
+            "HOURLY",
+            "IGNORE_JOBS",
+            "MAGNETIC",
+            "MAINT",
+        ),
+        *("NO_ANY_NODES", "NO_DAILY", "NO_HOLD_JOBS_AFTER_END", "NO_HOURLY", "NO_MAGNETIC", "NO_MAINT"),
+        *("NO_PART_NODES", "NO_STATIC", "NO_USER_DELETE", "NO_WEEKLY", "OVERLAP", "PART_NODES", "PURGE_COMP"),
+        *("REPLACE", "REPLACE_DOWN", "SPEC_NODES", "STATIC", "TIME_FLOAT", "USER_DELETE", "WEEKDAY", "WEEKEND"),
+        "WEEKLY",
+    }
+)
+"""All flags of reservations in Slurm 22.05 to 26.11 (`reservation_flags_string` in common/slurm_protocol_defs.c)."""
+
+
 def to_strictest_reservation(record: Record) -> Record:
     """Return a reservation's record with the strictest values for unreadable fields.
 
     If its start or end is unreadable, the reservation counts as already begun or as never ending. If any field is
-    unusable, its flags count as unreadable.
+    unusable or a flag is unlisted, its flags count as unreadable.
     """
+    unlisted = [flag for flag in record.get("flags") or () if flag.partition("=")[0] not in RESERVATION_FLAGS]
+    if unlisted:
+        record = {**record, "unknown": {**(record.get("unknown") or {}), "flags": ",".join(unlisted)}}
     unread = record.get("unreadable") or {}
     if not (unread or record.get("unknown")):
         return record

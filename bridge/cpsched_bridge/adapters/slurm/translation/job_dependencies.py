@@ -25,7 +25,8 @@ UNMET_DEPENDENCY_REASON = PendingReason(PendingCode.DEPENDENCY)
 _MAX_LISTED_JOBS = 8
 
 _DEPENDENCY = re.compile(r"(?P<job>\d{1,10})(_(?P<task>\d{1,10}|\*))?(\+(?P<minutes>\d{1,9}))?(\((?P<state>\w+)\))?")
-_NOT_BEGUN = frozenset({slurm_states.PENDING, "CONFIGURING"})
+_WAITING = frozenset({slurm_states.PENDING, *slurm_states.WAITING_FOR_SLURM})
+_NOT_BEGUN = _WAITING | {slurm_states.CONFIGURING}
 
 
 def _has_begun(record: Record, minutes: int, now_s: int) -> bool:
@@ -35,7 +36,8 @@ def _has_begun(record: Record, minutes: int, now_s: int) -> bool:
 
 
 def _has_ended(record: Record, minutes: int, now_s: int) -> bool:
-    return record["state"] in slurm_states.ENDED_STATES
+    state = record["state"]
+    return state in slurm_states.ENDED_STATES or state not in slurm_states.LISTED_STATES
 
 
 def _has_completed(record: Record, minutes: int, now_s: int) -> bool:
@@ -162,7 +164,7 @@ class JobDependencyTargets:
             for job in self.jobs:
                 key = (job["user_id"], job["name"])
                 has_nodes, first = self._single.get(key, (False, math.inf))
-                waits = job["id"] if job["state"] == slurm_states.PENDING else math.inf
+                waits = job["id"] if job["state"] in _WAITING else math.inf
                 self._single[key] = (has_nodes or job["state"] in slurm_states.OCCUPYING_STATES, min(first, waits))
         has_nodes, first = self._single.get((record["user_id"], record["name"]), (False, math.inf))
         return not has_nodes and first >= record["id"]

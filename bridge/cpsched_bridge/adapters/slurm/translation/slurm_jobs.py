@@ -226,8 +226,11 @@ def _requests_any_gres(kinds: Collection[str], amounts: Sequence[int], machine: 
 def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
     """Return how many seconds a pending job may run.
 
-    The job's own limit comes first, then its partition's default, then its partition's maximum.
+    The job's own limit comes first, then its partition's default, then its partition's maximum. "UNLIMITED" is a limit
+    of the job's own.
     """
+    if record["time_limit"] == "UNLIMITED":
+        return UNLIMITED_WALLTIME_S
     for minutes in (record["time_limit"], partition.default_time_min, partition.max_time_min):
         if minutes:
             return int(minutes) * 60
@@ -266,7 +269,9 @@ def find_allowed_node_set(
 
 
 def find_partition_state_reason(partition: SlurmPartition) -> PendingReason | None:
-    """Return the partition's state that blocks the job, or None."""
+    """Return the partition's state, or its node limit of 0, that blocks the job, or None."""
+    if partition.max_nodes == 0:
+        return PendingReason(PendingCode.CLUSTER, ("PartitionNodeLimit", f"partition {partition.name} sets MaxNodes=0"))
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
         return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))

@@ -72,7 +72,8 @@ class PartitionCpusPerNodeLimit(NamedTuple):
         """Return how many of a node's CPUs jobs may use, in whole cores."""
         core, cpus = count_cpus_per_core(node), node["effective_cpus"] or 0
         in_sockets = (self.cpus_per_socket or cpus) // core * core * (node.get("sockets") or 1)
-        return min(cpus, (self.cpus or cpus) // core * core, in_sockets)
+        most = cpus if self.cpus is None else self.cpus
+        return min(cpus, most // core * core, in_sockets)
 
 
 def count_cpus_per_core(node: Record) -> int:

@@ -26,6 +26,7 @@ from cpsched_bridge.adapters.slurm.translation.node_availability import (
     mask_available_nodes,
     mask_nodes_with_shared_cores,
     mask_overcommitted_nodes,
+    sum_running_requests,
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
@@ -109,6 +110,7 @@ class SlurmTranslator:
         inside = _group_by_reservation(seen.jobs, running)
         held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
         held += compute_gpus_occupied_by_shares(seen.jobs, machine)
+        held += sum_running_requests(machine, self._running.list_expedited_jobs(seen.jobs))
         self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
         self.to_come = list_future_core_reservations(machine, reservations, running, seen.now_s)
         machine.set_weights_by_wakeup_rank([slurm_states.compute_wakeup_rank(node["state"]) for node in seen.nodes])

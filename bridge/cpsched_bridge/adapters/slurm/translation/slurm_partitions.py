@@ -153,7 +153,7 @@ def list_core_limits(table: Sequence[Record]) -> dict[str, PartitionCpusPerNodeL
     found = {}
     for record in table:
         cpus, per_socket = (_parse_limit(record[f"max_cpus_per_{where}"]) for where in ("node", "socket"))
-        if cpus or per_socket:
+        if cpus is not None or per_socket is not None:
             found[record["name"]] = PartitionCpusPerNodeLimit(cpus, per_socket, record["nodes"])
     return found
 

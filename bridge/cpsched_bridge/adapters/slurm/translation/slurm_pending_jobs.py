@@ -147,9 +147,13 @@ class CachingPendingJobTranslator:
                 pending += self._make_pending_jobs(
                     record, asked, numbers, self.limits.count_startable_tasks(record, active), wait, context
                 )
-        left += [
-            _make_unmanaged_requeue_held_job(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT
-        ]
+        for record in jobs:
+            wait_for_slurm = slurm_states.find_wait_for_slurm(record, context.now_s)
+            if wait_for_slurm is not None:
+                reason = PendingReason(PendingCode.CLUSTER, wait_for_slurm)
+                number = slurm_job_ids.job_id_of_record(record)
+                label = slurm_job_ids.format_job_id(number)
+                left.append(UnmanagedJob(number, reason, label, record["user_name"] or ""))
         return pending, left
 
     def _translate_request(
@@ -393,17 +397,6 @@ def _has_bridge_pin(record: Record, numbers: Sequence[int], context: PendingJobT
         return False
     return slurm_states.is_pinned_by_bridge(record, context.guarded) or any(
         number in context.pinned for number in numbers
-    )
-
-
-def _make_unmanaged_requeue_held_job(record: Record) -> UnmanagedJob:
-    what = "requeued and held until an administrator releases it"
-    reason = PendingReason(PendingCode.CLUSTER, ("SPECIAL_EXIT", what))
-    return UnmanagedJob(
-        slurm_job_ids.job_id_of_record(record),
-        reason,
-        slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(record)),
-        record["user_name"] or "",
     )
 
 

@@ -103,6 +103,19 @@ class CachingRunningJobTranslator:
         request, placement = request_from_allocation(amounts, job.request.exclusive)
         return RunningJob(dataclasses.replace(job, request=request), 0, placement)
 
+    def list_expedited_jobs(self, jobs: Sequence[Record]) -> list[RunningJob]:
+        """Return the expedited jobs on the nodes that they had when they failed.
+
+        Slurm starts them there before all other jobs (`sort_job_queue2` in slurmctld/job_scheduler.c), and their
+        records no longer show the nodes. The nodes are unknown if the bridge did not observe the job's run.
+        """
+        numbers = (
+            slurm_job_ids.job_id_of_record(job)
+            for job in jobs
+            if job["state"] == slurm_states.EXPEDITING and not job["allocated_nodes"]
+        )
+        return [self._known[number][2] for number in numbers if number in self._known]
+
     def retain_jobs(self, numbers: set[int]) -> None:
         """Forget all jobs except these."""
         for number in self._known.keys() - numbers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Holder
 
@@ -51,15 +53,26 @@ LASTING_HOLD_REASONS = SLURM_HOLD_REASONS - {"BadConstraints"}
 
 PENDING = "PENDING"
 RUNNING = "RUNNING"
-SPECIAL_EXIT = "SPECIAL_EXIT"
-"""State of a job that was requeued and held by `scontrol requeuehold State=SpecialExit` or RequeueExitHold.
+EXPEDITING = "EXPEDITING"
+"""State of a job that was requeued by `--requeue=expedite` (25.11). Slurm starts it before all other jobs."""
+WAITING_FOR_SLURM: Mapping[str, str] = {
+    "SPECIAL_EXIT": "requeued and held until an administrator releases it",
+    "REQUEUE_HOLD": "requeued and held until its owner or an administrator releases it",
+    "RESV_DEL_HOLD": "its reservation ended; held until its owner or an administrator releases it",
+    EXPEDITING: "requeued after a failure; Slurm starts it before all other jobs",
+    "REQUEUE_FED": "being requeued by the federation",
+    "REVOKED": "another cluster of the federation has it",
+}
+"""Meanings of states that Slurm prints instead of PENDING (`job_state_string` in common/slurm_protocol_defs.c).
 
-An administrator must release the job.
+The bridge neither holds nor starts these jobs.
 """
 COMPLETED = "COMPLETED"
 CONFIGURING = "CONFIGURING"
 """State of a job that has nodes but is not running yet, for example because they are powering up."""
 SUSPENDED = "SUSPENDED"
+UNKNOWN = "UNKNOWN"
+"""State of a record that `mark_unknown_states` returned. The record's `unknown` holds the printed state."""
 OCCUPYING_STATES = frozenset(
     {
         "RUNNING",
@@ -71,6 +84,7 @@ OCCUPYING_STATES = frozenset(
         "RESIZING",
         "STAGE_OUT",
         "REQUEUED",
+        UNKNOWN,
     }
 )
 """States in which nodes are or may be in use. A requeued job is COMPLETING or REQUEUED before it is pending."""
@@ -87,16 +101,80 @@ ENDED_STATES = frozenset(
         "OUT_OF_MEMORY",
     }
 )
+LISTED_STATES = OCCUPYING_STATES | ENDED_STATES | WAITING_FOR_SLURM.keys() | {PENDING}
 
 USABLE_NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 HARMLESS_NODE_FLAGS = frozenset({"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags of nodes that accept jobs. Any other flag (DRAIN, NOT_RESPONDING, MAINTENANCE) excludes the node."""
+LISTED_NODE_STATES = USABLE_NODE_STATES | {"DOWN", "ERROR", "FUTURE", "UNKNOWN"}
+CLOSED_NODE_FLAGS = frozenset(
+    {
+        "BLOCKED",
+        "CANCEL_REBOOT",
+        "DRAIN",
+        "FAIL",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "POWER_DOWN",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWERING_UP",
+        "POWER_UP",
+        "REBOOT",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+        "RESERVED",
+        "RESUME",
+    }
+)
+"""Flags with which Slurm itself starts no jobs on a node, or powers it up first.
+
+These and `HARMLESS_NODE_FLAGS` are all flags of Slurm 22.05 to 26.11 (`node_state_flags` in
+common/slurm_protocol_defs.c) except EXTERNAL: no slurmd runs on such a node, and only Slurm places jobs there.
+"""
 BOOTING = frozenset({"POWERING_UP", "POWER_UP"})
 """Flags of nodes that Slurm is powering up."""
 POWERED_DOWN = "POWERED_DOWN"
 """Flag of nodes that Slurm powers up when it starts a job on them, unlike nodes that it is still powering down."""
 RESERVED_NODE_FLAG = "RESERVED"
 """Flag of a node that an active reservation holds wholly or partly."""
+
+
+def mark_unknown_states(jobs: Iterable[Record], now_s: int) -> list[Record]:
+    """Return the records, with the state `UNKNOWN` for each job in an unlisted state that has not ended.
+
+    Such a job occupies the nodes in its record, if any.
+    """
+    return [
+        job
+        if job["state"] in LISTED_STATES or has_ended(job, now_s)
+        else {**job, "state": UNKNOWN, "unknown": {"state": job["state"]}}
+        for job in jobs
+    ]
+
+
+def has_ended(record: Record, now_s: int) -> bool:
+    """Return whether the job's end time has passed. It may still be completing."""
+    return bool(record["end_time"] and record["end_time"] <= now_s)
+
+
+def find_wait_for_slurm(record: Record, now_s: int) -> tuple[str, str] | None:
+    """Return the state and its meaning for a job that only Slurm handles, or None for other jobs.
+
+    The state is neither pending nor known to occupy nodes. The job may have ended in a state such as REVOKED.
+    """
+    state = record["state"]
+    if state == UNKNOWN:
+        return record["unknown"]["state"], "this version has no rule for this state"
+    if has_ended(record, now_s) or state == PENDING or state in ENDED_STATES:
+        return None
+    if state in WAITING_FOR_SLURM:
+        return state, WAITING_FOR_SLURM[state]
+    if state in OCCUPYING_STATES and not record["allocated_nodes"]:
+        return state, "has no nodes; Slurm handles it"
+    return None
 
 
 def classify_hold(
@@ -189,6 +267,15 @@ def compute_wakeup_rank(state: str) -> int:
     """
     flags = state.upper().split("+")
     return 2 if POWERED_DOWN in flags else int(not BOOTING.isdisjoint(flags))
+
+
+def mark_unknown_node_state(record: Record) -> Record:
+    """Return a node's record, with an unlisted state or flag in `unknown`."""
+    state = record["state"]
+    base, *flags = (state or "UNKNOWN").upper().split("+")
+    if base in LISTED_NODE_STATES and (HARMLESS_NODE_FLAGS | CLOSED_NODE_FLAGS).issuperset(flags):
+        return record
+    return {**record, "unknown": {**(record["unknown"] or {}), "state": state}}
 
 
 def is_powering_up(state: str) -> bool:

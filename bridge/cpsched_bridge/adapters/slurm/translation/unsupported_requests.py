@@ -27,6 +27,8 @@ NOT_MODELLED_FIELDS = {
     "spreads_over_nodes": "requests to be spread over nodes",
     "required_switches": "requests a maximum number of switches",
     "segment_size": "requests topology segments",
+    "extra": "filters nodes by --extra (extra_constraints)",
+    "node_counts": "lists several numbers of nodes",
     "cores_reserved_for_system": "requests core specialisation",
     "threads_reserved_for_system": "requests core specialisation",
     "boards_per_node": "requests a number of boards per node",
@@ -45,7 +47,8 @@ NOT_MODELLED_FIELDS = {
     "is_cronjob": "is a scrontab job",
 }
 """Fields that cause a job to be left to Slurm if they are set, with the reason."""
-
+ENFORCED_BINDING = "enforce-binding"
+"""`gres_binding` of a job with `--gres-flags=enforce-binding`, which ENFORCE_BINDING_GRES makes the default."""
 
 ONE_TASK_PER_CORE = "ntasks_per_core", 1
 """A field and its value that have no effect on nodes whose cores have one CPU.
@@ -93,6 +96,12 @@ def require_supported_request(record: Record) -> None:
     for name, reason in NOT_MODELLED_FIELDS.items():
         if record[name] and record[name] != "UNLIMITED" and (name, record[name]) != ONE_TASK_PER_CORE:
             raise JobNotModelled(reason)
+    if (
+        record["gres_binding"] == ENFORCED_BINDING
+        and record["requested_tres"]
+        and any(name.startswith("gres/") for name in record["requested_tres"])
+    ):
+        raise JobNotModelled("requests generic resources on the sockets of its CPUs")
     if record["cpus_per_task"] is None:
         raise JobNotModelled("requests CPUs per GPU")
     if record["resource_sharing"] not in ("OK", "NO", "YES", None):

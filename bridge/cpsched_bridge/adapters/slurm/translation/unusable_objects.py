@@ -23,7 +23,7 @@ def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
 def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
     """Yield all unusable objects in a reading.
 
-    Only pending jobs count, because running jobs keep running.
+    A job with an unreadable field counts only while it is pending. A job in an unknown state always counts.
     """
     tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
         ("node", seen.nodes),
@@ -33,7 +33,10 @@ def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
     for kind, table in tables:
         yield from (make_unusable_object(kind, record) for record in table if has_unusable_field(record))
     for job in seen.jobs:
-        if job.get("unreadable") and job["state"] == slurm_states.PENDING:
+        if job["state"] == slurm_states.UNKNOWN:
+            label = slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job))
+            yield UnusableObject("job", label, "state", "unknown", job["unknown"]["state"])
+        elif job.get("unreadable") and job["state"] == slurm_states.PENDING:
             yield UnusableObject(
                 "job",
                 slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job)),

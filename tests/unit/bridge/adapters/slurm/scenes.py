@@ -28,7 +28,7 @@ LATER: dict[str, dict[str, Any]] = {
         "licenses": [],
         "comment": None,
     },
-    "jobs": {"preferred_features": None},
+    "jobs": {"preferred_features": None, "extra": None, "gres_binding": None, "node_counts": None},
 }
 """Fields that are read since the scene was recorded, with what they held in it."""
 

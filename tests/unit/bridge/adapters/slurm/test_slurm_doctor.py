@@ -121,6 +121,7 @@ GOOD = {
     "scheduler intervals": (True, "sched_interval 5 s, bf_interval 5 s"),
     "preemption": (True, "none, mode OFF"),
     "node selection": (True, "select/cons_tres CR_CORE_MEMORY"),
+    "job fields": (False, "no setting changes what a job's fields mean"),
     "topology": (False, "none: does not affect jobs"),
     "generic resources": (False, "tracked"),
     "clocks": (True, "slurmctld's clock differs from this host's by +0 s"),
@@ -130,6 +131,7 @@ GOOD = {
     "job memory": (False, "MinJobAge 300 s"),
     "priority type": (True, "priority/multifactor"),
     "site factor": (True, "no plugin sets it"),
+    "boosts": (False, "backfill keeps them"),
 }
 """What each check says on a cluster where all is well, and whether control mode needs it."""
 
@@ -186,6 +188,12 @@ BOUNDARIES: list[tuple[str, dict[str, Any], bool, str]] = [
     ("accounting", {"accounting_storage_type": "a/slurmdbd"}, True, "a/slurmdbd responds"),
     ("priority type", {"priority_type": "priority/basic"}, False, "priority/basic"),
     ("priority type", {"priority_type": None}, False, "priority/basic"),
+    ("boosts", {"version": "26.05.2"}, False, "26.05.2: backfill may undo a boost"),
+    ("boosts", {"version": "25.11.9"}, False, "25.11.9: backfill may undo a boost"),
+    ("boosts", {"version": "26.05.3"}, True, "backfill keeps them"),
+    ("boosts", {"version": "26.05.2", "scheduler_type": "sched/builtin"}, True, "backfill keeps them"),
+    ("job fields", {"scheduler_parameters": {"extra_constraints": True}}, False, "jobs with --extra are left to Slurm"),
+    ("job fields", {"select_type_parameters": ["ENFORCE_BINDING_GRES"]}, False, "generic resources"),
     ("site factor", {"priority_site_factor_plugin": "site_factor/none"}, True, "no plugin"),
     ("site factor", {"priority_site_factor_plugin": "site_factor/ours"}, False, "set by site_factor/ours"),
 ]
@@ -363,7 +371,7 @@ def test_selects_checks_of_each_mode() -> None:
     found = run_slurm_doctor_checks(changed(priority_type="priority/basic", scheduler_parameters={}))
     control, advise = ({check.name for check in select_checks_for_mode(found, mode)} for mode in ("control", "advise"))
     assert {"job shrink", "preemption", "topology", "submit plugin", "start latency"} == control - advise
-    assert {"priority type", "site factor"} == advise - control
+    assert {"priority type", "site factor", "boosts"} == advise - control
     with pytest.raises(NotReady, match="mode=advise: these checks must pass"):
         require_ready(select_checks_for_mode(found, "advise"), "advise")
     shadow = {check.name: check.required for check in select_checks_for_mode(found, "shadow")}

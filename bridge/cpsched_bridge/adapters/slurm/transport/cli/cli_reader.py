@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct_parsing,
@@ -216,15 +216,17 @@ class SlurmCliReader:
             self._all_shown_s = None  # after any error, query everything again
             raise
         self._before = found
+        config = scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
+        self._jobs.set_node_filter(NODE_FILTER_PARAMETER in config["scheduler_parameters"])
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
-        config = scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
+        now_s = int(time.time())
         return SlurmRecords(
-            now_s=int(time.time()),
+            now_s=now_s,
             nodes=self._nodes.read(texts["nodes"]),
             partitions=partitions,
             reservations=scontrol_object_parsing.parse_reservations(texts["reservations"]),
-            jobs=jobs,
+            jobs=slurm_states.mark_unknown_states(jobs, now_s),
             layouts=layouts,
             guarded="lua" in config["job_submit_plugins"],
             outside=self._find_nonmember_groups(jobs, partitions),

@@ -13,6 +13,7 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import ENFORCED_BINDING
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
@@ -26,7 +27,8 @@ from cpsched_bridge.host_users import find_user_name
 
 SCONTROL_ONLY_FIELDS = (
     "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
-    "spreads_over_nodes", "segment_size", "ntasks_per_gpu", "is_cronjob", "time_limit_min",
+    "spreads_over_nodes", "segment_size", "extra", "gres_binding", "node_counts", "ntasks_per_gpu", "is_cronjob",
+    "time_limit_min",
 )  # fmt: skip
 """Fields that a pending job lacks if it has no scontrol record."""
 
@@ -114,8 +116,16 @@ class CachingSlurmJobRecordBuilder:
 
     counts_one_more: bool = False
     """Whether slurmctld reports one node too many for a waiting job whose tasks have several CPUs."""
+    filters_by_extra: bool = False
+    """Whether SchedulerParameters contains extra_constraints."""
     _known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
     """Source, record, layout, and whether the record was merged, by job number."""
+
+    def set_node_filter(self, filters_by_extra: bool) -> None:
+        """Set whether `--extra` filters nodes. If it has changed, discard all records."""
+        if filters_by_extra != self.filters_by_extra:
+            self.filters_by_extra = filters_by_extra
+            self._known.clear()
 
     def read(
         self,
@@ -143,6 +153,8 @@ class CachingSlurmJobRecordBuilder:
                 found = before
             else:
                 record, layout = build_job_record(row, details, merged)
+                if not self.filters_by_extra:
+                    record["extra"] = None
                 if self.counts_one_more:
                     record["num_nodes"] = _correct_min_node_count(record)
                 found = (row, details, record, layout, merged)
@@ -189,7 +201,7 @@ def build_job_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool =
     record["user_name"] = _find_user_name(record["user_id"]) if record["user_id"] is not None else None
     _set_field_or_mark_unreadable(record, unreadable, "cpus_per_task", lambda: _parse_cpus_per_task(row))
     _set_field_or_mark_unreadable(
-        record, unreadable, "time_limit", lambda: slurm_output_values.parse_minutes(_get_time_limit(row, detail))
+        record, unreadable, "time_limit", lambda: slurm_output_values.parse_time_limit(_get_time_limit(row, detail))
     )
     _set_field_or_mark_unreadable(
         record,
@@ -339,7 +351,7 @@ def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: 
         record,
         unreadable,
         "time_limit_min",
-        lambda: slurm_output_values.parse_minutes(detail.get_value_on_line("RunTime", "TimeMin")),
+        lambda: slurm_output_values.parse_time_limit(detail.get_value_on_line("RunTime", "TimeMin")),
     )
     record["batch_constraints"] = slurm_output_values.parse_names(
         detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0]
@@ -348,6 +360,10 @@ def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: 
     record["spreads_over_nodes"] = detail.spread
     record["ntasks_per_gpu"] = detail.per_gpu or None
     record["segment_size"] = detail.segment or None
+    record["extra"] = detail.extra or None
+    record["gres_binding"] = ENFORCED_BINDING if detail.enforces_binding else None
+    counts = detail.settings.get("NumNodes", "").partition(" ")[0]
+    record["node_counts"] = None if set(",:").isdisjoint(counts) else counts
 
 
 def _get_node_list(detail: ScontrolJobDetail, key: str) -> str | None:

@@ -136,7 +136,7 @@ JOB = KnownScontrolFields(
         "SchedNodeList BatchHost StepMgrEnabled JOB_GRES MemUpdate DelayBoot LicensesAlloc SpreadSegments "
         "ConsolidateSegments BurstBufferState Power GresAllowTaskSharing GresEnforceBind GresOneTaskPerSharing "
         "KillOInInvalidDependent KillOnInvalidDependent ExpeditedRequeue OOMKillStep MemPerTres TresBind TresFreq "
-        "TresPerJob MailUser MailType ContainerType Container ContainerID SELinuxContext ResvPorts"
+        "TresPerJob MailUser MailType ContainerType Runtime Container ContainerID SELinuxContext ResvPorts"
     ),
     text=_split_names("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
     only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings", "MinMemoryTRES"), frozenset()),

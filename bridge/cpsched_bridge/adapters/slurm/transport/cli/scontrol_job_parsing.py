@@ -8,8 +8,8 @@ named "x\n\nJobId=7 ..." therefore prints a record of job 7. These rules separat
 - A record's first text is the job's name, which `squeue` has already shown. The lines from the name to the line with
   `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
   job is unreadable.
-- SpreadJob, NtasksPerTRES and SegmentSize are printed only if they are set, below text written by the job's owner. If
-  an owner forges one of these settings, that owner's job is left to Slurm.
+- SpreadJob, NtasksPerTRES, SegmentSize, Extra and GresEnforceBind are printed only if they are set, below text written
+  by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _HEAD = re.compile(
 )
 _SPREAD = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*SpreadJob=Yes", re.MULTILINE)
 _TASKS_PER_TRES = re.compile(r"^   NtasksPerTRES=(\d+) *$", re.MULTILINE)
+_ENFORCES_BINDING = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*GresEnforceBind=Yes", re.MULTILINE)
+_EXTRA = re.compile(r"^   Extra=(.*)$", re.MULTILINE)
 _SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
 
 
@@ -67,6 +69,9 @@ class ScontrolJobDetail:
     spread: bool
     per_gpu: int | None
     segment: int | None
+    extra: str | None
+    """The text of `--extra`, which the job's owner may forge."""
+    enforces_binding: bool
     unknown: tuple[str, ...] = ()
     """Fields above the owner's text that `scontrol_field_uses` does not list."""
 
@@ -182,6 +187,7 @@ def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail
     rest = body[end:]
     per_gpu = _TASKS_PER_TRES.search(rest) if "NtasksPerTRES=" in rest else None
     segment = _SEGMENT.search(rest) if "SegmentSize=" in rest else None
+    extra = _EXTRA.search(rest) if "Extra=" in rest else None
     spread = "SpreadJob=" in rest and _SPREAD.search(rest) is not None
     return ScontrolJobDetail(
         settings,
@@ -189,6 +195,8 @@ def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail
         spread,
         int(per_gpu[1]) if per_gpu else None,
         int(segment[1]) if segment else None,
+        extra[1] if extra else None,
+        "GresEnforceBind=Yes" in rest and _ENFORCES_BINDING.search(rest) is not None,
         _find_unknown_fields(body[start : max(last, body.find(_OWNER_TEXT_START, end))]),
     )
 

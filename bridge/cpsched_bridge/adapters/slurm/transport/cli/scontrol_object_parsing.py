@@ -22,7 +22,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     mark_unusable_node_unknown,
     to_strictest_reservation,
 )
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import (
     MAX_QUOTED_CHARS,
@@ -84,29 +84,10 @@ def _build_record(
 
 
 def _parse_limit(word: str) -> int | str | None:
-    """Return a limit as a number, "UNLIMITED" for infinity, or None.
-
-    None means 0 or not set.
-    """
+    """Return a limit, "UNLIMITED" for infinity, or None if it is not set. A limit of 0 admits no job."""
     return (
         slurm_output_values.UNLIMITED
         if word in (slurm_output_values.UNLIMITED, "INFINITE", "-1")
-        else slurm_output_values.parse_nonzero_or_none(word)
-    )
-
-
-def _parse_time_limit(word: str) -> int | str | None:
-    return (
-        slurm_output_values.UNLIMITED
-        if word in (slurm_output_values.UNLIMITED, "INFINITE")
-        else slurm_output_values.parse_minutes(word)
-    )
-
-
-def _parse_min_nodes(word: str) -> int | str | None:
-    return (
-        slurm_output_values.UNLIMITED
-        if word == slurm_output_values.UNLIMITED
         else slurm_output_values.parse_number_or_none(word)
     )
 
@@ -173,7 +154,8 @@ def parse_nodes(printed: str) -> list[Record]:
 
 
 def _parse_node(text: str) -> Record:
-    record = mark_unusable_node_unknown(_parse_object_record(text, NODE_FIELDS, _NODE_FIELD_PARSERS, NODE))
+    record = slurm_states.mark_unknown_node_state(_parse_object_record(text, NODE_FIELDS, _NODE_FIELD_PARSERS, NODE))
+    record = mark_unusable_node_unknown(record)
     if has_unusable_field(record):
         return record
     idle = record["effective_cpus"] - record["allocated_cpus"]
@@ -187,15 +169,15 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "name": lambda words: words["PartitionName"],
     "state": lambda words: words["State"],
     "nodes": lambda words: _parse_node_list(words["Nodes"]),
-    "max_time": lambda words: _parse_time_limit(words["MaxTime"]),
-    "default_time": lambda words: _parse_time_limit(words["DefaultTime"]),
+    "max_time": lambda words: slurm_output_values.parse_time_limit(words["MaxTime"]),
+    "default_time": lambda words: slurm_output_values.parse_time_limit(words["DefaultTime"]),
     "max_nodes": lambda words: _parse_limit(words["MaxNodes"]),
-    "min_nodes": lambda words: _parse_min_nodes(words["MinNodes"]),
+    "min_nodes": lambda words: _parse_limit(words["MinNodes"]),
     "priority_tier": lambda words: slurm_output_values.parse_number_or_none(words.get("PriorityTier", "")),
     "max_cpus_per_node": lambda words: _parse_limit(words["MaxCPUsPerNode"]),
     "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", slurm_output_values.UNLIMITED)),
-    "max_memory_per_node": lambda words: _parse_limit(words.get("MaxMemPerNode", "0")),
-    "max_memory_per_cpu": lambda words: _parse_limit(words.get("MaxMemPerCPU", "0")),
+    "max_memory_per_node": lambda words: _parse_limit(words.get("MaxMemPerNode", "")),
+    "max_memory_per_cpu": lambda words: _parse_limit(words.get("MaxMemPerCPU", "")),
     "oversubscribe": lambda words: _normalize_partition_oversubscribe(words),
     "allowed_accounts": lambda words: _parse_names_or_all(words.get("AllowAccounts", "")),
     "denied_accounts": lambda words: _parse_names_or_all(words.get("DenyAccounts", "")),

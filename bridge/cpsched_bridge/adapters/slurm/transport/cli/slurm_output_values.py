@@ -63,13 +63,15 @@ def parse_names(word: str) -> list[str]:
     return [] if parse_text_or_none(word) is None else word.split(",")
 
 
-def parse_minutes(word: str) -> int | None:
-    """Return a time limit in minutes, or None if there is no limit.
+def parse_time_limit(word: str) -> int | str | None:
+    """Return a time limit in minutes, "UNLIMITED" for no limit, or None if it is not set.
 
-    Examples: "1-02:30:00", and "30:00" for 30 minutes.
+    Examples: "1-02:30:00", and "30:00" for 30 minutes. A job whose limit is not set gets its partition's limit.
     """
-    if word in UNSET_VALUES or word == UNLIMITED:
+    if word in UNSET_VALUES:
         return None
+    if word in (UNLIMITED, "INFINITE"):
+        return UNLIMITED
     found = _DURATION.fullmatch(word)
     if found is None or int(found[4]):
         raise ValueError(f"invalid time {word[:40]!r}")

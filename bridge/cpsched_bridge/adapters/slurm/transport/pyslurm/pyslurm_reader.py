@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import (
@@ -13,6 +13,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     ENDED_JOB_FIELDS,
     JOB_FIELDS,
     NODE_FIELDS,
+    NODE_FILTER_PARAMETER,
     PARTITION_FIELDS,
     RESERVATION_FIELDS,
     Record,
@@ -35,6 +36,7 @@ from cpsched_bridge.host_users import find_user_name
 
 _NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topology")
 _STATE = JOB_FIELDS.index("state")
+_EXTRA = JOB_FIELDS.index("extra")
 _CONFIG_COMMAND = ["scontrol", "show", "config"]
 _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTILINE)
 
@@ -47,6 +49,7 @@ class PyslurmReader:
         self._groups = CachingUnixGroupLookup()
         self._layouts = CachingJobLayoutReader()
         self._singletons = SingletonDependencyLookup()
+        self._unlimited = UnlimitedJobLookup()
         self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
@@ -95,7 +98,11 @@ class PyslurmReader:
         config = slurm.slurmctld.Config.load()
         guarded = has_lua_submit_plugin(config.job_submit_plugins)
         jobs = to_job_table(slurm.Jobs.load().values())
+        if NODE_FILTER_PARAMETER not in (config.scheduler_parameters or ()):
+            for row in jobs["rows"]:
+                row[_EXTRA] = None
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING_STATES]}
+        records = table_to_records(jobs)
         partitions = to_partition_table(slurm.Partitions.load().values())
         topologies, named = self._get_topologies(table_to_records(to_table([config], CONFIG_FIELDS))[0])
         for row in partitions["rows"]:
@@ -109,7 +116,8 @@ class PyslurmReader:
             "reservations": reservations,
             "jobs": jobs,
             "layouts": self._layouts.read(table_to_records(placed)),
-            "singletons": self._singletons.read(table_to_records(jobs)),
+            "singletons": self._singletons.read(records),
+            "unlimited": self._unlimited.read(records),
             "guarded": guarded,
             "outside": self._find_nonmember_groups(jobs, partitions),
             "topologies": topologies,
@@ -163,38 +171,58 @@ def query_program_version(command: list[str]) -> str | None:
     return words[-1] if words else None
 
 
-SQUEUE_COMMAND = ["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A %E"]
 _SINGLETON = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
-class SingletonDependencyLookup:
-    """A squeue lookup of pending jobs with an unsatisfied `singleton` dependency.
+class PendingJobColumnLookup:
+    """A squeue lookup of one column of pending jobs, for a fact that pyslurm does not report.
 
-    pyslurm reports `singleton` only once it is satisfied. Each job is queried once, and again if its dependencies
-    change. The squeue command prints no text that users wrote. `show` runs a command and returns its output, or None if
-    the command fails.
+    Each job is queried once, and again if its key changes. The columns in use contain no text that users wrote. `show`
+    runs a command and returns its output, or None if the command fails.
+    """
+
+    def __init__(self, column: str, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
+        self._command = ["squeue", "--noheader", "--all", "--states=PENDING", f"--format=%A {column}"]
+        self._show = show
+        self._known: dict[int, tuple[str, str]] = {}
+
+    def read(self, keys: Mapping[int, str]) -> dict[int, str]:
+        """Return the column's text by number of the jobs in `keys`. Jobs that squeue did not list are missing."""
+        self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
+        if keys.keys() - self._known.keys() and (shown := self._show(self._command)) is not None:
+            records = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
+            self._known |= {
+                number: (key, records[str(number)].strip()) for number, key in keys.items() if str(number) in records
+            }
+        return {number: text for number, (_, text) in self._known.items()}
+
+
+class SingletonDependencyLookup:
+    """A lookup of pending jobs with an unsatisfied `singleton` dependency.
+
+    pyslurm reports `singleton` only once it is satisfied.
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._show = show
-        self._known: dict[int, tuple[str, bool]] = {}
+        self._lookup = PendingJobColumnLookup("%E", show)
 
     def read(self, jobs: Iterable[Record]) -> dict[int, bool]:
-        """Return whether `singleton` is among a job's dependencies, by job number.
-
-        Jobs that squeue did not list are missing.
-        """
+        """Return whether `singleton` is among a job's dependencies, by job number."""
         keys = {
             job["id"]: str(job["dependencies"])
             for job in jobs
             if job["state"] == slurm_states.PENDING and job["dependencies"]
         }
-        self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
-        if keys.keys() - self._known.keys() and (shown := self._show(SQUEUE_COMMAND)) is not None:
-            records = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
-            self._known |= {
-                number: (key, _SINGLETON.search(records[str(number)].strip()) is not None)
-                for number, key in keys.items()
-                if str(number) in records
-            }
-        return {number: single for number, (_, single) in self._known.items()}
+        return {number: _SINGLETON.search(text) is not None for number, text in self._lookup.read(keys).items()}
+
+
+class UnlimitedJobLookup:
+    """A lookup of pending jobs without a time limit. pyslurm reports them like jobs with their partition's limit."""
+
+    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
+        self._lookup = PendingJobColumnLookup("%l", show)
+
+    def read(self, jobs: Iterable[Record]) -> list[int]:
+        """Return the numbers of the jobs."""
+        keys = {job["id"]: "" for job in jobs if job["state"] == slurm_states.PENDING and job["time_limit"] is None}
+        return [number for number, text in self._lookup.read(keys).items() if text == "UNLIMITED"]

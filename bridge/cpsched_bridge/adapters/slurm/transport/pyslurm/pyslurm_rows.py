@@ -23,7 +23,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     mark_unusable_node_unknown,
     to_strictest_reservation,
 )
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import CHECKED_FIELDS
 
 Table = dict[str, Any]
@@ -141,7 +141,9 @@ def _get_cached_user_name(job: Any) -> str | None:
 
 
 _NAME_PLACE = JOB_FIELDS.index(_CACHED_NAME_FIELD)
-_PENDING_READER = _JobFieldReader((*COMMON_JOB_FIELDS, *PENDING_JOB_FIELDS))
+_PENDING_READER = _JobFieldReader(
+    [field for field in (*COMMON_JOB_FIELDS, *PENDING_JOB_FIELDS) if field != "node_counts"]
+)
 _PLACED_READER = _JobFieldReader((*COMMON_JOB_FIELDS, *PLACED_JOB_FIELDS))
 
 
@@ -215,16 +217,23 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     """Return the records in the child's snapshot, whose parts are tables."""
     tables = {name: table_to_records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
+    unlimited = set(snapshot.get("unlimited", ()))
     for job in tables["jobs"]:
+        if job["id"] in unlimited:
+            job["time_limit"] = "UNLIMITED"
         if job["dependencies"] and not job["dependencies"].get("singleton"):
             job["dependencies"]["singleton"] = singletons.get(
                 job["id"]
             )  # pyslurm shows `singleton` only once it is satisfied
-    tables["nodes"] = [mark_unusable_node_unknown(_mark_invalid_node_list_unreadable(node)) for node in tables["nodes"]]
+    tables["nodes"] = [
+        mark_unusable_node_unknown(slurm_states.mark_unknown_node_state(_mark_invalid_node_list_unreadable(node)))
+        for node in tables["nodes"]
+    ]
     tables["partitions"] = [_mark_invalid_node_list_unreadable(partition) for partition in tables["partitions"]]
     tables["reservations"] = [
         to_strictest_reservation(_mark_invalid_node_list_unreadable(each)) for each in tables["reservations"]
     ]
+    tables["jobs"] = slurm_states.mark_unknown_states(tables["jobs"], snapshot["now_s"])
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     topologies = snapshot.get("topologies", {})

@@ -16,18 +16,20 @@ from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
         ("1-02:30:00", 1590),
         ("30:00", 30),
         ("600-00:00:00", 864000),
-        ("UNLIMITED", None),
+        ("UNLIMITED", "UNLIMITED"),
+        ("Partition_Limit", None),
+        ("NOT_SET", None),
         ("N/A", None),
     ],
 )
-def test_parses_times_to_minutes(word: str, expected: int | None) -> None:
-    assert slurm_output_values.parse_minutes(word) == expected
+def test_parses_times_to_minutes(word: str, expected: int | str | None) -> None:
+    assert slurm_output_values.parse_time_limit(word) == expected
 
 
 @pytest.mark.parametrize("word", ["INVALID", "1:00:16", "5", "-1:00", "1:00:00x"])
 def test_rejects_invalid_time_or_seconds(word: str) -> None:
     with pytest.raises(ValueError, match="time"):
-        slurm_output_values.parse_minutes(word)
+        slurm_output_values.parse_time_limit(word)
 
 
 @pytest.mark.parametrize(

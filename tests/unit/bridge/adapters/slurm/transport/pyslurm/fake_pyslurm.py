@@ -134,6 +134,7 @@ class Config:
             select_type_parameters=["CR_CORE_MEMORY"],
             version="26.05.5",
             job_submit_plugins=world().get("plugins", ["lua"]),
+            scheduler_parameters={},
         )
 
 

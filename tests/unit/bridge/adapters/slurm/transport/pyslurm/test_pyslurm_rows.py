@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FIELDS, RESERVATION_FIELDS
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import UnlimitedJobLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
     parse_cluster_records,
     table_to_records,
@@ -60,9 +61,22 @@ def test_takes_singleton_dependency_from_squeue() -> None:
     """None if squeue has no value."""
     kinds = {"afterok": ["7(unfulfilled)"], "singleton": False, "satisfy": "all"}
     asked = [kinds, {**kinds, "singleton": True}, kinds, kinds]
-    jobs = {"fields": ["id", "dependencies"], "rows": [[number, dict(each)] for number, each in enumerate(asked)]}
+    rows = [[number, "PENDING", dict(each)] for number, each in enumerate(asked)]
+    jobs = {"fields": ["id", "state", "dependencies"], "rows": rows}
     told = {**snapshot(), "jobs": jobs, "singletons": {"2": True, "3": False}}
     assert [job["dependencies"]["singleton"] for job in parse_cluster_records(told).jobs] == [None, True, True, False]
+
+
+def test_takes_missing_time_limit_from_squeue() -> None:
+    """pyslurm shows None for a job without a limit and for one with its partition's limit."""
+    shown = "5 UNLIMITED\n6 NOT_SET\n7 1:00:00\n"
+    jobs = [{"id": number, "state": "PENDING", "time_limit": None, "dependencies": None} for number in (5, 6)]
+    told = {
+        **snapshot(),
+        "jobs": {"fields": list(jobs[0]), "rows": [list(job.values()) for job in jobs]},
+        "unlimited": UnlimitedJobLookup(lambda _: shown).read(jobs),
+    }
+    assert [job["time_limit"] for job in parse_cluster_records(told).jobs] == ["UNLIMITED", None]
 
 
 def test_reads_job_defaults_of_partitions() -> None:
