@@ -31,7 +31,7 @@ from tests.fuzz import stored
 from tests.fuzz.command_line import deadline, invoke_catching
 from tests.unit.deploy.deadman import DeadMan, Job
 
-COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "12"))
+COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "6"))
 FIRST = int(os.environ.get("CPSCHED_FUZZ_FIRST", "0"))
 FILES = ("ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning", "outlook")
 MEMORY = Path("/dev/shm")
