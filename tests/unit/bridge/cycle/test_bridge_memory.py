@@ -31,7 +31,7 @@ def test_shows_what_it_remembers_with_its_age(tmp_path):
     bridge, _ = bridge_that_left_job(tmp_path)
     left = bridge.ledger.get(7)
     (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"]
-    assert left.leave.endswith(f", while it asks for {REQUEST}")
+    assert left.asked == REQUEST
     age_s = bridge.backend.now_s - left.since_s
     assert fact == RememberedFact("job 7", f"left: {left.leave}", bridge.pace.unix_s() - age_s)
 

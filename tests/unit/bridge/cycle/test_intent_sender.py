@@ -167,7 +167,7 @@ def test_leaves_job_after_third_consecutive_refusal(tmp_path):
     setting.start()
     assert setting.entry().state is LedgerState.HANDING_BACK
     why = "3 consecutive attempts failed; last failure: start rejected: words"
-    assert setting.entry().leave == f"{why}, while it asks for {setting.entry().asked}"
+    assert setting.entry().leave == why
 
 
 def test_sends_holds_first_within_budget(tmp_path):
