@@ -70,7 +70,7 @@ local settings = {
    exempt_interactive = false,
    -- Seconds by which a new job's begin time is delayed, until the bridge holds the job. It must be much longer than a
    -- cycle. 0: hold new jobs at submission, so that Slurm does not test their requests. Without bridge_uid, jobs
-   -- are held at submission too, because this plugin could not tell the bridge's hold from an administrator's.
+   -- are held at submission too, because this plugin cannot distinguish the two holds.
    begin_delay_s = 120,
 }
 

@@ -40,7 +40,7 @@ NodeName=w12 {node} Port=20012 Feature=gpu,rack2 Gres=gpu:a100:1,gpu:l40:1 Weigh
 PartitionName=main Nodes=w[1-9] Default=YES DefaultTime=60 MaxTime=1-00:00:00 State=UP
 PartitionName=short Nodes=w[1-2] DefaultTime=5 MaxTime=30 MaxNodes=1 PriorityTier=2 PriorityJobFactor=10 State=UP
 PartitionName=gpu Nodes=w[10-12] DefaultTime=60 MaxTime=UNLIMITED State=UP TRESBillingWeights=CPU=1.0,GRES/gpu=8
-PartitionName=closed Nodes=w[1-4] MaxTime=60 AllowAccounts=nobody State=DOWN
+PartitionName=closed Nodes=w[1-4] MaxTime=60 AllowAccounts=unused State=DOWN
 PartitionName=draining Nodes=w[1-4] MaxTime=60 State=UP
 PartitionName=limited Nodes=w[1-9] MaxTime=60 MinNodes=2 MaxMemPerCPU=2000 MaxCPUsPerNode=8 DenyQos=pair State=UP
 PartitionName=reserved Nodes=w[1-9] ReqResv=YES State=UP

@@ -150,7 +150,7 @@ def test_manages_job(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
 
 
 def test_without_settings_all_users_are_equal() -> None:
-    """Also the bridge's, whose identity is not configured. Its hold could not be told from an administrator's."""
+    """Also the bridge's, whose identity is not configured. Its hold would look like an administrator's."""
     assert SubmitPlugin(settings=None).submit(uid=BRIDGE) == {"priority": 0, "admin_comment": WAIT}
 
 
