@@ -2,6 +2,7 @@
 
 - `quick`: a tenth of a property's examples, the same in each run, so that no run fails by chance.
 - `bounds`: a tenth, different in each run. `make bounds` repeats it until its time ends.
+- `mutants`: a quarter, the same in each run (`make mutants`).
 - `full`, the default: all.
 
 No profile has time limits, because a busy machine may be slow.
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("full")
 settings.register_profile("quick", max_examples=10, derandomize=True)  # otherwise as "full"
+settings.register_profile("mutants", max_examples=25, derandomize=True)
 settings.register_profile("bounds", max_examples=10, derandomize=False)  # Hypothesis derandomizes if CI is set
 typer.main.get_command = cache(typer.main.get_command)  # before `typer.testing` takes it
 preload = forkserver.set_forkserver_preload
