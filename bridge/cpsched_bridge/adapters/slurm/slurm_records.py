@@ -71,6 +71,7 @@ COMMON_JOB_FIELDS = (
     "resource_sharing",
     "gres_per_node",
     "tres_per_task",
+    "licenses",
     "array_id",
     "array_task_id",
     "array_tasks_waiting",
@@ -80,7 +81,10 @@ COMMON_JOB_FIELDS = (
     "comment",
     "requeue_count",
 )
-"""Fields of every job, regardless of its state."""
+"""Fields of every job, regardless of its state.
+
+`licenses` are those that a job requests or, if Slurm shows them, those that it holds.
+"""
 
 PENDING_JOB_FIELDS = (
     "required_nodes",
@@ -92,7 +96,6 @@ PENDING_JOB_FIELDS = (
     "cluster_constraints",
     "batch_constraints",
     "reservation",
-    "licenses",
     "burst_buffer",
     "network",
     "deadline",

@@ -25,11 +25,14 @@ from cpsched.site.multifactor_priority import (
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import parse_requested_licenses
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import (
+    count_held_licenses,
+    parse_requested_licenses,
+)
 from cpsched_bridge.ports import Observation, PendingJob
 
-COUNTED_STATES = slurm_states.OCCUPYING_STATES - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
-"""States in which Slurm counts a job against limits. An ended job does not count even if its nodes are still busy."""
+ENDING_STATES = frozenset({"COMPLETING", "STAGE_OUT", "REQUEUED"})
+"""States of ended jobs whose nodes are still busy. Such a job holds its licenses, and counts against no other limit."""
 _DEFAULT_PARTITION = PartitionPriorityProperties()
 
 
@@ -170,7 +173,8 @@ class RankedJobs:
     book: JobLimitTable
     known: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
     standings: dict[int, ApplicableJobLimits] = field(default_factory=dict)
-    running: dict[int, ApplicableJobLimits] = field(default_factory=dict)
+    running: dict[tuple[int, bool], ApplicableJobLimits] = field(default_factory=dict)
+    """The limits of each job with nodes, by job number and whether the job has ended."""
 
     @classmethod
     def for_policy(cls, policy_snapshot: SitePolicySnapshot) -> RankedJobs:
@@ -229,18 +233,18 @@ class RankedJobs:
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
-            if record["state"] not in COUNTED_STATES:
+            if record["state"] not in slurm_states.OCCUPYING_STATES:
                 continue
-            number = slurm_job_ids.job_id_of_record(record)
-            alive.add(number)
-            standing = None if timed else self.running.get(number)
+            key = slurm_job_ids.job_id_of_record(record), record["state"] in ENDING_STATES
+            alive.add(key)
+            standing = None if timed else self.running.get(key)
             if standing is None:
-                standing = self.running[number] = self.book.limits_of(
+                standing = self.running[key] = self.book.limits_of(
                     _make_running_job_limit_attributes(record, now_s if timed else 0)
                 )
             found.append(standing)
-        for number in self.running.keys() - alive:
-            del self.running[number]
+        for key in self.running.keys() - alive:
+            del self.running[key]
         return self.book.usage(found)
 
 
@@ -324,8 +328,11 @@ def _compute_occupied_tres(record: Record, job: Job, machine: ClusterSize) -> di
 
 
 def _make_running_job_limit_attributes(record: Record, now_s: int) -> JobLimitAttributes:
-    """Return a running job's limit attributes, for its time left if `now_s` is set."""
-    tres = tres_of_record(record, "allocated_tres")
+    """Return the limit attributes of a job with nodes, for its time left if `now_s` is set."""
+    licenses = {LICENSE + name: count for name, count in count_held_licenses(record).items()}
+    if record["state"] in ENDING_STATES:
+        return JobLimitAttributes("", "", "", "", tuple(sorted(licenses.items())), 0)
+    tres = tres_of_record(record, "allocated_tres") | licenses
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])
     account, partition, qos = (record[name] or "" for name in ("account", "partition", "qos"))

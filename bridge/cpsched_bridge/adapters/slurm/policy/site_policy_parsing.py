@@ -553,18 +553,20 @@ OUTPUT_NAMES = ("config", "partitions", "state", "qos", "shares")
 def parse_licenses(text: str) -> dict[str, int]:
     """Return the number of each license that jobs may hold.
 
-    `text` is the output of `scontrol -o show license`. Licenses that are reserved or that other clusters hold do not
-    count. Licenses tied to particular nodes, which have a `Mode`, are omitted.
+    `text` is the output of `scontrol -o show license`. Licenses that are reserved now, which Slurm counts as free, or
+    that other clusters hold do not count. Licenses tied to particular nodes, which have a `Mode`, are omitted.
     """
     found: dict[str, int] = {}
     odd = set[str]()
     for line in text.splitlines():
         words = dict(parse_key_values(line))
-        name, used, free = (words.get(key, "") for key in ("LicenseName", "Used", "Free"))
-        if "Mode" in words or name in found or not (_COUNT.fullmatch(used) and _COUNT.fullmatch(free)):
+        name = words.get("LicenseName", "")
+        counts = [words.get("Used", ""), words.get("Free", ""), words.get("Reserved", "0")]
+        if "Mode" in words or name in found or not all(map(_COUNT.fullmatch, counts)):
             odd.add(name)
         else:
-            found[name] = int(used) + int(free)
+            used, free, reserved = map(int, counts)
+            found[name] = max(0, used + free - reserved)
     return {name: count for name, count in found.items() if name and name not in odd}
 
 

@@ -72,6 +72,15 @@ def parse_requested_licenses(record: Record) -> dict[str, int] | None:
     return found
 
 
+def count_held_licenses(record: Record) -> dict[str, int]:
+    """Return the licenses that a job with nodes may hold. Of alternatives, it may hold each."""
+    found: dict[str, int] = {}
+    for text in record.get("licenses") or ():
+        for match in filter(None, map(_LICENSE.fullmatch, text.split("|"))):
+            found[match[1]] = found.get(match[1], 0) + int(match[2] or 1)
+    return found
+
+
 def find_uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
     """Return why a job's licenses require Slurm to place it.
 

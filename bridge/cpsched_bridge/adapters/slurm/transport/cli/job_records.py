@@ -54,6 +54,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
     ("min_cpus_per_node", "MinCPUs", slurm_output_values.parse_nonzero_or_none),
     ("gres_per_node", "tres-per-node", slurm_output_values.parse_gres_counts),
     ("tres_per_task", "tres-per-task", slurm_output_values.parse_tres_amounts),
+    ("licenses", "Licenses", slurm_output_values.parse_names),
     ("heterogeneous_id", "HetJobID", slurm_output_values.parse_nonzero_or_none),
     ("admin_comment", "admin_comment", slurm_output_values.parse_text_or_none),
     ("comment", "Comment", slurm_output_values.parse_text_or_none),
@@ -76,7 +77,6 @@ _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
     ("constraints", "Feature", slurm_output_values.parse_names),
     ("preferred_features", "Prefer", slurm_output_values.parse_text_or_none),
     ("cluster_constraints", "ClusterFeature", slurm_output_values.parse_names),
-    ("licenses", "Licenses", slurm_output_values.parse_names),
     ("burst_buffer", "BurstBuffer", slurm_output_values.parse_text_or_none),
     ("network", "Network", slurm_output_values.parse_text_or_none),
     ("deadline", "Deadline", slurm_output_values.parse_nonzero_or_none),
@@ -377,6 +377,8 @@ def _set_placed_fields(record: Record, row: Row, detail: ScontrolJobDetail | Non
         record, unreadable, "allocated_tres", lambda: slurm_output_values.parse_tres_amounts(tres)
     )
     _fill_fields_from_row(record, row, _ROW_PLACED, unreadable)
+    if held := slurm_output_values.parse_names(row.get("LicensesAlloc", "")):
+        record["licenses"] = held
 
 
 def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:

@@ -23,18 +23,21 @@ COMMON_COLUMNS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
     "SubmitTime", "EligibleTime", "StartTime", "EndTime", "NumNodes", "MaxNodes", "NumCPUs", "NTPerNode", "CPUsPerTask",
     "cpus-per-tres", "MinCPUs", "OverSubscribe", "tres-per-node", "tres-per-task", "HetJobID", "admin_comment",
-    "Comment", "RestartCnt", "TimeLimit", "Reservation",
+    "Comment", "RestartCnt", "TimeLimit", "Reservation", "Licenses",
 )  # fmt: skip
 PENDING_COLUMNS = (
-    "ReqNodes", "Dependency", "Feature", "Prefer", "ClusterFeature", "Licenses", "BurstBuffer", "Network",
+    "ReqNodes", "Dependency", "Feature", "Prefer", "ClusterFeature", "BurstBuffer", "Network",
     "Deadline", "Contiguous", "Reboot", "ReqSwitch", "CoreSpec", "BoardsPerNode", "SPerBoard", "Sockets", "Cores",
     "Threads", "NTPerBoard", "NTPerSocket", "NTPerCore", "tres-per-socket", "MinTmpDisk", "MCSLabel", "Nice",
     "AccrueTime",
 )  # fmt: skip
 PLACED_COLUMNS = ("NodeList", "tres-alloc", "Requeue", "BatchFlag")
 ALL_COLUMNS = (*COMMON_COLUMNS, *PENDING_COLUMNS, *PLACED_COLUMNS)
-COLUMNS_SINCE_26_05 = ("Exclusive",)
-"""Columns added in 26.05. Earlier releases show exclusive use of whole nodes as a value of `OverSubscribe`."""
+COLUMNS_SINCE_26_05 = ("Exclusive", "LicensesAlloc")
+"""Columns that 26.05 has.
+
+Earlier releases show exclusive use of whole nodes as a value of `OverSubscribe`.
+"""
 VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
 """Fields of waiting jobs that Slurm itself often changes, without a change of any field that only scontrol shows."""
 CHECKED_FIELDS = (

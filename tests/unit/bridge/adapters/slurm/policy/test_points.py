@@ -215,9 +215,9 @@ def test_running_jobs_count_their_tres_until_they_end() -> None:
     ranks = RankedJobs.for_policy(dataclasses.replace(PICTURE, site=site))
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
     assert ranks.compute_running_limit_usage(rows, NOW_S) == [8]
-    first = ranks.running[1]
+    first = ranks.running[1, False]
     assert ranks.compute_running_limit_usage(rows[:1], NOW_S) == [4]
-    assert ranks.running == {1: first}
+    assert ranks.running == {(1, False): first}
 
 
 @pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (59, 1), (60, 1), (61, 2), (120, 2), (6000, 100)])

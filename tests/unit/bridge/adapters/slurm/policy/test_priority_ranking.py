@@ -152,19 +152,6 @@ def test_association_limit_delays_jobs_and_counts_running_ones(scene: Scene) -> 
         assert (check.reason if check else None) == reason
 
 
-def test_running_jobs_hold_licences_at_first_reading(scene: Scene) -> None:
-    running = next(r for r in scene.rows["jobs"] if r["state"] == "RUNNING")
-    number = scene.job("first")["id"]
-    for record in (running, scene.job("first")):
-        record["licenses"] = ["matlab:2"]
-    for total, reason in ((3, "Licenses"), (4, None)):
-        shown = f"LicenseName=matlab Total={total} Used=2 Free={total - 2} Reserved=0\n"
-        seen = observed(scene, licenses=shown, qos="Name|Priority|Flags\nnormal|1|\n")
-        assert seen.limits is not None
-        check = first_exceeded_limit(seen.limits.standings[number], seen.limits.used)
-        assert (check.reason if check else None) == reason
-
-
 @pytest.mark.parametrize(
     ("begins_s", "held", "reason"),
     [

@@ -385,7 +385,7 @@ def test_reads_wall_time_usage_in_brackets(said: str, spent: float) -> None:
 
 def test_counts_licences_that_jobs_may_hold() -> None:
     text = """
-LicenseName=matlab Total=8 Used=2 Free=5 Reserved=1 Remote=no
+LicenseName=matlab Total=8 Used=2 Free=6 Reserved=1 Remote=no
 LicenseName=flex@server Total=4 Used=0 Free=4 Reserved=0 Remote=yes
 LicenseName=perNode Total=4 Used=0 Free=4 Reserved=0 Remote=no Mode=1
 LicenseName=twice Total=4 Used=0 Free=4

@@ -26,7 +26,7 @@ COLUMNS = {
     "Reboot": "0", "ReqSwitch": "0", "CoreSpec": "N/A", "BoardsPerNode": "0", "SPerBoard": "0", "Sockets": "*",
     "Cores": "*", "Threads": "*", "NTPerBoard": "0", "NTPerSocket": "N/A", "NTPerCore": "N/A", "tres-per-socket": "N/A",
     "MinTmpDisk": "0", "MCSLabel": "(null)", "Nice": "0", "AccrueTime": "1795379580", "NodeList": "",
-    "tres-alloc": "cpu=1,mem=1000M,node=1,billing=1", "Exclusive": "NO",
+    "tres-alloc": "cpu=1,mem=1000M,node=1,billing=1", "Exclusive": "NO", "LicensesAlloc": "(null)",
     "Requeue": "1", "BatchFlag": "1",
 }  # fmt: skip
 """What squeue prints of an ordinary job that is held."""

@@ -38,6 +38,7 @@ ALWAYS = {
     "resource_sharing": "YES", "gres_per_node": {"gpu:a100": 2}, "tres_per_task": {"gres/gpu": 1},
     "array_id": None, "array_task_id": None, "array_tasks_waiting": None, "array_tasks_parallel": None,
     "heterogeneous_id": 9, "admin_comment": "by us", "comment": "for the paper", "requeue_count": 3, "unreadable": None,
+    "licenses": ["matlab:2"],
 }  # fmt: skip
 AFTEROK = {
     "after": [], "afterany": [], "afterburstbuffer": [], "aftercorr": [], "afternotok": [],
@@ -47,7 +48,7 @@ WAITING = {
     "state": "PENDING", "state_reason": "Resources", "max_nodes": 4, "required_nodes": "n1", "excluded_nodes": "n[2-3]",
     "requested_tres": {"cpu": 24, "mem": 8192, "node": 2, "billing": 24, "gres/gpu": 4}, "dependencies": AFTEROK,
     "constraints": ["gpu&rack2"], "cluster_constraints": ["lab"], "batch_constraints": [], "reservation": "maint",
-    "licenses": ["matlab:2"], "burst_buffer": "#BB x", "network": "ib", "deadline": 1795390000, "time_limit_min": None,
+    "burst_buffer": "#BB x", "network": "ib", "deadline": 1795390000, "time_limit_min": None,
     "requires_contiguous_nodes": True, "requires_node_reboot": True, "spreads_over_nodes": True, "required_switches": 2,
     "cores_reserved_for_system": 3, "threads_reserved_for_system": None, "boards_per_node": 1, "sockets_per_board": 2,
     "sockets_per_node": 3, "cores_per_socket": 4, "threads_per_core": "UNLIMITED", "ntasks_per_board": 6,
