@@ -18,7 +18,7 @@ from tests.data.slurm.record import DUMP
 from tests.recordings import FOLDER, Answer, Moment, Recording, Replay
 from tests.slurm.harness import CONF, RELEASE, Slurm
 
-WITH_LIBRARY = RELEASE["slurm"] != "22.05"
+WITH_LIBRARY = bool(RELEASE["pyslurm"])
 """Whether this release's pyslurm is recorded, too."""
 SETTINGS = """\
 Licenses=matlab:5,ansys:3,flex@server:7
