@@ -12,10 +12,7 @@ JOBS = 40
 @pytest.mark.conformance
 @pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="slurmctld limits calls from 23.02 on")
 def test_burst_starts_under_slurm_rate_limit(slurm: Slurm) -> None:
-    """No start fails under Slurm's default limit: 30 calls, and 2 more per second.
-
-    The bridge chooses Slurm's commands even if pyslurm works, because pyslurm does not respect the limit.
-    """
+    """No start fails under Slurm's default limit: 30 calls, and 2 more per second."""
     with slurm.configured(LIMITED):
         slurm.plugin(on=True)
         try:

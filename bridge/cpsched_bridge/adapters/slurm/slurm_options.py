@@ -13,7 +13,6 @@ from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSite
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.auto_transport import AutoSlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -21,6 +20,7 @@ from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 SELECTED_BY_OPTION = "selected by options.transport"
+CHEAPER_READINGS = "auto: its readings take less CPU time than those of pyslurm"
 DEFAULT_DECISION_LIMIT_S = 0.1
 """Default time limit for a decision on a Slurm cluster, in seconds."""
 
@@ -31,8 +31,8 @@ class Options(Section):
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
         description="`pyslurm`: Slurm's library, in its own process; `cli`: Slurm's commands (scontrol, squeue, sinfo, "
-        "sacct), without compiled dependencies; `auto`: pyslurm if it can be imported, is not newer than slurmctld and "
-        "its calls are not limited by `rl_enable`, otherwise `cli`. The log shows the selected transport.",
+        "sacct), without compiled dependencies; `auto`: `cli`, because its readings take less CPU time than those of "
+        "pyslurm. The log, `cpsched status` and `cpsched doctor` show the transport and the reason.",
     )
     deadline_s: float = Field(
         default=10.0,
@@ -74,20 +74,11 @@ def connect(options: Options) -> SlurmBackend:
 
 def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
     """Return the configured transport, without contacting the cluster."""
-
-    def make_pyslurm_transport() -> PyslurmTransport:
+    if options.transport == "pyslurm":
         return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SELECTED_BY_OPTION)
 
-    def make_cli_transport(why: str = SELECTED_BY_OPTION) -> SlurmCliTransport:
-        return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
-
-    match options.transport:
-        case "pyslurm":
-            return make_pyslurm_transport()
-        case "cli":
-            return make_cli_transport()
-        case "auto":
-            return AutoSlurmTransport(make_pyslurm_transport, make_cli_transport)
+    why = SELECTED_BY_OPTION if options.transport == "cli" else CHEAPER_READINGS
+    return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
 
 
 def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:

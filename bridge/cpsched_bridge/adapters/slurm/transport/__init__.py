@@ -3,7 +3,6 @@
 - `pyslurm`: calls Slurm's library in a child process.
 - `cli`: parses the output of Slurm's own commands.
 - `programs`: performs the operations for which both transports run Slurm's programs, and decides which jobs may change.
-- `auto_transport`: chooses between `pyslurm` and `cli`.
 
 A new transport is a sibling package that implements `SlurmTransport` and returns the records that
 `cpsched_bridge.adapters.slurm.slurm_records` describes. The `translation` package needs no change.
@@ -16,6 +15,13 @@ from typing import Literal, NamedTuple, Protocol
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.ports import OutcomeCode, Result
+
+CONFIG_INTERVAL_S = 15.0
+PARTITIONS_INTERVAL_S = 15.0
+"""Seconds for which readings use the configuration and the partitions again.
+
+A change of the submit plugin, which requires a reconfiguration or a restart of slurmctld, may go unnoticed for so long.
+"""
 
 
 class CommandReply(NamedTuple):

@@ -8,8 +8,7 @@ The following rules limit most readings to six slurmctld calls:
   long time). While array tasks wait, each reading queries all jobs, because squeue may merge these tasks.
 - Tasks that squeue hides behind other tasks are queried when scontrol shows that they have changed, and at least every
   `DETAILS_INTERVAL_S`.
-- Partitions are queried every `PARTITIONS_INTERVAL_S`, and the configuration every `CONFIG_INTERVAL_S`. A change of the
-  submit plugin, which requires a reconfiguration or a restart of slurmctld, may go unnoticed for that long.
+- Partitions are queried every `PARTITIONS_INTERVAL_S`, and the configuration every `CONFIG_INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from cpsched.formatting import format_count
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S, PARTITIONS_INTERVAL_S
 from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct_parsing,
     scontrol_job_parsing,
@@ -56,8 +56,6 @@ DETAILS_INTERVAL_FACTOR, MAX_DETAILS_INTERVAL_S = 20, 60.0
 
 The interval is the duration of the last query times the factor, and at least `DETAILS_INTERVAL_S`.
 """
-PARTITIONS_INTERVAL_S = 15.0
-CONFIG_INTERVAL_S = 15.0
 MAX_SINGLE_JOB_QUERIES = 50
 """Maximum number of changed jobs that are queried by number. Each query is a slurmctld call."""
 CHANGED_JOBS_DIVISOR = 100

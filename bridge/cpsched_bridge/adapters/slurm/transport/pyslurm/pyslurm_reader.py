@@ -19,6 +19,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     Record,
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S, PARTITIONS_INTERVAL_S
 from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import has_lua_submit_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import CachingJobLayoutReader
@@ -50,6 +51,8 @@ class PyslurmReader:
         self._layouts = CachingJobLayoutReader()
         self._singletons = SingletonDependencyLookup()
         self._unlimited = UnlimitedJobLookup()
+        self._loaded: dict[str, tuple[float, Any]] = {}
+        """Time and value of what several readings use, by name."""
         self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
@@ -95,7 +98,7 @@ class PyslurmReader:
         Jobs are read first and nodes last.
         """
         slurm = self._pyslurm
-        config = slurm.slurmctld.Config.load()
+        config = self._load_periodically("config", slurm.slurmctld.Config.load, CONFIG_INTERVAL_S)
         guarded = has_lua_submit_plugin(config.job_submit_plugins)
         jobs = to_job_table(slurm.Jobs.load().values())
         if NODE_FILTER_PARAMETER not in (config.scheduler_parameters or ()):
@@ -103,7 +106,8 @@ class PyslurmReader:
                 row[_EXTRA] = None
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING_STATES]}
         records = table_to_records(jobs)
-        partitions = to_partition_table(slurm.Partitions.load().values())
+        loaded = self._load_periodically("partitions", slurm.Partitions.load, PARTITIONS_INTERVAL_S)
+        partitions = to_partition_table(loaded.values())
         topologies, named = self._get_topologies(table_to_records(to_table([config], CONFIG_FIELDS))[0])
         for row in partitions["rows"]:
             row[_TOPOLOGY] = named.get(row[_NAME])
@@ -122,6 +126,13 @@ class PyslurmReader:
             "outside": self._find_nonmember_groups(jobs, partitions),
             "topologies": topologies,
         }
+
+    def _load_periodically(self, name: str, load: Callable[[], Any], interval_s: float) -> Any:
+        """Return what `load` returned at most `interval_s` seconds ago."""
+        now_s = time.monotonic()
+        if name not in self._loaded or now_s - self._loaded[name][0] >= interval_s:
+            self._loaded[name] = now_s, load()
+        return self._loaded[name][1]
 
     def _get_topologies(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
         """Return the topologies, and the topology that each partition names.

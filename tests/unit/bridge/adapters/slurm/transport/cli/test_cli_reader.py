@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct_parsing, scontrol_job_parsing, squeue_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
@@ -216,7 +217,7 @@ def test_unchanged_jobs_need_few_queries() -> None:
         programs.asked.clear()
         looking.read()
         assert [command[0] for command in programs.asked] == ["squeue", "scontrol", "scontrol"]
-    clock.now_s = cli_reader.CONFIG_INTERVAL_S
+    clock.now_s = CONFIG_INTERVAL_S
     programs.plugins = "(null)"
     assert not looking.read().guarded
     programs.asked.clear()

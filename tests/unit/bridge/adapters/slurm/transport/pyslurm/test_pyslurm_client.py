@@ -255,6 +255,7 @@ def test_recognizes_mark_next_to_invalid_utf8(client: PyslurmClient, fake: Fake)
 def test_comment_is_no_proof_without_plugin(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={}, plugins=None)
     assert client.call("snapshot", ENOUGH_S)["guarded"] is False
+    client.close()  # the next child reads the configuration again
     fake.set(jobs={}, plugins=["lua"])
     assert client.call("snapshot", ENOUGH_S)["guarded"] is True
 
