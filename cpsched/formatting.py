@@ -72,12 +72,19 @@ def format_planned_time(at_s: int, now_s: int) -> str:
 
     A planned time can be in the past, because plans can be outdated.
     """
-    return f"in {format_time_left(at_s, now_s)}" if at_s > now_s else "now"
+    return f"in {format_duration(at_s - now_s)}" if at_s > now_s else "now"
 
 
-def format_time_left(at_s: int, now_s: int) -> str:
-    """Format the time until a planned time: `5 min`, or `now` if it has passed."""
-    return format_duration(at_s - now_s) if at_s > now_s else "now"
+def format_start_interval(from_s: int, to_s: int, now_s: int) -> str:
+    """Format the interval of a start relative to now: `in 5 min to 2 h 05 min`, or `within 2 h 05 min`.
+
+    A job that waits cannot start in the past.
+    """
+    if to_s <= now_s or from_s == to_s:
+        return format_planned_time(to_s, now_s)
+    if from_s <= now_s:
+        return f"within {format_duration(to_s - now_s)}"
+    return f"in {format_duration(from_s - now_s)} to {format_duration(to_s - now_s)}"
 
 
 def format_start_change(expected_s: int | None, first_s: int | None) -> str:

@@ -22,6 +22,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 OK_RESULT = "ok"
 """Result of a successful cycle. The result of a failed cycle is the name of its failure."""
 
+IN_FORCE_EVENT = "in_force"
+"""Kind of the event with the effective settings."""
 STOPPED_EVENT = "stopped"
 """Kind of a bridge's last event. A journal without this event belongs to a bridge that was killed."""
 

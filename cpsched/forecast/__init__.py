@@ -7,14 +7,17 @@
 """
 
 from cpsched.forecast.calibration import (
+    FIRST_CLASS,
     HORIZONS_S,
     INTERVAL_OUTCOMES,
     INTERVALS,
     LEVELS,
+    MIN_FIRST_OUTCOMES,
     IntervalResult,
     StartCalibrator,
     StartForecast,
     pinball_loss_s,
+    select_one_per_class,
 )
 from cpsched.forecast.hypothetical_jobs import (
     BackfillWindow,
@@ -28,10 +31,12 @@ from cpsched.forecast.issued_forecasts import IssuedStartForecasts
 from cpsched.forecast.start_sampling import SAMPLES, sample_hypothetical_start, sample_starts
 
 __all__ = [
+    "FIRST_CLASS",
     "HORIZONS_S",
     "INTERVALS",
     "INTERVAL_OUTCOMES",
     "LEVELS",
+    "MIN_FIRST_OUTCOMES",
     "SAMPLES",
     "BackfillWindow",
     "IntervalResult",
@@ -44,6 +49,7 @@ __all__ = [
     "planned_queue",
     "sample_hypothetical_start",
     "sample_starts",
+    "select_one_per_class",
     "smaller_requests",
     "with_hypothetical_job",
 ]

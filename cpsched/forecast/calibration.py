@@ -7,6 +7,9 @@ levels at which the quantiles are taken: a missed quantile moves outward, and th
 inference, Gibbs and Candes, NeurIPS 2021). In the long run, each interval contains the start as often as stated,
 whatever users submit.
 
+A user reads the forecast at submission. Therefore, the first forecast of each job has levels of its own, and forecasts
+count as calibrated only after enough first forecasts have had an outcome.
+
 A job that still waits has a right-censored outcome: its wait is longer than now. Therefore, the quantiles of the ratios
 follow Kaplan and Meier. Otherwise, the longest waits, which become known last, would be under-represented.
 """
@@ -15,15 +18,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
-from cpsched.model import IntArray, Job
+from cpsched.model import BoolArray, IntArray, Job
 
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 """Probabilities that a job starts no later than each of its quantiles."""
@@ -32,12 +35,16 @@ INTERVALS = {50: (LEVELS.index(0.25), LEVELS.index(0.75)), 80: (LEVELS.index(0.1
 """Positions in `LEVELS` of the two ends of each interval, by nominal coverage in percent."""
 HORIZONS_S = (600, 3600, 21600, 86400)
 """Upper bounds of all horizon classes except the last: 10 min, 1 h, 6 h, 1 d. Each class has its own levels."""
+FIRST_CLASS = len(HORIZONS_S) + 1
+"""Index of the class of first forecasts, after the horizon classes of later forecasts."""
 _ADDED_WAIT_S = 60
 """Seconds added to all waits before a comparison, so that differences of a few seconds do not matter."""
 _MAX_OUTCOMES = 4000
 """Maximum number of stored outcomes."""
 _MIN_OUTCOMES = 30
 """Minimum number of outcomes before quantiles of outcomes are used."""
+MIN_FIRST_OUTCOMES = 100
+"""Minimum number of outcomes of first forecasts before forecasts count as calibrated."""
 _NEAREST_OUTCOMES = 60
 """Number of most similar outcomes from which quantiles are taken."""
 _FEATURE_WEIGHTS = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
@@ -78,7 +85,11 @@ class StartForecast:
     quantiles_s: tuple[int, ...]
     """One start per level in `LEVELS`, ascending."""
     calibrated: bool
-    """Whether enough outcomes were known to calibrate the forecast."""
+    """Whether enough first forecasts had an outcome to call the forecast calibrated."""
+    learned: bool = field(repr=False)
+    """Whether the quantiles were taken over outcomes, at the calibrator's levels."""
+    first: bool
+    """Whether it is the job's first forecast, which the user reads at submission."""
     user: str = field(repr=False)
     features: Features = field(repr=False)
     """The features that define the similarity of forecasts."""
@@ -98,6 +109,15 @@ class StartForecast:
         """End of the 80 % interval, inclusive."""
         return self.interval(80)[1]
 
+    def at(self, now_s: int) -> StartForecast | None:
+        """Return the forecast of a job that still waits at `now_s`: no quantile is in the past.
+
+        Return None if the 80 % interval is over, until the job gets a new forecast.
+        """
+        if self.to_s < now_s:
+            return None
+        return replace(self, quantiles_s=tuple(max(now_s, each_s) for each_s in self.quantiles_s))
+
     @property
     def published_quantiles_s(self) -> list[int]:
         """The 5, 10, 25, 50, 75, 90 and 95 % quantiles."""
@@ -112,6 +132,11 @@ class StartForecast:
     def horizon_class(self) -> int:
         """Index of the horizon class, from 0."""
         return int(_horizon_classes(np.array([self.median_s - self.issued_at_s]))[0])
+
+    @property
+    def outcome_class(self) -> int:
+        """Index of the class in which the outcome is counted: `FIRST_CLASS`, or a later forecast's horizon class."""
+        return FIRST_CLASS if self.first else self.horizon_class
 
     def classify_outcome(self, start_s: int) -> IntervalResult:
         """Return whether a start is before, after or within the 80 % interval."""
@@ -128,8 +153,21 @@ def pinball_loss_s(quantiles_s: Sequence[int], start_s: int) -> float:
     return sum(max(at * (start_s - told_s), (at - 1) * (start_s - told_s)) for at, told_s in pairs) / len(pairs)
 
 
+def select_one_per_class(forecasts: Iterable[StartForecast]) -> list[StartForecast]:
+    """Return a job's oldest forecast of each class, so that a job that waits for long does not count more."""
+    found: dict[int, StartForecast] = {}
+    for forecast in forecasts:
+        found.setdefault(forecast.outcome_class, forecast)
+    return list(found.values())
+
+
 def _nominal_levels() -> list[list[float]]:
-    return [list(LEVELS) for _ in range(len(HORIZONS_S) + 1)]
+    return [list(LEVELS) for _ in range(2 * (len(HORIZONS_S) + 1))]
+
+
+def _level_row(horizon_class: int, first: bool) -> int:
+    """Return the index of the levels that a forecast uses: by horizon, those of later and then of first forecasts."""
+    return horizon_class + (len(HORIZONS_S) + 1 if first else 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +181,9 @@ class StartCalibrator:
     _count: int = 0
     """Number of outcomes so far."""
     _levels: list[list[float]] = field(default_factory=_nominal_levels)
-    """Levels at which the quantiles of the ratios are taken, by horizon class."""
+    """Levels at which the quantiles of the ratios are taken; see `_level_row`."""
+    first_outcomes: int = 0
+    """Number of outcomes of first forecasts so far."""
     _bursts: Counter[tuple[str | Features, int, int]] = field(default_factory=Counter)
     """Number of outcomes by user, or area and walltime, by horizon class and by hour of the start."""
     _waiting: tuple[FloatArray, FloatArray] = (np.empty((0, len(_FEATURE_WEIGHTS))), np.empty(0))
@@ -157,25 +197,27 @@ class StartCalibrator:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether enough outcomes are known to calibrate forecasts."""
-        return self._count >= _MIN_OUTCOMES
+        """Whether enough outcomes of first forecasts are known to call forecasts calibrated."""
+        return self.first_outcomes >= MIN_FIRST_OUTCOMES
 
     @property
-    def levels_by_horizon(self) -> list[list[float]]:
-        """Levels of the quantiles, by horizon class."""
+    def levels_by_class(self) -> list[list[float]]:
+        """Levels of the quantiles by horizon class, those of later and then of first forecasts."""
         return [list(each) for each in self._levels]
 
     @classmethod
-    def from_memory(cls, known: Sequence[tuple[Features, float]], levels: Sequence[Sequence[float]]) -> StartCalibrator:
+    def from_memory(
+        cls, known: Sequence[tuple[Features, float]], levels: Sequence[Sequence[float]], first_outcomes: int
+    ) -> StartCalibrator:
         """Restore a calibrator. Raise `InvalidValue` if its state is invalid."""
-        found = cls()
+        found = cls(first_outcomes=first_outcomes)
         for features, ratio in known:
             cls.require_feature_count(features)
             found._store(features, ratio)
         require(
-            [len(each) for each in levels] == [len(LEVELS)] * (len(HORIZONS_S) + 1)
+            [len(each) for each in levels] == [len(LEVELS)] * len(found._levels)
             and all(-_MAX_LEVEL_EXCESS <= level <= 1 + _MAX_LEVEL_EXCESS for each in levels for level in each),
-            "levels", levels, "must list the quantile levels of each horizon",
+            "levels", levels, "must list the quantile levels of each class",
         )  # fmt: skip
         found._levels = [list(each) for each in levels]
         return found
@@ -188,20 +230,21 @@ class StartCalibrator:
         )
 
     def forecast(
-        self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
+        self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray, is_first: Sequence[bool]
     ) -> list[StartForecast]:
         """Return the forecast of each job from planned and sampled starts, in seconds.
 
-        `drawn_s` is int64[draws, J]. The caller must omit jobs with a sampled start at `NEVER`, which have no forecast.
+        `is_first` states which jobs have had no forecast before. `drawn_s` is int64[draws, J]. The caller must omit
+        jobs with a sampled start at `NEVER`, which have no forecast.
         """
         if not jobs:
             return []
         low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _MAX_HORIZON_S)
         features = [_compute_features(now_s, job, plan_s[j], low[j], middle[j], high[j]) for j, job in enumerate(jobs)]
-        calibrated = self.is_calibrated
+        calibrated, learned = self.is_calibrated, self._count >= _MIN_OUTCOMES
         logs = (
-            self._log_ratio_quantiles(np.array(features))
-            if calibrated
+            self._log_ratio_quantiles(np.array(features), np.array(is_first))
+            if learned
             else np.tile(_INITIAL_LOG_RATIOS, (len(jobs), 1))
         )
         told = _waits_from_log_ratios(np.array(features)[:, :1], logs)
@@ -209,11 +252,13 @@ class StartCalibrator:
         # Sorting never increases the pinball loss (Chernozhukov et al., Econometrica 2010).
         told = np.sort(np.rint(told).astype(np.int64), axis=1)
         return [
-            StartForecast(now_s, tuple((now_s + told[j]).tolist()), calibrated, job.user, features[j])
+            StartForecast(
+                now_s, tuple((now_s + told[j]).tolist()), calibrated, learned, is_first[j], job.user, features[j]
+            )
             for j, job in enumerate(jobs)
         ]
 
-    def _log_ratio_quantiles(self, features: FloatArray) -> FloatArray:
+    def _log_ratio_quantiles(self, features: FloatArray, is_first: BoolArray) -> FloatArray:
         """Return quantiles of log ratios, float64[J, levels], for features float64[J, F]."""
         columns, ratios = self._features[: self._count], self._ratios[: self._count]
         found, levels = np.empty((len(features), len(LEVELS))), np.array(self._levels)
@@ -222,7 +267,8 @@ class StartCalibrator:
             nearest = _nearest_ratios((columns, ratios), self._waiting, features[part])
             for row, (near, shares) in enumerate(nearest, first):
                 middle = np.interp(LEVELS[MEDIAN : MEDIAN + 1], shares, near)
-                at = levels[_horizon_classes(np.rint(_waits_from_log_ratios(features[row, :1], middle)))[0]]
+                horizon = _horizon_classes(np.rint(_waits_from_log_ratios(features[row, :1], middle)))[0]
+                at = levels[_level_row(horizon, is_first[row])]
                 inside = np.clip(at, 0.0, 1.0)
                 beyond = _EXCESS_SLOPE * (at - inside) + _CENSORED_SLOPE * np.maximum(0.0, inside - shares[-1])
                 found[row] = np.interp(inside, shares, near) + beyond
@@ -243,11 +289,12 @@ class StartCalibrator:
         """Record that the job with forecast `told` started at `start_s`."""
         if self._exceeds_burst_limit(told, start_s):
             return
+        self.first_outcomes += told.first
         wait_s = max(0, start_s - told.issued_at_s)
         self._store(told.features, math.log(wait_s + _ADDED_WAIT_S) - told.features[0])
-        if not told.calibrated:
+        if not told.learned:
             return  # The quantiles did not come from the levels.
-        levels = self._levels[told.horizon_class]
+        levels = self._levels[_level_row(told.horizon_class, told.first)]
         for q, (level, quantile_s) in enumerate(zip(LEVELS, told.quantiles_s, strict=True)):
             step = _LEVEL_STEP * level * (1 - level)
             if q < MEDIAN:

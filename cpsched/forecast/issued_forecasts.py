@@ -38,6 +38,10 @@ class IssuedStartForecasts:
             return 0
         return issued[0].issued_at_s + FIRST_PAUSE_S * int(PAUSE_FACTOR ** (len(issued) - 1))
 
+    def is_first(self, job: int, now_s: int) -> bool:
+        """Return whether a forecast at `now_s` is the job's first one, or repeats it before the second is due."""
+        return len(self.by_job.get(job, ())) < 2 and now_s < (self.next_due_s(job) or now_s + 1)
+
     def store_issued(self, forecasts: Mapping[int, StartForecast]) -> None:
         """Store the forecasts of the jobs returned by `due_jobs`."""
         for job, forecast in forecasts.items():

@@ -27,6 +27,7 @@ from cpsched.forecast import (
     StartForecast,
     pinball_loss_s,
     sample_starts,
+    select_one_per_class,
 )
 from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Need, Snapshot
 from cpsched.planning import GREEDY, plan
@@ -189,7 +190,7 @@ class StartForecastReplay(PlanYieldingReplay):
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
-                for told in self._issued.take_forecasts(slot):
+                for told in select_one_per_class(self._issued.take_forecasts(slot)):
                     self._calibration.record_outcome(told, now_s)
                     estimate_s = planned_s.pop((slot, told.issued_at_s))
                     cases.append(StartForecastOutcome(slot, told, estimate_s if estimate_s != NEVER else None, now_s))
@@ -231,7 +232,8 @@ class StartForecastReplay(PlanYieldingReplay):
         slots = [slot for slot in chosen if can_start[position[slot]]]
         at, jobs = [position[slot] for slot in slots], [snapshot.table.jobs[slot] for slot in slots]
         planned_s = plan_s[at].tolist()
-        told = self._calibration.forecast(snapshot.now_s, jobs, planned_s, drawn_s[:, at])
+        is_first = [self._issued.is_first(slot, snapshot.now_s) for slot in slots]
+        told = self._calibration.forecast(snapshot.now_s, jobs, planned_s, drawn_s[:, at], is_first)
         return dict(zip(slots, zip(told, planned_s, strict=True), strict=True))
 
 

@@ -99,7 +99,7 @@ def a_memory() -> Any:
     before = LearnedForecastState()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
-    found = before.calibration.forecast(0, jobs, drawn_s[0].tolist(), drawn_s)
+    found = before.calibration.forecast(0, jobs, drawn_s[0].tolist(), drawn_s, [True] * len(jobs))
     before.issued.store_issued({job.id: interval for job, interval in zip(jobs, found, strict=True)})
     outlook = StartForecaster()
     outlook.restore_memory_when_clock_known(before)

@@ -14,7 +14,15 @@ import structlog
 from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs, list_unscheduled_jobs
 from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
 from cpsched_bridge.cycle.real_clock import record_phase_duration
-from cpsched_bridge.cycle_report import OK_RESULT, STOPPED_EVENT, CycleEvent, CycleReport, Mode, limit_events_per_kind
+from cpsched_bridge.cycle_report import (
+    IN_FORCE_EVENT,
+    OK_RESULT,
+    STOPPED_EVENT,
+    CycleEvent,
+    CycleReport,
+    Mode,
+    limit_events_per_kind,
+)
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.store.heartbeat import Heartbeat
@@ -23,7 +31,7 @@ from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
 
 Listener = Callable[[CycleReport], None]
 
-_INFORMATIVE_EVENTS = frozenset({"mode", "started", "in_force", "transport"})
+_INFORMATIVE_EVENTS = frozenset({"mode", "started", IN_FORCE_EVENT, "transport"})
 """Kinds of events that are not problems."""
 
 
@@ -55,7 +63,7 @@ class CycleReporter:
         """Report the previous bridge's end and the effective settings in the first cycle."""
         self.late += self._list_previous_bridge_events()
         if self.in_force.rows:
-            self.late.append(CycleEvent("in_force", self.in_force.format_decision_settings()))
+            self.late.append(CycleEvent(IN_FORCE_EVENT, self.in_force.format_decision_settings()))
 
     def record_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
         """Record the stop. A failure of the journal or the log does not prevent it."""

@@ -67,7 +67,8 @@ LOG_EVERY_S = 10.0
 """Seconds between log lines about the progress of the start-up."""
 THREAD_END_TIMEOUT_S = 10.0
 """Maximum seconds to wait for a thread to end."""
-FORECAST_EVERY_S = 60.0
+FORECAST_EVERY_S = 5.0
+"""Seconds between forecasts that are fast. A job's first forecast is shown when its user looks for it."""
 SAVE_EVERY_S = 300.0
 """Seconds between writes of the learned state."""
 FORECAST_PAUSE_FACTOR = 50.0

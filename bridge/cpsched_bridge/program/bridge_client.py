@@ -6,18 +6,17 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from cpsched.formatting import (
-    format_cluster_time,
     format_count,
     format_duration,
     format_planned_time,
     format_relative_time,
-    format_time_left,
+    format_start_interval,
 )
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.host_users import find_user_name
@@ -27,8 +26,6 @@ from cpsched_bridge.web.api_v1 import PREFIX
 from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 
 _TIMEOUT_S = 60.0
-_ROW_KEYS = {"windows": "windows", "when": "starts", "jobs": "jobs"}
-"""Key of the rows in the response, by the last component of the path."""
 
 
 class BridgeNotAnswering(BridgeError):
@@ -46,11 +43,19 @@ def get_process_user_name() -> str:
     return find_user_name(os.geteuid())
 
 
-def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Query the bridge that has these settings. Return the rows in its response.
+def query_bridge(
+    address: str,
+    load_settings: Callable[[], Settings],
+    name: str,
+    query: Mapping[str, str | int] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Query the status page at an address, or that of the bridge with these settings if it is empty.
 
-    Raise the errors of `query_bridge_at_address`.
+    Return the response. Raise the errors of `query_bridge_at_address`.
     """
+    if address:
+        return query_bridge_at_address(address, name, query)
+    settings = load_settings()
     if not settings.serves_page:
         raise BridgeNotAnswering(
             "page.enabled=false: the bridge answers queries only if the status page is enabled; set page.enabled=true"
@@ -63,94 +68,114 @@ def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) 
 
 def query_bridge_at_address(
     address: str, name: str, words: Mapping[str, str | int], header: Mapping[str, str] = MappingProxyType({})
-) -> list[dict[str, Any]]:
-    """Query the status page at an address and return the rows in its response.
+) -> dict[str, Any]:
+    """Query the status page at an address and return its response.
 
     Raise `BridgeNotAnswering` if the bridge is not running or has no plan yet. Raise `BridgeRequestRejected` if it
     rejects the request.
     """
     if not address.startswith(("http://", "https://")):
         raise BridgeRequestRejected(f"url={address}: must begin with http:// or https://")
-    url = f"{address.rstrip('/')}{PREFIX}/{name}"
+    url = f"{address.rstrip('/')}{PREFIX}/{quote(name)}"
     try:
         asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=dict(header))
         with urllib.request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
-            found = json.load(answer)
-            return [{"now_s": found["now_s"], **row} for row in found[_ROW_KEYS[name]]]
+            found: dict[str, Any] = json.load(answer)
+            found["now_s"]  # every answer has it
+            return found
     except urllib.error.HTTPError as error:
-        refused = BridgeRequestRejected if error.code == 400 else BridgeNotAnswering
-        raise refused(_parse_error_message(error.read(4096)) or f"{url}: {error}") from error
+        refused = BridgeRequestRejected if error.code in (400, 404) else BridgeNotAnswering
+        body = error.read(4096)
+        raise refused(_parse_error_message(body) or f"{url}: {error}") from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
         raise BridgeNotAnswering(
-            f"{url}: the bridge does not respond: {reason}; start it with `cpsched bridge`"
+            f"{url}: the bridge does not respond: {reason}; ask an operator to start it"
         ) from error
 
 
-def _parse_error_message(body: bytes) -> str:
-    """Return the API's error message, or "" if the API did not send the response."""
+def find_job(settings: Settings, job: str) -> dict[str, Any] | None:
+    """Return the running bridge's answer about a job, or None if it does not answer or does not know the job."""
     try:
-        return str(json.loads(body)["error"])
+        return query_bridge("", lambda: settings, f"jobs/{job}")
+    except (BridgeNotAnswering, BridgeRequestRejected):
+        return None
+
+
+def list_rows(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the rows of a response, each with the time at which it was observed."""
+    return [{"now_s": found["now_s"], **row} for row in found[key]]
+
+
+def _parse_error_message(body: bytes) -> str:
+    """Return the API's error message, or "" if the API did not send the response.
+
+    The response about an unknown job has no error, but a sentence.
+    """
+    try:
+        found = json.loads(body)
+        return str(found["error"] if "error" in found else f"job={found['label']}: {found['sentences'][0]}")
     except (ValueError, TypeError, LookupError):
         return ""
 
 
 def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line for the request and one for each alternative request."""
-    table = terminal_views.make_table("request", "planned start", "80 % interval")
+    """Print one line for the request and one for each smaller request that the plan starts earlier."""
+    table = terminal_views.make_table("request", "start (80 %)", "plan")
     for row in found:
-        planned_s = row["planned_s"]
-        planned = "never" if planned_s is None else format_planned_time(planned_s, row["now_s"])
-        table.add_row(row["asked"] or "as given", planned, _format_likely_start(row))
+        table.add_row(row["asked"] or "as given", row["start"], row["plan"])
     out = terminal_views.make_console()
     out.print(table)
     if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
         out.print(NOT_CALIBRATED)
 
 
-def _format_likely_start(row: Mapping[str, Any]) -> str:
-    if row["likely_from_s"] is None:
-        return ""
-    begin, end = (format_cluster_time(row[name]) for name in ("likely_from_s", "likely_to_s"))
-    return begin if begin == end else f"{begin} to {end}"
+def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool, user: str) -> None:
+    """Print one line per job, of `user` or, if empty, of all users.
 
-
-def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool) -> None:
-    """Print one line per job.
-
-    With `with_intervals`, print the median start and its 50 % and 80 % intervals instead of the state and start.
+    With `with_intervals`, print more of each pending job's forecast.
     """
     out = terminal_views.make_console()
     if not found:
-        out.print("No job is pending." if with_intervals else "No job is pending or running.")
+        what = "pending" if with_intervals else "pending or running"
+        owner = f" of user {user}" if user else ""
+        hint = "; --all shows all users' jobs" if user else ""
+        out.print(f"No job{owner} is {what}{hint}.")
         return
-    when = ("median start", "50 % interval", "80 % interval") if with_intervals else ("state", "start")
-    table = terminal_views.make_table("job", "partition", "name", "user", *when, "reason")
+    if with_intervals:
+        table = terminal_views.make_table("job", "name", "user", "start (80 %)", "start (50 %)", "median")
+    else:
+        table = terminal_views.make_table("job", "partition", "name", "user", "state", "start (80 %)", "reason")
     for row in found:
-        cells = _format_forecast(row) if with_intervals else (row["state"].replace("_", " "), _format_start(row))
-        table.add_row(row["label"], row["partition"], row["name"], row["user"], *cells, row["reason"])
+        if with_intervals:
+            half, median = _format_forecast(row)
+            table.add_row(row["label"], row["name"], row["user"], row["start"], half, median)
+        else:
+            state, start = row["state"].replace("_", " "), _format_start(row)
+            table.add_row(row["label"], row["partition"], row["name"], row["user"], state, start, row["reason"])
     out.print(table)
-    if with_intervals and any(row["start_quantiles_s"] and not row["calibrated"] for row in found):
+    if any(row["start_quantiles_s"] and not row["calibrated"] for row in found):
         out.print(NOT_CALIBRATED)
 
 
 def _format_start(row: Mapping[str, Any]) -> str:
-    start_s = row["planned_s"] if row["start_s"] is None else row["start_s"]
-    return "" if start_s is None else format_relative_time(start_s, row["now_s"])
+    return str(row["start"]) if row["start_s"] is None else format_relative_time(row["start_s"], row["now_s"])
 
 
-def _format_forecast(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the median start, and its 50 % and 80 % intervals relative to now."""
-    if not row["start_quantiles_s"]:
-        return "", "", ""
-    _, low_s, quarter_s, median_s, three_quarters_s, high_s, _ = row["start_quantiles_s"]
-    half, most = (_format_interval(*ends, row["now_s"]) for ends in ((quarter_s, three_quarters_s), (low_s, high_s)))
-    return format_cluster_time(median_s), half, most
+def _format_forecast(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the 50 % interval and the median start, relative to now. A job without a reason starts now."""
+    if not row["start_quantiles_s"] or not row["reason"]:
+        return "", ""
+    _, _, quarter_s, median_s, three_quarters_s, _, _ = row["start_quantiles_s"]
+    half = format_start_interval(quarter_s, three_quarters_s, row["now_s"])
+    return half, format_planned_time(median_s, row["now_s"])
 
 
-def _format_interval(from_s: int, to_s: int, now_s: int) -> str:
-    begin, end = format_planned_time(from_s, now_s), format_time_left(to_s, now_s)
-    return begin if begin.endswith(end) else f"{begin} to {end}"
+def print_job(found: Mapping[str, Any]) -> None:
+    """Print the explanation of one job."""
+    out = terminal_views.make_console()
+    for line in terminal_views.format_answer(found):
+        out.print(line)
 
 
 def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:

@@ -41,6 +41,9 @@ Config = Annotated[
     Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings file, in YAML.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout, with the keys listed above.")]
+Url = Annotated[
+    str, typer.Option(envvar="CPSCHED_URL", help="Address of the status page; default: from the settings file.")
+]
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
@@ -199,23 +202,32 @@ def journal_replay(
 @reporting
 def why(
     job: Annotated[str, typer.Argument(metavar="JOBID", help="Job id as shown to users, such as 123_4.")],
+    url: Url = "",
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a job waits, and when it is expected to start.
+    """Explain when a job starts, and why it waits.
+
+    Queries the running bridge. Without an answer, or for an ended job, the bridge's files give the explanation. `--url`
+    needs no settings file, and with it, --json prints the bridge's answer.
 
     --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
     past, aside (kind, reason), advised, ledger, events, unreadable. Values that do not apply are null.
     """
-    from cpsched_bridge.program import json_output, terminal_views
+    from cpsched_bridge.program import bridge_client, json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
+    if url:
+        found = bridge_client.query_bridge_at_address(url, f"jobs/{job}", {})
+        print_json(found) if as_json else bridge_client.print_job(found)
+        return
     settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
-        print_json(json_output.job_explanation_to_json(job, settings)) if as_json else terminal_views.print_why(
-            job, settings
-        )
+        if as_json:
+            print_json(json_output.job_explanation_to_json(job, settings))
+        else:
+            terminal_views.print_why(job, settings, bridge_client.find_job(settings, job))
 
 
 @app.command()
@@ -226,30 +238,27 @@ def queue(
     ] = False,
     user: Annotated[str, typer.Option(help="Show this user's jobs; default: your own.")] = "",
     everyone: Annotated[bool, typer.Option("--all", help="Show all users' jobs that you may see.")] = False,
-    url: Annotated[
-        str, typer.Option(envvar="CPSCHED_URL", help="Address of the status page; default: from the settings file.")
-    ] = "",
+    url: Url = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """List pending and running jobs, with the expected starts of pending jobs.
+    """List pending and running jobs, with the 80 % intervals of the starts of pending jobs.
 
     Queries the running bridge. `--url` needs no settings file, so users can run this command on any host that can reach
     the status page.
     """
     from cpsched_bridge.program import bridge_client
 
-    words = {} if everyone else {"user": user or bridge_client.get_process_user_name()}
-    if url:
-        found = bridge_client.query_bridge_at_address(url, "jobs", words)
-    else:
-        found = bridge_client.query_bridge(_load_settings(config), "jobs", words)
+    name = "" if everyone else user or bridge_client.get_process_user_name()
+    words = {"user": name} if name else {}
+    answer = bridge_client.query_bridge(url, partial(_load_settings, config), "jobs", words)
+    found = bridge_client.list_rows(answer, "jobs")
     if start:
         found = [row for row in found if row["state"] != "running"]
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        bridge_client.print_queue(found, start)
+        bridge_client.print_queue(found, start, name)
 
 
 @app.command("estimate-start")
@@ -260,10 +269,13 @@ def estimate_start(
     ],
     nodes: Annotated[int, typer.Option(min=1, help="Number of nodes; on a pool, number of one-core units.")] = 1,
     cores: Annotated[int, typer.Option(min=1, help="Cores per node.")] = 1,
-    memory_mib: Annotated[int, typer.Option(min=0, help="Memory per node, in MiB.")] = 0,
+    mem: Annotated[
+        str, typer.Option("--mem", "--memory-mib", metavar="SIZE", help="Memory per node in MiB, or such as 4G.")
+    ] = "0",
     gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="Request exclusive nodes.")] = False,
     partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
+    url: Url = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
@@ -271,12 +283,15 @@ def estimate_start(
 
     Queries the running bridge.
     """
+    from cpsched.parsing.slurm_limits import parse_tres
     from cpsched_bridge.program import bridge_client
 
     query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
+    memory_mib = parse_tres(f"mem={mem}")["mem"]
     query |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
     query |= {"partition": partition} if partition else {}
-    found = bridge_client.query_bridge(_load_settings(config), "when", query)
+    answer = bridge_client.query_bridge(url, partial(_load_settings, config), "when", query)
+    found = bridge_client.list_rows(answer, "starts")
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -305,6 +320,7 @@ def record_slurm_estimates(
 @reporting
 def backfill_windows(
     partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
+    url: Url = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
@@ -314,7 +330,9 @@ def backfill_windows(
     """
     from cpsched_bridge.program import bridge_client
 
-    found = bridge_client.query_bridge(_load_settings(config), "windows", {"partition": partition} if partition else {})
+    words = {"partition": partition} if partition else {}
+    answer = bridge_client.query_bridge(url, partial(_load_settings, config), "windows", words)
+    found = bridge_client.list_rows(answer, "windows")
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -326,10 +344,9 @@ def backfill_windows(
 def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
-    --json prints an object: configured_mode, paused, paused_ago_s, remembered (whom, what, ago_s), beginning,
-    last_good_cycle_ago_s, mode, transport, last_round,
-    journal, ledger (jobs by state), held, put_off, left, preemption (if the bridge chooses victims), events,
-    unreadable. Unknown values are null.
+    --json prints an object: configured_mode, stopped, paused, paused_ago_s, remembered (whom, what, ago_s), beginning,
+    last_good_cycle_ago_s, mode, transport, last_round, journal, ledger (jobs by state), held, put_off, left,
+    preemption (if the bridge chooses victims), events, unreadable. Unknown values are null.
     """
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
@@ -540,7 +557,7 @@ def gantt(
     file: Annotated[
         Path, typer.Argument(help="A schedule.csv.gz from `cpsched simulate --out`, or a trace to replay.")
     ],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file, .svg or .html.")] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file, .svg or .html.")],
     from_: Annotated[
         str | None,
         typer.Option("--from", metavar="TIME", help="Start, relative to the first submission, such as 90m, 2h or 1d."),
@@ -555,13 +572,15 @@ def gantt(
         int | None, typer.Option(min=1, help="Replay at most this many jobs, starting with the first.")
     ] = None,
 ) -> None:
-    """Draw a schedule over nodes and time."""
+    """Draw a schedule over nodes and time.
+
+    The height of a job is its share of a node's processors. With more than 64 nodes or 4,000 bars, rows show the share
+    of processors in use instead; --from and --to select a shorter part.
+    """
     from cpsched.errors import require
     from cpsched_bridge.program import gantt_command as drawing
     from cpsched_sim.cli import add_current_directory
 
-    require(out is not None, "--out", "none", "must be given")
-    assert out is not None
     add_current_directory()
     drawing.check_output_path(out)
     typer.echo(

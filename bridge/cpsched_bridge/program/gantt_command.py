@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched.errors import require
+from cpsched.feasibility import amounts_by_node
 from cpsched.formatting import format_count, format_duration
 from cpsched.markup import Markup, make_markup_element
-from cpsched.model import NEVER, Placement
+from cpsched.model import NEVER, Cluster, Placement, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.web.page import gantt_chart
 from cpsched_bridge.web.page.gantt_chart import GanttWindow
@@ -36,6 +38,8 @@ class FinishedSchedule:
 
     title: str
     node_names: Sequence[str]
+    processors: Sequence[int]
+    """Processors of each node. A schedule file does not contain them: the largest use of any node stands for them."""
     bars: Sequence[GanttBar]
     """Bars of the jobs that ran. An unknown `user` is empty."""
     from_s: int
@@ -65,15 +69,28 @@ def load_schedule(
 def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
     """Return the schedule that a replay produced."""
     schedule, workload = simulation.schedule, simulation.workload
+    cluster = workload.cluster
     bars = [
-        _make_bar(item.job.id, start_s, end_s, schedule.placement_of(at), item.job.user)
+        _make_bar(
+            item.job.id,
+            start_s,
+            end_s,
+            _count_processors(item.job.request, schedule.placement_of(at), cluster),
+            item.job.user,
+        )
         for at, (item, start_s, end_s) in enumerate(
             zip(workload.jobs, schedule.start_s.tolist(), schedule.end_s.tolist(), strict=True)
         )
         if start_s != NEVER
     ]
     from_s = min((item.job.submit_s for item in workload.jobs), default=0)
-    return FinishedSchedule(workload.name, workload.cluster.node_names, bars, from_s)
+    return FinishedSchedule(workload.name, cluster.node_names, cluster.capacity[:, 0].tolist(), bars, from_s)
+
+
+def _count_processors(request: Request, placement: Placement, cluster: Cluster) -> list[tuple[int, int]]:
+    """Return the processors in use on each node of a placement."""
+    amounts = amounts_by_node(request, placement, cluster.capacity)
+    return [(node, int(used[0])) for node, used in amounts.items()]
 
 
 def is_schedule_file(path: Path) -> bool:
@@ -105,7 +122,21 @@ def read_schedule(path: Path) -> FinishedSchedule:
         for row in rows
         if row.values["start_s"]
     ]
-    return FinishedSchedule(path.name, names, bars, min(row.parse_integer_column("submit_s") for row in rows))
+    most = _find_largest_use(bars)
+    return FinishedSchedule(
+        path.name, names, [most] * len(names), bars, min(row.parse_integer_column("submit_s") for row in rows)
+    )
+
+
+def _find_largest_use(bars: Sequence[GanttBar]) -> int:
+    """Return the largest number of units in use on one node at any time. Ends come before begins."""
+    changes = [(node, at_s, units) for bar in bars for node, number in bar.nodes
+               for at_s, units in ((bar.begin_s, number), (bar.end_s, -number))]  # fmt: skip
+    most, used = 1, Counter[int]()
+    for node, _, units in sorted(changes):
+        used[node] += units
+        most = max(most, used[node])
+    return most
 
 
 class _ScheduleFileRow:
@@ -132,7 +163,7 @@ class _ScheduleFileRow:
         return name, int(units)
 
 
-def _make_bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> GanttBar:
+def _make_bar(id: int, begin_s: int, end_s: int, nodes: list[tuple[int, int]], user: str = "") -> GanttBar:
     return GanttBar.model_construct(
         id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes)
     )
@@ -178,12 +209,16 @@ def write_gantt_chart(found: FinishedSchedule, out: Path, from_text: str | None,
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
     check_output_path(out)
     bars = [bar for bar in found.bars if bar.begin_s < to_s and bar.end_s > from_s]
-    chart = GanttChartView(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
+    chart = GanttChartView(
+        now_s=begin_s, node_names=list(found.node_names), processors=list(found.processors), unavailable=[],
+        outages=[], bars=bars,
+    )  # fmt: skip
     window = GanttWindow(from_s, to_s, 0, len(found.node_names), live=False)
     title = f"{found.title}: {format_count(len(bars), 'job')} on {format_count(len(found.node_names), 'node')}"
     drawing = gantt_chart.draw_gantt_svg(chart, window, alone=True, title=title)
     write_atomically(out, (drawing if out.suffix == ".svg" else _make_html_page(title, drawing)).encode() + b"\n")
-    return f"wrote {out}: {title}"
+    legend = gantt_chart.BARS_LEGEND if gantt_chart.draws_single_jobs(chart, window) else gantt_chart.SHARES_LEGEND
+    return f"wrote {out}: {title}\n{legend}"
 
 
 def _make_html_page(title: str, drawing: Markup) -> str:
@@ -192,4 +227,4 @@ def _make_html_page(title: str, drawing: Markup) -> str:
     head = make_markup_element(
         "head", make_markup_element("meta", charset="utf-8"), scheme, make_markup_element("title", title)
     )
-    return f"<!doctype html>\n{make_markup_element('html', head, make_markup_element('body', make_markup_element('h1', title), drawing), lang='en')}"  # noqa: E501
+    return f"<!doctype html>\n{make_markup_element('html', head, make_markup_element('body', drawing), lang='en')}"

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cpsched.formatting import format_unix_time
 from cpsched.model import Job, Placement
+from cpsched_bridge.cycle_report import IN_FORCE_EVENT, LATE_INTERVALS, STOPPED_EVENT
 from cpsched_bridge.errors import BridgeError, UnknownJob
 from cpsched_bridge.ports import ReadinessCheck
 from cpsched_bridge.program.preemption_status import read_preemption_status
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound
 
 Values = dict[str, Any]
+_EVENTS = 8
+"""Number of events in the status."""
+_SILENT_S = 60
+"""Seconds without a round or event after which a bridge counts as not running."""
 
 
 @dataclass(slots=True)
@@ -258,6 +264,25 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
         return [event_to_json(event, journal.get_job_name) for event in found]
 
 
+def describe_stop(settings: Settings) -> str:
+    """Return since when and why the bridge is not running, or "" if it runs or if the journal cannot be read."""
+    try:
+        with state_paths.open_journal(settings) as journal:
+            last = journal.find_last_activity()
+    except BridgeError:
+        return ""
+    begun = state_paths.startup_progress_file(settings).read_step()
+    if last is None or begun is not None:
+        return ""
+    since = f"since {format_unix_time(last.at_unix_s)} UTC"
+    if last.kind == STOPPED_EVENT:
+        return f"{since}: stopped {last.detail}"
+    silent_s = time.time() - last.at_unix_s
+    if silent_s > max(_SILENT_S, LATE_INTERVALS * settings.cycle.interval_s):
+        return f"{since}: killed, or stuck in a cycle"
+    return ""
+
+
 def collect_status(settings: Settings) -> Values:
     """Return the values for `cpsched status --json`.
 
@@ -266,6 +291,7 @@ def collect_status(settings: Settings) -> Values:
     begun = state_paths.startup_progress_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,
+        "stopped": describe_stop(settings) or None,
         "paused": state_paths.pause_file(settings).read_reason() or None,
         "paused_ago_s": state_paths.pause_file(settings).read_age_s(),
         "remembered": list_remembered_facts(settings),
@@ -328,5 +354,9 @@ def _read_journal_status(settings: Settings) -> Values:
             },
             "put_off": {"jobs": len(asides), "users": len({aside.user for aside in asides})},
             "left": len(journal.list_unscheduled_jobs("unsupported")),
-            "events": [event_to_json(event, journal.get_job_name) for event in journal.list_events(limit=8)],
+            "events": [
+                event_to_json(event, journal.get_job_name)
+                for event in journal.list_events(limit=_EVENTS + 1)
+                if event.kind != IN_FORCE_EVENT  # about 1,100 characters; `cpsched config` shows them
+            ][-_EVENTS:],
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,12 @@ from cpsched_bridge.program import json_output
 from cpsched_bridge.program.json_output import RecordedJobFacts, Values, find_job_facts
 from cpsched_bridge.program.preemption_status import PreemptionStatus
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.corruption_checks import CorruptFileContent
-from cpsched_bridge.store.forecast_state_file import read_forecast_state
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.store.state_paths import forecast_state_path, heartbeat_age_s
-from cpsched_bridge.telemetry.forecast_state_codec import forecast_state_from_json
+from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.web.job_explanation import (
-    NOT_CALIBRATED,
     explain_job_in_view,
     format_easy_comparison,
     format_easy_targets,
@@ -197,15 +193,26 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
     return different == 0
 
 
-def print_why(text: str, settings: Settings) -> None:
+def format_answer(answer: Mapping[str, Any]) -> list[str]:
+    """Return the bridge's explanation of a job as lines."""
+    return [f"job {answer['label']}: {answer['state'].replace('_', ' ')}", *answer["sentences"]]
+
+
+def print_why(text: str, settings: Settings, answer: Mapping[str, Any] | None = None) -> None:
     """Print the output of `cpsched why`. Raise `UnknownJob`.
 
-    Include the errors from unreadable files.
+    `answer` is that of the running bridge. Without one, the files give the explanation. Include the errors from
+    unreadable files.
     """
     out, found = make_console(), find_job_facts(text, settings)
+    if answer is None:
+        stop = json_output.describe_stop(settings)
+        lines = [*([f"The bridge is not running: {stop}. This is its last round."] if stop else []),
+                 *_format_job_explanation(found)]  # fmt: skip
+    else:
+        lines = format_answer(answer)
     for line in (
-        *_format_job_explanation(found),
-        *_explain_missing_calibration(found, settings),
+        *lines,
         *_explain_last_boost(found, settings),
         *_explain_ledger_entry(found.entry, found.ran_s),
         *found.unreadable,
@@ -234,18 +241,6 @@ def _format_job_explanation(found: RecordedJobFacts) -> list[str]:
         )
         lines.append(f"job {past.label or past.job_id}: started at {format_cluster_time(past.start_s)}{place}, {ended}")
     return lines
-
-
-def _explain_missing_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """Return a line if the forecast of the job's planned start is not calibrated."""
-    if found.record is None or found.job_id not in found.record.plan or not settings.serves_page:
-        return []
-    try:
-        kept = read_forecast_state(forecast_state_path(settings))
-        calibrated = kept is not None and forecast_state_from_json(kept).calibration.is_calibrated
-    except (OSError, CorruptFileContent):  # the bridge then also starts without history
-        calibrated = False
-    return [] if calibrated else [NOT_CALIBRATED]
 
 
 def _explain_last_boost(found: RecordedJobFacts, settings: Settings) -> list[str]:
@@ -293,6 +288,8 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
 def print_status(settings: Settings) -> bool:
     """Print the output of `cpsched status`. Return whether all files were read."""
     out, found = make_console(), json_output.collect_status(settings)
+    stop = found["stopped"]
+    out.print(f"bridge: not running, {stop}" if stop else "bridge: running")
     paused = f"; paused: {found['paused']}{_format_ago(found['paused_ago_s'])}" if found["paused"] else ""
     out.print(f"configured mode: {settings.mode}{paused}")
     for name in ("mode", "transport"):  # as last recorded by the bridge, which may differ from the settings

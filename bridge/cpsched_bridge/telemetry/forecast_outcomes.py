@@ -30,10 +30,10 @@ class StartTimeOutcome:
 class StartForecastScore:
     """The score of one start forecast.
 
-    `horizon` is an index into `HORIZONS_S` for the time from the forecast to its median.
+    `outcome_class` is that of the forecast.
     """
 
-    horizon: int
+    outcome_class: int
     outcome: IntervalResult
     """Outcome for the 80 % interval."""
     pinball_s: float
@@ -44,7 +44,7 @@ class StartForecastScore:
     def of(cls, forecast: StartForecast, start_s: int) -> StartForecastScore:
         """Return the score of a forecast for a job that started at `start_s`."""
         width_s = forecast.to_s - forecast.from_s
-        return cls(forecast.horizon_class, forecast.classify_outcome(start_s), forecast.pinball_s(start_s), width_s)
+        return cls(forecast.outcome_class, forecast.classify_outcome(start_s), forecast.pinball_s(start_s), width_s)
 
 
 @dataclass(frozen=True, slots=True)

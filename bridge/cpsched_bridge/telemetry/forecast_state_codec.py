@@ -13,7 +13,7 @@ from typing import Any
 
 from cpsched.errors import CpschedError
 from cpsched.forecast import (
-    HORIZONS_S,
+    FIRST_CLASS,
     INTERVAL_OUTCOMES,
     LEVELS,
     IssuedStartForecasts,
@@ -24,7 +24,7 @@ from cpsched.model import EndedJob, Job, Request
 from cpsched_bridge.store.corruption_checks import DATE_RANGE_S, CorruptFileContent, convert_content_errors
 from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
-FORMAT = 2
+FORMAT = 3
 MAX_ENDED_JOBS = 20_000
 """Maximum number of stored ended jobs. The oldest are dropped first."""
 MAX_JOBS_WITH_INTERVALS = 20_000
@@ -64,16 +64,18 @@ def forecast_state_to_json(memory: LearnedForecastState) -> Any:
             for e in memory.ends
         ],
         "known": [[*features, ratio] for features, ratio in memory.calibration.past_errors],
-        "levels": memory.calibration.levels_by_horizon,
+        "levels": memory.calibration.levels_by_class,
+        "first_outcomes": memory.calibration.first_outcomes,
         "told": [[id, [_forecast_to_json(each) for each in intervals[-MAX_INTERVALS_PER_JOB:]]]
                  for id, intervals in forecasts],
-        "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
-                 for hour, counts in memory.week.hours.items() for (horizon, outcome), count in counts.items()],
+        "week": [[hour, outcome_class, INTERVAL_OUTCOMES.index(outcome), count]
+                 for hour, counts in memory.week.hours.items() for (outcome_class, outcome), count in counts.items()],
     }  # fmt: skip
 
 
 def _forecast_to_json(each: StartForecast) -> list[Any]:
-    return [each.issued_at_s, list(each.quantiles_s), int(each.calibrated), each.user[:_MAX_NAME_CHARS], *each.features]
+    flags = map(int, (each.calibrated, each.learned, each.first))
+    return [each.issued_at_s, list(each.quantiles_s), *flags, each.user[:_MAX_NAME_CHARS], *each.features]
 
 
 def forecast_state_from_json(kept: Any) -> LearnedForecastState:
@@ -89,6 +91,7 @@ def forecast_state_from_json(kept: Any) -> LearnedForecastState:
                 StartCalibrator.from_memory(
                     [(tuple(map(_require_number, row[:-1])), _require_number(row[-1])) for row in kept["known"]],
                     [list(map(_require_number, row)) for row in kept["levels"]],
+                    _require_integer(kept["first_outcomes"]),
                 ),
             )
             for id, rows in kept["told"][-MAX_JOBS_WITH_INTERVALS:]:
@@ -114,26 +117,34 @@ def _parse_ended_job(id: Any, user: Any, name: Any, walltime_s: Any, units: Any,
     return EndedJob(job, _require_time(start_s), _require_time(end_s))
 
 
-def _parse_forecast(at_s: Any, quantiles_s: Any, calibrated: Any, user: Any, *features: Any) -> StartForecast:
+def _parse_forecast(
+    at_s: Any, quantiles_s: Any, calibrated: Any, learned: Any, first: Any, user: Any, *features: Any
+) -> StartForecast:
     starts_s = tuple(map(_require_time, quantiles_s))
     if len(starts_s) != len(LEVELS) or list(starts_s) != sorted(starts_s):
         raise CorruptFileContent(f"a forecast must have {len(LEVELS)} ascending quantiles")
     numbers = tuple(map(_require_number, features))
     StartCalibrator.require_feature_count(numbers)
     return StartForecast(
-        _require_time(at_s), starts_s, bool(_require_integer(calibrated)), _require_name(user), numbers
+        _require_time(at_s),
+        starts_s,
+        bool(_require_integer(calibrated)),
+        bool(_require_integer(learned)),
+        bool(_require_integer(first)),
+        _require_name(user),
+        numbers,
     )
 
 
 def _add_week_counts(week: PastWeekIntervalOutcomes, rows: Iterable[Any]) -> None:
-    for hour, horizon, outcome, count in rows:
+    for hour, outcome_class, outcome, count in rows:
         if not (
-            0 <= _require_integer(horizon) <= len(HORIZONS_S)
+            0 <= _require_integer(outcome_class) <= FIRST_CLASS
             and _require_integer(outcome) >= 0
             and 0 <= _require_integer(count) < _MAX_COUNT
         ):
             raise CorruptFileContent("a count is invalid")
-        week.hours.setdefault(_require_integer(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
+        week.hours.setdefault(_require_integer(hour), {})[outcome_class, INTERVAL_OUTCOMES[outcome]] = count
 
 
 def _require_integer(value: Any) -> int:

@@ -43,7 +43,7 @@ COMMAND_KINDS = ("start", "hold", "hand_back", "advise", "preempt")
 """Label values for the kinds of commands."""
 _COUNTED_AS = {"unpin": "hand_back"}
 """Kinds without their own series, because they are rare, and the kinds that they are counted as."""
-_HORIZONS = (*map(str, HORIZONS_S), "+Inf")
+_OUTCOME_CLASSES = (*map(str, HORIZONS_S), "+Inf", "first")
 """Label values for the time from a forecast to its median: upper bounds in seconds."""
 _LOG2_BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -215,8 +215,8 @@ def _sample_start_delays(cycle: CycleReportWithOutcomes) -> Samples:
 def _make_forecast_score_sampler(
     read: Callable[[StartForecastScore], float],
 ) -> Callable[[CycleReportWithOutcomes], Samples]:
-    """Return a function that samples one value per scored forecast, by horizon."""
-    return lambda cycle: [((_HORIZONS[each.horizon],), float(read(each))) for each in cycle.outcomes]
+    """Return a function that samples one value per scored forecast, by `StartForecast.outcome_class`."""
+    return lambda cycle: [((_OUTCOME_CLASSES[each.outcome_class],), float(read(each))) for each in cycle.outcomes]
 
 
 def _sample_prediction_errors(cycle: CycleReportWithOutcomes) -> Samples:
@@ -374,21 +374,23 @@ METRICS: tuple[MetricFamily, ...] = (
            "Absolute difference between actual and first expected start, by direction: `early` (or on time) or `late`.",
            _sample_start_delays, ("direction",), 2, _make_label_sets("early", "late"), _FORECAST_ERROR_BUCKETS_S),
     MetricFamily("counter", "cpsched_start_intervals",
-           "80 % prediction intervals of starts, by outcome.",
+           "80 % prediction intervals of starts, by outcome: one per job for its first forecast, and one per horizon "
+           "of later ones; the tasks of an array count once.",
            make_count_sampler(lambda c: (each.outcome for each in c.outcomes)),
            ("outcome",), len(INTERVAL_OUTCOMES), _make_label_sets(*INTERVAL_OUTCOMES)),
     MetricFamily("summary", "cpsched_start_forecast_pinball_seconds",
-           "Pinball loss of the quantiles 5 to 95 %, by seconds from forecast to median start (upper bound).",
-           _make_forecast_score_sampler(lambda score: score.pinball_s), ("horizon",), len(_HORIZONS),
-           _make_label_sets(*_HORIZONS)),
+           "Pinball loss of the quantiles 5 to 95 % of a job's `first` forecast, and of later ones by seconds from "
+           "forecast to median start (upper bound).",
+           _make_forecast_score_sampler(lambda score: score.pinball_s), ("horizon",), len(_OUTCOME_CLASSES),
+           _make_label_sets(*_OUTCOME_CLASSES)),
     MetricFamily("counter", "cpsched_start_forecasts_held",
            "Starts within their 80 % interval, by horizon; divide by the number of pinball losses.",
-           _make_forecast_score_sampler(lambda score: score.outcome == "held"), ("horizon",), len(_HORIZONS),
-           _make_label_sets(*_HORIZONS)),
+           _make_forecast_score_sampler(lambda score: score.outcome == "held"), ("horizon",), len(_OUTCOME_CLASSES),
+           _make_label_sets(*_OUTCOME_CLASSES)),
     MetricFamily("counter", "cpsched_start_forecast_width_seconds",
            "Sum of the widths of the 80 % intervals, by horizon; divide by the number of pinball losses.",
-           _make_forecast_score_sampler(lambda score: score.width_s), ("horizon",), len(_HORIZONS),
-           _make_label_sets(*_HORIZONS)),
+           _make_forecast_score_sampler(lambda score: score.width_s), ("horizon",), len(_OUTCOME_CLASSES),
+           _make_label_sets(*_OUTCOME_CLASSES)),
     MetricFamily("histogram", "cpsched_prediction_error_log2_ratio",
            "Absolute binary logarithm of the ratio of actual to predicted run time (1: a factor of two), by direction: "
            "`longer`, or `shorter` (or equal).", _sample_prediction_errors, ("direction",), 2,

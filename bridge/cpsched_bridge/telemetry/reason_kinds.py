@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from cpsched.formatting import format_cluster_time
+from cpsched.formatting import format_cluster_time, format_count
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import CANNOT_BE_RELEASED, Hold, Holder, PendingJob
@@ -116,16 +116,10 @@ def format_reason(reason: PendingReason, distinct: bool = False) -> str:
 
 
 def _format_missing_nodes(fit: int, units: int, whole: bool, distinct: bool) -> str:
-    if units == 1:
-        return "no node is completely free" if whole else "no node has enough free"
-    places = "nodes" if distinct else "parts"
-    one = fit == 1
-    have = (
-        ("is" if one else "are") + " completely free"
-        if whole and distinct
-        else ("has" if one else "have") + " enough free"
-    )
-    return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
+    if distinct or units == 1:
+        lack = "too few nodes are completely free" if whole else "too few nodes have enough free resources"
+        return f"{lack}: {fit:,} of {units:,}"
+    return f"too few resources are free: enough for {fit:,} of {format_count(units, 'task')}"
 
 
 def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.errors import InvalidValue
+from cpsched.feasibility import why_infeasible
 from cpsched.forecast import (
     SAMPLES,
     BackfillWindow,
@@ -27,6 +28,7 @@ from cpsched.forecast import (
     planned_queue,
     sample_hypothetical_start,
     sample_starts,
+    select_one_per_class,
     smaller_requests,
     with_hypothetical_job,
 )
@@ -41,6 +43,7 @@ from cpsched_bridge.telemetry.forecast_state_codec import MAX_ENDED_JOBS, Learne
 from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 _MAX_UNLEARNED = 200_000
+_MAX_COUNTED_ARRAYS = 1000
 _MAX_CLOCK_OFFSET_S = 3600
 """Maximum seconds by which a stored state may be in the future. A later state belongs to a simulated clock."""
 BASIS_AGE_FACTOR = 20.0
@@ -113,12 +116,13 @@ def list_requestable_partitions(cluster: Cluster) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionStartEstimate:
-    """The expected start of a job. Its times are None if the job can never start."""
+    """The expected start of a job. Its times are None if the job can never start, and `never` is the reason."""
 
     asked: str
     """The alternative request as text, or "" for the original request."""
     planned_s: int | None
     interval: StartForecast | None
+    never: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +179,10 @@ class StartForecaster:
     _known_until_s: int | None = None
     """Latest end time of the jobs from which an earlier bridge process learned."""
     _clock_s: int | None = None
+    _labels: Mapping[int, str] = field(default_factory=dict)
+    """Labels of jobs by id, from the last observation read; those of array tasks have the form ARRAY_TASK."""
+    _counted_arrays: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=_MAX_COUNTED_ARRAYS))
+    """Array and class of recorded outcomes."""
     _outcomes: list[StartForecastScore] = field(default_factory=list)
     """Outcomes since the last call of `take_outcomes`."""
     _drawn: tuple[_LatestPlan, IntArray] | None = None
@@ -226,7 +234,8 @@ class StartForecaster:
         jobs = snapshot.queued_jobs()
         known = [jobs[position] for position in at.tolist()]
         self._calibration.observe_waiting(snapshot.now_s, self._issued.forecasts_of(job.id for job in jobs))
-        found = self._calibration.forecast(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
+        is_first = [self._issued.is_first(job.id, snapshot.now_s) for job in known]
+        found = self._calibration.forecast(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at], is_first)
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
         # A job of the plan may have started or have been held since.
         due = self._issued.due_jobs(snapshot.now_s, (id for id in self.intervals if id in self._eligible))
@@ -237,6 +246,8 @@ class StartForecaster:
         seen, self._unread_observation = self._unread_observation, None
         if self._recalled is not None and self._clock_s is not None:
             self._restore_memory(self._recalled, self._clock_s)
+        if seen is not None:
+            self._labels = {**self._labels, **seen.map_labels_by_job_id()}
         while self._unread:
             each = self._unread.popleft()
             if not isinstance(each, EndedJob):
@@ -255,16 +266,28 @@ class StartForecaster:
         An absent job keeps its forecasts if this process has not observed it yet: it may have run before.
         """
         before = self._eligible
+        self._labels = seen.map_labels_by_job_id()
         self._eligible = frozenset(each.job.id for each in seen.pending if _may_start(each))
         pending, running = {each.job.id for each in seen.pending}, {each.job.id for each in seen.running}
         for job_id in (pending | before) - self._eligible - running:
             self._issued.take_forecasts(job_id)
 
     def _record_start_outcome(self, job_id: int, start_s: int) -> None:
-        for forecast in self._issued.take_forecasts(job_id):
+        """Record one outcome per job and class of forecasts.
+
+        The tasks of an array, whose waits are alike, count as one job.
+        """
+        forecasts = select_one_per_class(self._issued.take_forecasts(job_id))
+        array, _, task = self._labels.get(job_id, "").partition("_")
+        for forecast in forecasts:
+            counted = array, forecast.outcome_class
+            if task and counted in self._counted_arrays:
+                continue
+            if task:
+                self._counted_arrays.append(counted)
             self._calibration.record_outcome(forecast, start_s)
             score = StartForecastScore.of(forecast, start_s)
-            self.week.add_outcome(score.horizon, score.outcome, start_s)
+            self.week.add_outcome(score.outcome_class, score.outcome, start_s)
             self._outcomes.append(score)
 
     def take_outcomes(self) -> Sequence[StartForecastScore]:
@@ -304,7 +327,7 @@ class StartForecaster:
             )
 
     def estimate_start(self, question: HypotheticalSubmission) -> list[SubmissionStartEstimate] | None:
-        """Return the expected starts of a hypothetical submission and of smaller requests.
+        """Return the expected starts of a hypothetical job, and of smaller requests that the plan starts earlier.
 
         Return None if there is no plan. Raise `InvalidValue` for an impossible request.
         """
@@ -313,10 +336,10 @@ class StartForecaster:
             if basis is None:
                 return None
             job = question.to_job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
-            return [
-                self._estimate_submission_start("", job, basis),
-                *(self._estimate_submission_start(*less, basis) for less in smaller_requests(job)),
-            ]
+            given = self._estimate_submission_start("", job, basis)
+            smaller = [self._estimate_submission_start(*less, basis) for less in smaller_requests(job)]
+            latest_s = NEVER if given.planned_s is None else given.planned_s
+            return [given, *(each for each in smaller if each.planned_s is not None and each.planned_s < latest_s)]
 
     def _get_cached_planned_queue(self) -> _CachedPlannedQueue | None:
         """Return the basis for answers: the latest plan if placing the queue is fast.
@@ -336,9 +359,10 @@ class StartForecaster:
         snapshot = basis.latest.snapshot
         planned_s = basis.queue.start_s(job)
         if planned_s == NEVER:
-            return SubmissionStartEstimate(asked, None, None)
+            never = why_infeasible(job.request, snapshot.cluster) or "no free time for it in the plan"
+            return SubmissionStartEstimate(asked, None, None, never)
         (interval,) = self._calibration.forecast(
-            snapshot.now_s, [job], [planned_s], self._sample_hypothetical_starts(job, planned_s, basis.latest)
+            snapshot.now_s, [job], [planned_s], self._sample_hypothetical_starts(job, planned_s, basis.latest), [True]
         )
         return SubmissionStartEstimate(asked, planned_s, interval)
 

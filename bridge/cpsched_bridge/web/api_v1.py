@@ -17,7 +17,14 @@ from cpsched.errors import InvalidValue
 from cpsched.forecast import BackfillWindow
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.job_explanation import ExplainedJob, JobExplanation, JobStateName
+from cpsched_bridge.web.job_explanation import (
+    ExplainedJob,
+    JobExplanation,
+    JobStateName,
+    format_estimated_start,
+    format_job_start,
+    format_plan,
+)
 
 PREFIX = "/api/v1"
 _TIME_PATTERN = r"^[0-9:-]+$"
@@ -44,7 +51,11 @@ class Job(ApiValue):
     reason: str = Field(default="", description="Short pending reason; empty if the job is not pending.")
     submit_s: int | None = None
     walltime_s: int | None = Field(default=None, description="Time limit.")
-    planned_s: int | None = Field(default=None, description="Planned start; null if there is no plan.")
+    start: str = Field(default="", description="When a pending job starts, as text: the 80 % interval.")
+    plan: str = Field(default="", description="The planned start as text, with what it means.")
+    planned_s: int | None = Field(
+        default=None, description="Planned start, if every job runs as long as estimated; null if there is no plan."
+    )
     likely_from_s: int | None = Field(
         default=None, description="Lower end of the 80 % interval for the start; null if not known yet."
     )
@@ -75,6 +86,8 @@ class Start(ApiValue):
     """The expected start of a job."""
 
     asked: str = Field(description="The alternative request; empty for the request itself.")
+    start: str = Field(description="When it starts, as text: the 80 % interval, or why it can never start.")
+    plan: str = Field(description="The planned start as text, with what it means.")
     planned_s: int | None = Field(description="Planned start that delays no other job; null if it can never start.")
     likely_from_s: int | None = Field(description="Lower end of the 80 % interval for the start.")
     likely_to_s: int | None = Field(description="Upper end of the 80 % interval for the start.")
@@ -112,13 +125,14 @@ class Error(ApiValue):
     error: str = Field(description="The message, one line.")
 
 
-def to_api_job(found: JobExplanation, now_s: int) -> Job:
+def to_api_job(found: JobExplanation, status: page_schema.BridgeStatusView) -> Job:
     """Return an explanation as a version 1 value."""
-    job, facts = found.job, dict[str, Any]()
+    job, facts, now_s = found.job, dict[str, Any](), status.now_s
     if isinstance(job, page_schema.QueuedJobView):
         facts = {name: getattr(job, name)
                  for name in ("likely_from_s", "likely_to_s", "start_quantiles_s", "calibrated")}  # fmt: skip
-        facts |= {"reason": job.why, "planned_s": job.expected_s}
+        plan = format_plan(job.expected_s, now_s, status.predictor)
+        facts |= {"reason": job.why, "start": format_job_start(job, now_s), "plan": plan, "planned_s": job.expected_s}
     elif isinstance(job, page_schema.RunningJobView):
         facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
     elif job is not None:
@@ -146,21 +160,23 @@ def to_api_jobs(view: page_schema.StatusPageView, user: str = "") -> Jobs:
         ("queued", view.queue), ("aside", view.aside), ("running", view.running),
     )  # fmt: skip
     found = [
-        to_api_job(JobExplanation(job.id, job.label, state, (), job), view.status.now_s)
+        to_api_job(JobExplanation(job.id, job.label, state, (), job), view.status)
         for state, jobs in kinds for job in jobs if user in ("", job.user)
     ]  # fmt: skip
     return Jobs(now_s=view.status.now_s, jobs=found)
 
 
-def to_api_start_estimates(found: Sequence[SubmissionStartEstimate], now_s: int) -> When:
+def to_api_start_estimates(found: Sequence[SubmissionStartEstimate], now_s: int, predictor: str) -> When:
     """Return expected starts as a version 1 value."""
-    return When(now_s=now_s, starts=[_make_api_start(each) for each in found])
+    return When(now_s=now_s, starts=[_make_api_start(each, now_s, predictor) for each in found])
 
 
-def _make_api_start(expected: SubmissionStartEstimate) -> Start:
+def _make_api_start(expected: SubmissionStartEstimate, now_s: int, predictor: str) -> Start:
     interval = expected.interval
     return Start(
         asked=expected.asked,
+        start=format_estimated_start(expected, now_s),
+        plan=format_plan(expected.planned_s, now_s, predictor),
         planned_s=expected.planned_s,
         likely_from_s=interval.from_s if interval else None,
         likely_to_s=interval.to_s if interval else None,

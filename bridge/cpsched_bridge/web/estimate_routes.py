@@ -27,6 +27,7 @@ def make_estimate_routes(
     at: Callable[[Request], page_schema.StatusPageView | None],
     context: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
     why_not: Callable[[Request], Sequence[str]],
+    predictor: str,
 ) -> dict[str, Page]:
     """Return the request handlers by path."""
 
@@ -34,9 +35,8 @@ def make_estimate_routes(
         found = forecaster.estimate_start(_parse_submission(request.query_params))
         if found is None:
             return make_error_response(request, _NO_PLAN, 503)
-        return to_json_response(
-            api_v1.to_api_start_estimates(found, forecaster.get_plan_cluster_time_s()).model_dump_json().encode()
-        )
+        answer = api_v1.to_api_start_estimates(found, forecaster.get_plan_cluster_time_s(), predictor)
+        return to_json_response(answer.model_dump_json().encode())
 
     def answer_backfill_windows(request: Request) -> Response:
         found = forecaster.backfill_windows(request.query_params.get("partition", ""))

@@ -12,6 +12,7 @@ from typing import Literal
 
 from cpsched.dispatchers.lookahead.area_weight_control import AREA, LARGE, LARGE_SQUARED, LONGEST, WAITS
 from cpsched.errors import join_abbreviated
+from cpsched.forecast import MIN_FIRST_OUTCOMES
 from cpsched.formatting import (
     format_count,
     format_duration,
@@ -20,17 +21,24 @@ from cpsched.formatting import (
     format_planned_time,
     format_relative_time,
     format_start_change,
+    format_start_interval,
 )
 from cpsched.model import PendingCode, to_pending_reason
 from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES
 from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalJobRecord, UnscheduledJob, is_job_id_text
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import NO_REASON_GIVEN
+from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView, UnscheduledJobView
 
-NOT_CALIBRATED = "Not calibrated yet: too few jobs with a forecast have started since the bridge or its policy changed."
+NOT_CALIBRATED = (
+    f"The interval is not calibrated yet: fewer than {MIN_FIRST_OUTCOMES} jobs with a forecast have started since the "
+    "bridge or its policy changed."
+)
 """Sentence about an interval that has not been calibrated with observed starts."""
+NO_INTERVAL = "not known yet"
+"""Start of a job without an interval, until its next forecast."""
 EASY_RATIO_LABELS = {
     LARGE: "large jobs", LARGE_SQUARED: "large jobs squared", WAITS: "mean wait", LONGEST: "longest wait"
 }  # fmt: skip
@@ -99,6 +107,34 @@ def format_easy_targets(targets: Mapping[str, float]) -> str:
     """
     shown = (f"{EASY_RATIO_LABELS[name]} at most {format_percent(target)}" for name, target in targets.items())
     return f"Targets compared with EASY: {', '.join(shown)}" if targets else ""
+
+
+def format_job_start(job: QueuedJobView, now_s: int) -> str:
+    """Return when a pending job starts: its 80 % interval. The plan is no expected start, and never stands for it."""
+    if job.reason is None:
+        return "now"
+    if job.likely_from_s is None or job.likely_to_s is None:
+        return "never on this cluster" if job.reason.code is PendingCode.NEVER else NO_INTERVAL
+    return format_start_interval(job.likely_from_s, job.likely_to_s, now_s)
+
+
+def format_estimated_start(expected: SubmissionStartEstimate, now_s: int) -> str:
+    """Return when a hypothetical job starts: its 80 % interval, or why it can never start."""
+    if expected.interval is None:
+        return f"never: {expected.never}"
+    return format_start_interval(expected.interval.from_s, expected.interval.to_s, now_s)
+
+
+def describe_plan(predictor: str) -> str:
+    """Return what a planned start means, which depends on the run times in the plan."""
+    if predictor == "walltime":
+        return "at the latest, if every job runs to its limit"
+    return f"if every job runs as long as {predictor} predicts"
+
+
+def format_plan(planned_s: int | None, now_s: int, predictor: str) -> str:
+    """Return a planned start and what it means, or "" without a plan."""
+    return "" if planned_s is None else f"{format_planned_time(planned_s, now_s)} {describe_plan(predictor)}"
 
 
 def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
@@ -186,6 +222,16 @@ def summarize_reason(job: QueuedJobView, mode: str) -> str:
 
 def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
+    if job.reason is not None:
+        start = format_job_start(job, now_s)
+        known = job.likely_from_s is not None
+        yield [f"Start, with a probability of 80 %: {start}." if known else f"Start: {start}."]
+        if known and not job.calibrated:
+            yield [NOT_CALIBRATED]
+        if job.expected_s is not None:
+            moved = format_start_change(job.expected_s, job.first_expected_s)
+            moved = f" This is {moved} than first planned." if moved else ""
+            yield [f"Planned start: {format_plan(job.expected_s, now_s, view.status.predictor)}.{moved}"]
     waited = format_duration(now_s - job.submit_s)
     if view.status.reader:
         number = len(view.queue)
@@ -194,8 +240,8 @@ def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[S
     elif len(view.queue) == 1:
         yield [f"It is the only pending job, and has waited for {waited}."]
     else:
-        place = "first in the queue" if job.position == 1 else f"{format_ordinal(job.position)} in the queue"
-        yield [f"It is {place} of {format_count(len(view.queue), 'pending job')}, and has waited for {waited}."]
+        place = f"It is {format_ordinal(job.position)} in the order of priority"
+        yield [f"{place} of {format_count(len(view.queue), 'pending job')}, and has waited for {waited}."]
     mode = view.status.mode
     yield [
         f"It {summarize_reason(job, mode)}." if job.reason is None else f"Why it waits: {summarize_reason(job, mode)}."
@@ -208,21 +254,8 @@ def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[S
     yield from _describe_blocking_jobs(job, view)
     if reserved := [part.name for part in job.nodes_from if part.kind == "reservation"]:
         yield [f"It cannot use nodes that are reserved before its end: {', '.join(reserved)}."]
-    if job.expected_s is not None:
-        moved = format_start_change(job.expected_s, job.first_expected_s)
-        yield [
-            f"It is expected to start {format_planned_time(job.expected_s, now_s)}"
-            + (f", which is {moved} than first expected." if moved else ".")
-        ]
-        if job.first_expected_s is not None and job.first_expected_s < job.expected_s and not view.status.reader:
-            yield [_explain_delay(job, job.expected_s, view)]
-    if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
-        begin, end = (format_planned_time(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
-        yield [f"It starts between {begin} and {end} with a probability of 80 %."]
-        if not job.calibrated:
-            yield [NOT_CALIBRATED]
-    if job.expected_s is None and job.reason:
-        yield ["Its start is unknown: the dispatcher has no plan for it yet."]
+    if not view.status.reader and (delay := _explain_delay(job, view)):
+        yield [delay]
     yield [_describe_run_time(job, view.status.predictor)]
 
 
@@ -250,16 +283,19 @@ def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterato
         ]
     if waiting:
         links = [PageLink(each.label, "job", str(each.id)) for each in waiting.values()]
-        text = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
+        text = "The plan starts this job first" if len(waiting) == 1 else "The plan starts these jobs first"
         yield [f"{text}: ", *_join_links_with_commas(links), "."]
 
 
-def _explain_delay(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
-    """Return why a job is expected to start later than first predicted.
+def _explain_delay(job: QueuedJobView, view: StatusPageView) -> str:
+    """Return why a job is planned to start later than at first, or "" if it is not.
 
     Consider only the jobs in the view.
     """
-    before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
+    planned_s, first_s = job.expected_s, job.first_expected_s
+    if planned_s is None or first_s is None or planned_s <= first_s:
+        return ""
+    before = [each for each in view.queue if each.expected_s is not None and each.expected_s < planned_s]
     others: list[QueuedJobView | RunningJobView] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
     if later:
@@ -295,7 +331,7 @@ def _link_nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
             yield ", "
         yield PageLink(name, "node", name)
         if units > 1:
-            yield f" ({units} parts)"
+            yield f" ({units} tasks)"
     if len(nodes) > _MAX_NODES:
         yield f" and {format_count(len(nodes) - _MAX_NODES, 'more node')}"
 

@@ -30,6 +30,7 @@ def make_page_routes(
     nothing_yet: Callable[[], Sequence[str]],
     access: PageAccessControl,
     forecaster: StartForecaster,
+    predictor: str,
 ) -> list[Route]:
     """Return the routes of the status page and of version 1 of the API.
 
@@ -95,7 +96,7 @@ def make_page_routes(
             return make_no_view_response(request)
         found = explain_job_in_view(view, request.path_params["job"])
         status = 404 if found.state == "unknown" else 200
-        return to_json_response(api_v1.to_api_job(found, view.status.now_s).model_dump_json().encode(), status)
+        return to_json_response(api_v1.to_api_job(found, view.status).model_dump_json().encode(), status)
 
     def answer_api_jobs(request: Request) -> Response:
         view = get_reader_view(request)
@@ -119,7 +120,7 @@ def make_page_routes(
         "/wall": make_page_handler(page_rendering.render_wall_display),
         "/jobs/{job}": render_job_page,
         "/static/{name}": send_static_file,
-        **make_estimate_routes(forecaster, get_reader_view, make_page_context, list_visible_unready_reasons),
+        **make_estimate_routes(forecaster, get_reader_view, make_page_context, list_visible_unready_reasons, predictor),
         f"{api_v1.PREFIX}/jobs": answer_api_jobs,
         f"{api_v1.PREFIX}/jobs/{{job}}": answer_api_job,
         f"{api_v1.PREFIX}/openapi.json": _send_openapi_document,

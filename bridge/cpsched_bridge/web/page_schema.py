@@ -190,7 +190,7 @@ class GanttBar(PageModelBase):
     kind: str = Field(description="past, running or planned.")
     begin_s: int
     end_s: int
-    nodes: list[tuple[int, int]] = Field(description="Node indices and units per node; empty if unknown.")
+    nodes: list[tuple[int, int]] = Field(description="Node indices and processors in use; empty if unknown.")
 
 
 class NodeOutageView(PageModelBase):
@@ -211,6 +211,7 @@ class GanttChartView(PageModelBase):
 
     now_s: int
     node_names: list[str]
+    processors: list[int] = Field(description="Processors of each node.")
     unavailable: list[int] = Field(description="Indices of nodes that are drained, down or reserved.")
     outages: list[NodeOutageView]
     bars: list[GanttBar]

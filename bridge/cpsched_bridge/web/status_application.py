@@ -56,7 +56,11 @@ class StatusApplication:
         if self.settings.serves_page:
             access = PageAccessControl.from_settings(self.settings.page)
             routes += make_page_routes(
-                self._get_current_view, self.health.list_unready_reasons, access, self.forecaster
+                self._get_current_view,
+                self.health.list_unready_reasons,
+                access,
+                self.forecaster,
+                self.settings.policy.predictor,
             )
         return make_app(routes)
 

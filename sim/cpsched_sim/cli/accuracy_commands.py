@@ -147,13 +147,15 @@ def accuracy_start_times(
     if not cases and not running.as_json:
         raise InputError(f"{workload.name}: no job in the second half waited, so there is no forecast to measure")
     overall, horizons = StartForecastAccuracy.of(cases), accuracy_by_horizon(cases)
+    first = StartForecastAccuracy.of([each for each in cases if each.told.first])
     if running.as_json:
         rows = [{"from_s": from_s, "to_s": to_s, **asdict(row)} for from_s, to_s, row in horizons]
         more = {} if beside is None else {"slurm_estimates": beside}
-        print_json({"jobs": len(workload.jobs), "overall": asdict(overall), "horizons": rows, **more})
+        accuracies = {"overall": asdict(overall), "first": asdict(first)}
+        print_json({"jobs": len(workload.jobs), **accuracies, "horizons": rows, **more})
         return
     names = [f"{_format_horizon(to_s)}" for _, to_s, _ in horizons]
-    table = dict(zip((*names, "all"), [*(row for _, _, row in horizons), overall], strict=True))
+    table = dict(zip(("first", *names, "all"), [first, *(row for _, _, row in horizons), overall], strict=True))
     title = f"{workload.name} on {workload.system}, {dispatcher}: forecast starts"
     print_metric_table(
         title, ("median forecast",), {name: row.columns() for name, row in table.items()}, START_TIME_COLUMNS

@@ -258,7 +258,7 @@ def test_objective_has_its_own_option(four_jobs, tmp_path):
 def test_shows_forecast_accuracy_by_horizon(four_jobs):
     asked = ("accuracy", "start-times", four_jobs, "--dispatcher", "list-reg")
     found = json.loads(invoke(*asked, "--json").stdout)
-    assert (set(found), found["jobs"]) == ({"jobs", "overall", "horizons"}, 4)
+    assert (set(found), found["jobs"]) == ({"jobs", "overall", "first", "horizons"}, 4)
     assert set(found["overall"]["coverage"]) == {"50", "80", "95"}
     assert sum(row["cases"] for row in found["horizons"]) == found["overall"]["cases"]
     assert "forecast starts" in invoke(*asked).stdout

@@ -1,7 +1,8 @@
 """Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
-Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job. More nodes are drawn in groups. A group's row
-shows the share of its nodes that is in use or planned over time. A drawing of 10,000 nodes is therefore small.
+Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job, whose height is its share of the node's
+processors. More nodes are drawn in groups. A group's row shows the share of its processors that is in use or planned
+over time. A drawing of 10,000 nodes is therefore small.
 """
 
 from __future__ import annotations
@@ -31,8 +32,15 @@ _TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 *
 _COLORS = 8
 _OUTAGE_TEXTS = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
 
-Span = tuple[int, int, Sequence[int]]
-"""Begin and end in seconds, and node indices."""
+_MAX_LANES = 128
+"""Maximum number of lanes in a node's row. Nodes with more processors have several per lane."""
+_CAPTION = 36
+"""Height of the title and the legend above the axis of a drawing in a file."""
+BARS_LEGEND = "Each bar is a job. Its height is its share of the node's processors. Colors only separate jobs."
+SHARES_LEGEND = "Not single jobs: each row shows the share of its processors that is in use over time, from 0 to 100 %."
+
+Span = tuple[int, int, Sequence[tuple[int, int]]]
+"""Begin and end in seconds, and processors in use as (node index, number)."""
 _MAX_NAME_CHARS = 60
 
 STYLE = """
@@ -110,14 +118,14 @@ def draw_gantt_svg(
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
     rows = window.last - window.first
-    pieces = sum(window.first <= node < window.last for bar in inside for node, _ in bar.nodes)
-    single = rows <= MAX_ROWS and pieces <= _MAX_BARS
+    single = draws_single_jobs(chart, window)
     made = (
         _draw_single_nodes(chart, window, inside, links) if single else _draw_node_groups(chart, window, inside, links)
     )
     body = list(made)
     heights = rows if single else len(group_nodes(window))
     height = _TOP + heights * (window.row_height + _ROW_GAP) + _BOTTOM
+    above = _CAPTION if alone else 0
     text = title or describe_chart(chart, window)
     hatch = make_markup_element("path", class_="g-hatched", d="M0 0V6")
     size = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
@@ -126,13 +134,31 @@ def draw_gantt_svg(
         make_markup_element("title", text),
         make_markup_element("style", Markup(STYLE)) if alone else "",
         make_markup_element("defs", make_markup_element("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
-        make_markup_element("rect", class_="g-back", width=_WIDTH, height=height),
+        make_markup_element("rect", class_="g-back", y=-above, width=_WIDTH, height=height + above),
+        *(_draw_caption(text, single) if alone else ()),
         *_draw_axis(chart, window, height),
         *body,
         *_draw_current_time(chart, window, height),
         class_="gantt", xmlns="http://www.w3.org/2000/svg" if alone else None,
-        viewBox=f"0 0 {_WIDTH} {height:.0f}", role="img", aria_label=text,
+        viewBox=f"0 {-above} {_WIDTH} {height + above:.0f}", role="img", aria_label=text,
     )  # fmt: skip
+
+
+def draws_single_jobs(chart: GanttChartView, window: GanttWindow) -> bool:
+    """Return whether the window is drawn with one bar per job, not as shares of groups."""
+    pieces = sum(
+        window.first <= node < window.last
+        for bar in chart.bars
+        if bar.end_s > window.from_s and bar.begin_s < window.to_s
+        for node, _ in bar.nodes
+    )
+    return window.last - window.first <= MAX_ROWS and pieces <= _MAX_BARS
+
+
+def _draw_caption(title: str, single: bool) -> Iterable[Markup]:
+    """Return the title and the legend of a drawing in a file."""
+    for y, text in ((14 - _CAPTION, title), (30 - _CAPTION, BARS_LEGEND if single else SHARES_LEGEND)):
+        yield make_markup_element("text", escape_controls(text), class_="g-text", x=8, y=y)
 
 
 def describe_chart(chart: GanttChartView, window: GanttWindow) -> str:
@@ -184,7 +210,7 @@ def _draw_vertical_line(x: float, height: float, kind: str) -> Markup:
 
 def _format_tick(seconds: int) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds % size == 0:
+        if seconds % size == 0 and (unit != "min" or seconds < 3600):
             return f"{seconds // size} {unit}"
     return format_duration(seconds)
 
@@ -237,50 +263,44 @@ def _draw_single_nodes(
     chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinkTargets
 ) -> Iterable[Markup]:
     outages = _select_outages(chart, window)
-    by_node: dict[int, list[GanttBar]] = {node: [] for node in range(window.first, window.last)}
+    by_node: dict[int, list[tuple[GanttBar, int]]] = {node: [] for node in range(window.first, window.last)}
     for bar in bars:
-        for node, _ in bar.nodes:
+        for node, processors in bar.nodes:
             if node in by_node:
-                by_node[node].append(bar)
+                by_node[node].append((bar, processors))
     for i, (node, on_it) in enumerate(by_node.items()):
         y = _TOP + i * (window.row_height + _ROW_GAP)
         yield _draw_row(y, window)
         yield _draw_row_label(y, window.row_height, chart.node_names[node])
-        for bar, (lane, lanes) in zip(on_it, assign_lanes(on_it), strict=True):
-            high = window.row_height / lanes
-            yield _draw_bar(bar, chart, window, y + lane * high, high, links)
+        capacity = max(1, chart.processors[node])
+        lanes = min(_MAX_LANES, capacity)
+        wide = [min(lanes, max(1, round(used * lanes / capacity))) for _, used in on_it]
+        spans = [(bar.begin_s, bar.end_s, number) for (bar, _), number in zip(on_it, wide, strict=True)]
+        high = window.row_height / lanes
+        for (bar, _), runs in zip(on_it, assign_lanes(spans, lanes), strict=True):
+            yield from (_draw_bar(bar, chart, window, y + lane * high, number * high, links) for lane, number in runs)
         # Drawn on top of the bars, to show jobs that overlap a maintenance window.
         yield from (_draw_outage(outage, window, y) for outage in outages if node in outage.nodes)
 
 
-def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
-    """Return (lane, number of lanes) for each bar. Bars in a lane do not overlap.
+def assign_lanes(bars: Sequence[tuple[int, int, int]], lanes: int) -> list[list[tuple[int, int]]]:
+    """Return the lanes of each bar (begin, end, number of lanes) as runs (first lane, number).
 
-    Lanes restart whenever no job runs or all jobs change, so that many jobs in the morning do not make the afternoon's
-    bars thin.
+    A bar gets the first lanes that are next to each other and free, or else the first free ones. If too few are free,
+    because amounts are rounded or readings overlap, it shares those that become free first.
     """
-    order = sorted(range(len(bars)), key=lambda i: (bars[i].begin_s, bars[i].id))
-    ends: list[int] = []
-    crowd: list[int] = []
-    lane_of = [0] * len(bars)
-    found = [(0, 1)] * len(bars)
-
-    def close_lane_group() -> None:
-        for i in crowd:
-            found[i] = (lane_of[i], len(ends))
-        crowd.clear()
-        ends.clear()
-
-    for i in order:
-        if ends and max(ends) <= bars[i].begin_s:
-            close_lane_group()
-        lane = next((n for n, end_s in enumerate(ends) if end_s <= bars[i].begin_s), len(ends))
-        if lane == len(ends):
-            ends.append(0)
-        ends[lane] = bars[i].end_s
-        lane_of[i] = lane
-        crowd.append(i)
-    close_lane_group()
+    ends = np.full(lanes, np.iinfo(np.int64).min)
+    found: list[list[tuple[int, int]]] = [[]] * len(bars)
+    for i in sorted(range(len(bars)), key=lambda i: bars[i][0]):
+        begin_s, end_s, wide = bars[i]
+        taken = np.argsort(np.maximum(ends, begin_s), kind="stable")[:wide]
+        runs = np.flatnonzero(np.convolve(ends <= begin_s, np.ones(wide, int), "valid") == wide)
+        if len(runs):
+            taken = np.arange(runs[0], runs[0] + wide)
+        ends[taken] = end_s
+        taken = np.sort(taken)
+        cuts = np.split(taken, np.flatnonzero(np.diff(taken) > 1) + 1)
+        found[i] = [(int(cut[0]), len(cut)) for cut in cuts]
     return found
 
 
@@ -291,7 +311,8 @@ def _draw_bar(
     wide = max(1.0, right - left)
     kinds = f"g-bar g-{bar.id % _COLORS} g-{bar.kind}"
     title = make_markup_element("title", _format_bar_title(bar, chart.now_s))
-    shape = make_markup_element("rect", title, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
+    gap = min(1.0, high / 4)
+    shape = make_markup_element("rect", title, class_=kinds, x=left, y=y + gap / 2, width=wide, height=high - gap)
     label = escape_controls(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
@@ -316,11 +337,17 @@ def _draw_node_groups(
     chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinkTargets
 ) -> Iterable[Markup]:
     parts = group_nodes(window)
-    run = compute_group_usage(_list_spans(bars, ("past", "running")), window, parts)
-    plan = compute_group_usage(_list_spans(bars, ("planned",)), window, parts)
+    run = compute_group_usage(_list_spans(bars, ("past", "running")), window, parts, chart.processors)
+    plan = compute_group_usage(_list_spans(bars, ("planned",)), window, parts, chart.processors)
     outages = _select_outages(chart, window)
     out = compute_group_usage(
-        [(each.from_s, _get_visible_end_s(each, window), each.nodes) for each in outages], window, parts
+        [
+            (each.from_s, _get_visible_end_s(each, window), [(node, chart.processors[node]) for node in each.nodes])
+            for each in outages
+        ],
+        window,
+        parts,
+        chart.processors,
     )
     for i, (first, last) in enumerate(parts):
         y = _TOP + i * (window.row_height + _ROW_GAP)
@@ -335,26 +362,27 @@ def _draw_node_groups(
 
 
 def _list_spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span]:
-    return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
+    return ((bar.begin_s, bar.end_s, bar.nodes) for bar in bars if bar.kind in kinds)
 
 
 def compute_group_usage(
-    spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]
+    spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]], processors: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """Return the share of each group's nodes in use per bin, float64[groups, bins]."""
-    step_s = (window.to_s - window.from_s) / _TIME_STEPS
+    """Return the mean share of each group's processors in use per bin, float64[groups, bins]."""
     size = parts[0][1] - parts[0][0]
-    nodes = window.last - window.first
-    # +1 where a span begins and -1 where it ends, by node; a node with several spans counts once.
-    change = np.zeros((nodes, _TIME_STEPS + 1), dtype=np.int32)
+    edges_s = np.linspace(window.from_s, window.to_s, _TIME_STEPS + 1)
+    step_s = (window.to_s - window.from_s) / _TIME_STEPS
+    busy = np.zeros((window.last - window.first, _TIME_STEPS))
     for begin_s, end_s, on in spans:
-        begin = min(_TIME_STEPS - 1, max(0, int((begin_s - window.from_s) / step_s)))
-        end = min(_TIME_STEPS, max(begin + 1, round((end_s - window.from_s) / step_s)))
-        at = [node - window.first for node in on if window.first <= node < window.last]
-        change[at, begin] += 1
-        change[at, end] -= 1
-    busy = np.cumsum(change, axis=1)[:, :_TIME_STEPS] > 0
-    return np.stack([busy[i * size : i * size + (last - first)].mean(axis=0) for i, (first, last) in enumerate(parts)])
+        inside = [(node - window.first, number) for node, number in on if window.first <= node < window.last]
+        if inside:
+            nodes, numbers = np.array(inside).T
+            shares = np.diff(np.clip(edges_s, begin_s, max(begin_s, end_s))) / step_s
+            busy[nodes] += numbers[:, None] * shares
+    capacity = np.array(processors[window.first : window.last], np.int64)
+    busy = np.minimum(busy, capacity[:, None])  # outages may overlap
+    groups = [slice(i * size, i * size + (last - first)) for i, (first, last) in enumerate(parts)]
+    return np.stack([busy[group].sum(axis=0) / max(1, capacity[group].sum()) for group in groups])
 
 
 def _draw_area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:

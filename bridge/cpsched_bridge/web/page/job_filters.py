@@ -63,7 +63,7 @@ def _start_key(job: Job) -> Any:
 JOB_ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "queue": ("position in the queue", lambda job: getattr(job, "position", 0)),
     "waited": ("longest wait", _submission_key),
-    "start": ("actual or expected start", _start_key),
+    "start": ("actual start, or median", _start_key),
     "size": ("largest", _size_key),
     "walltime": ("longest time limit", _walltime_key),
     "user": ("user", lambda job: (job.user, job.id)),

@@ -35,7 +35,7 @@ def list_job_request_details(asked: JobRequestView, resources: Sequence[str]) ->
 
 def _format_unit_count(asked: JobRequestView) -> str:
     return (
-        format_count(asked.units, "node") if asked.distinct or asked.units == 1 else format_count(asked.units, "part")
+        format_count(asked.units, "node") if asked.distinct or asked.units == 1 else format_count(asked.units, "task")
     )
 
 
@@ -44,11 +44,11 @@ def _format_node_spread(asked: JobRequestView) -> str:
         return "on one node"
     if asked.distinct:
         return f"on {format_count(asked.units, 'node')}"
-    return f"in {asked.units:,} equal parts, several of which may be on one node"
+    return f"as {asked.units:,} equal tasks, several of which may be on one node"
 
 
 def _format_amounts(name: str, each: int, asked: JobRequestView) -> str:
     if asked.units == 1:
         return format_amount(name, each)
-    place = "node" if asked.distinct else "part"
+    place = "node" if asked.distinct else "task"
     return f"{format_amount(name, asked.units * each)}: {format_amount(name, each)} for each {place}"

@@ -11,19 +11,23 @@ from typing import Any
 from cpsched.errors import join_abbreviated
 from cpsched.forecast import BackfillWindow
 from cpsched.formatting import (
-    UNIX_TIME_S,
     format_cluster_time,
     format_count,
     format_duration,
     format_planned_time,
     format_relative_time,
-    format_start_change,
-    format_time_left,
     resource_label,
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, JobExplanation, summarize_reason
+from cpsched_bridge.web.job_explanation import (
+    NOT_CALIBRATED,
+    JobExplanation,
+    format_estimated_start,
+    format_job_start,
+    format_plan,
+    summarize_reason,
+)
 from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters, job_request_text
 from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
 from cpsched_bridge.web.page.job_filters import Job, get_job_request
@@ -140,7 +144,10 @@ def render_start_estimate(
     """
     status = context.view.status
     amounts = [(each.name, _format_field_label(each.name)) for each in status.resources if each.capacity]
-    rows = [_format_expected_start(each, now_s) for each in found or ()]
+    rows = [
+        (each.asked, format_estimated_start(each, now_s), format_plan(each.planned_s, now_s, status.predictor))
+        for each in found or ()
+    ]
     sizes = [
         (format_count(each.units, "whole node" if each.whole else "core"), format_duration(each.walltime_s))
         for each in could or ()
@@ -157,31 +164,6 @@ def _format_field_label(name: str) -> str:
     """Return the form label for a resource."""
     units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
     return units.get(name, f"{resource_label(name)} per node")
-
-
-def _format_expected_start(expected: SubmissionStartEstimate, now_s: int) -> tuple[str, str, str]:
-    """Return the request, the planned start, and the interval as text."""
-    if expected.planned_s is None:
-        return expected.asked, "never on this cluster", ""
-    interval, likely = expected.interval, ""
-    if interval is not None:
-        begin, end = (
-            format_time_left(at_s, now_s) + _format_clock_time(at_s) for at_s in (interval.from_s, interval.to_s)
-        )
-        likely = (
-            format_planned_time(interval.from_s, now_s)
-            + _format_clock_time(interval.from_s)
-            + (f" to {end}" if begin != end else "")
-        )
-    return expected.asked, format_planned_time(expected.planned_s, now_s), likely
-
-
-def _format_clock_time(at_s: int) -> str:
-    """Return the time of day in parentheses.
-
-    Return "" if the cluster's clock is not Unix time.
-    """
-    return f" ({format_cluster_time(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 
 def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
@@ -219,7 +201,8 @@ class JobTableRow:
     wants: str
     why: str
     when: str
-    moved: str
+    more: str
+    """The plan of a pending job, or the end of a running one."""
 
 
 def _make_job_table_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
@@ -234,11 +217,10 @@ def _make_job_table_row(job: Job, names: Sequence[str], view: StatusPageView) ->
     asked = get_job_request(job)
     wants = job_request_text.summarize_job_request(asked, names) if asked is not None else ""
     if isinstance(job, QueuedJobView):
-        when = "not known" if job.expected_s is None else format_planned_time(job.expected_s, now_s)
+        when = format_job_start(job, now_s)
+        plan = "" if when == "now" else format_plan(job.expected_s, now_s, view.status.predictor)
         waited = f"{summarize_reason(job, view.status.mode)}; has waited {format_duration(now_s - job.submit_s)}"
-        return JobTableRow(
-            job, "waiting", wants, waited, when, format_start_change(job.expected_s, job.first_expected_s)
-        )
+        return JobTableRow(job, "waiting", wants, waited, when, plan)
     if isinstance(job, RunningJobView):
         nodes = join_abbreviated(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
         why = f"on {nodes or UNKNOWN_NODES}; waited {format_duration(job.start_s - job.submit_s)}"

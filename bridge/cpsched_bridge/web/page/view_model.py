@@ -17,14 +17,24 @@ from typing import Any
 import numpy as np
 
 from cpsched.feasibility import amounts_by_node
-from cpsched.forecast import INTERVAL_OUTCOMES, StartForecast
-from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetCondition, PendingReason, RunningJob, Snapshot
+from cpsched.forecast import FIRST_CLASS, INTERVAL_OUTCOMES, StartForecast
+from cpsched.model import (
+    Cluster,
+    Decision,
+    IntArray,
+    Job,
+    NodeSetCondition,
+    PendingReason,
+    Placement,
+    RunningJob,
+    Snapshot,
+)
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Observation, ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
-from cpsched_bridge.telemetry.past_week_outcomes import HORIZON_LABELS, Counts
+from cpsched_bridge.telemetry.past_week_outcomes import CLASS_LABELS, Counts
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page.page_alerts import list_alerts
@@ -146,15 +156,9 @@ class StatusPageState:
 
 
 def make_coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
-    """Return one row per horizon that has forecasts, and one row for all horizons.
-
-    Return no rows if there are no forecasts.
-    """
-    rows = {
-        words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
-        for horizon, words in enumerate(HORIZON_LABELS)
-    }
-    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    """Return one row per class that has outcomes, with first forecasts at the top."""
+    order = (FIRST_CLASS, *range(FIRST_CLASS))
+    rows = {CLASS_LABELS[at]: [counts.get((at, outcome), 0) for outcome in INTERVAL_OUTCOMES] for at in order}
     return [
         page_schema.IntervalCoverageView(ahead=words, told=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True)))
         for words, row in rows.items()
@@ -211,6 +215,7 @@ class _StatusPageViewBuilder:
             chart=page_schema.GanttChartView(
                 now_s=seen.now_s,
                 node_names=list(seen.cluster.node_names),
+                processors=seen.cluster.capacity[:, 0].tolist(),
                 unavailable=out,
                 outages=list(self._list_outages(seen, out)),
                 bars=list(self._list_bars(seen, report)),
@@ -291,7 +296,8 @@ class _StatusPageViewBuilder:
         list_active_reservations = cache(partial(self._list_active_reservations, snapshot.cluster))
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
-            likely = self.intervals.get(job.id)
+            forecast = self.intervals.get(job.id)
+            likely = forecast.at(self.instant.observation.now_s) if forecast is not None else None
             wait = decision.waits.get(job.id) if decision is not None else None
             request = self._make_request_fields(job)
             active = [
@@ -429,11 +435,18 @@ class _StatusPageViewBuilder:
             yield self._make_bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
 
     def _make_bar(
-        self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]], label: str
+        self, job: Job, kind: str, begin_s: int, end_s: int, placement: Placement, label: str
     ) -> page_schema.GanttBar:
+        amounts = amounts_by_node(job.request, placement, self.instant.observation.cluster.capacity)
         user, name = self._get_visible_name(job.user), _sanitize_text(label) or str(job.id)
         return page_schema.GanttBar.model_construct(
-            id=job.id, label=name, user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
+            id=job.id,
+            label=name,
+            user=user,
+            kind=kind,
+            begin_s=begin_s,
+            end_s=end_s,
+            nodes=[(node, int(used[0])) for node, used in amounts.items()],
         )
 
 

@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
-from cpsched.forecast import StartCalibrator
 from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import CycleEvent
@@ -15,12 +15,10 @@ from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Lease, Outcome, ReadinessCheck
 from cpsched_bridge.program import json_output, terminal_views
-from cpsched_bridge.store import forecast_state_file, state_paths
+from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.lock_and_request_files import StartupProgressFile
-from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState, forecast_state_to_json
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -68,6 +66,12 @@ def test_rounds_jobs_and_status_show_names_unchanged(name, tmp_path, capsys):
     assert terminal_views.print_replays(terminal_views.replay_recorded_rounds(journal, [1]))
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch):
+    """The journals of these tests are of 2001."""
+    monkeypatch.setattr(json_output, "time", SimpleNamespace(time=lambda: 1e9 + 5))
+
+
 def lines_of(capsys):
     return capsys.readouterr().out.splitlines()
 
@@ -103,10 +107,10 @@ def test_why_uses_job_labels(array, capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[:5] == [
         "job 7_2: queued (round 2, 2001-09-09 01:46:40 UTC, easy, mode control)",
+        "Start: not known yet.",
+        "Planned start: in 1 min 35 s at the latest, if every job runs to its limit.",
         "It is the only pending job, and has waited for 35 s.",
-        "Why it waits: no node has enough free.",
-        "It can start when this job ends, expected in 1 min 35 s: 7_1.",
-        "It is expected to start in 1 min 35 s.",
+        "Why it waits: too few nodes have enough free resources: 0 of 1.",
     ]
     assert "800" not in out
 
@@ -136,20 +140,6 @@ def test_config_reports_unreadable_journal(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "journal.sqlite" in out
     assert "setting" in out, "the settings are shown all the same"
-
-
-@pytest.mark.parametrize("outcomes", [None, 29, 30])
-def test_why_says_that_forecasts_are_not_calibrated(array, capsys, outcomes):
-    """Without a file of learned state, the bridge has not learned anything yet."""
-    settings = array[0].settings
-    if outcomes is not None:
-        calibration = StartCalibrator.from_memory([((0.0,) * 6, 0.0)] * outcomes, StartCalibrator().levels_by_horizon)
-        kept = forecast_state_to_json(LearnedForecastState(calibration=calibration))
-        forecast_state_file.write_forecast_state(state_paths.forecast_state_path(settings), kept)
-    terminal_views.print_why("7_2", settings)
-    assert (NOT_CALIBRATED in lines_of(capsys)) == (outcomes != 30)
-    terminal_views.print_why("7_1", settings)
-    assert NOT_CALIBRATED not in lines_of(capsys), "the job runs"
 
 
 def test_why_names_allowed_nodes_and_blocking_reservation(tmp_path, capsys):
@@ -231,6 +221,32 @@ def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     terminal_views.print_status(bridge.settings)
     told = "paused another bridge is in control of this cluster: login2:/var/lib/cpsched"
     assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "problems", "line"),
+    [
+        (3, None, "bridge: running"),
+        (600, None, "bridge: not running, since {}: killed, or stuck in a cycle"),
+        (3, [], "bridge: not running, since {}: stopped in order"),
+        (600, ["job 3 is still held"], "bridge: not running, since {}: stopped job 3 is still held"),
+    ],
+)
+def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monkeypatch, ago_s, problems, line):
+    monkeypatch.setattr(json_output, "time", SimpleNamespace(time=lambda: 1e9 + ago_s))
+    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(7), a_job(8, per_unit=99)), EasyDispatcher())
+    bridge.cycle()
+    if problems is not None:
+        bridge.journal.write_stop_event(1e9, 1, problems)
+    capsys.readouterr()
+    terminal_views.print_status(bridge.settings)
+    shown = lines_of(capsys)
+    line = line.format("2001-09-09 01:46:40 UTC")
+    assert shown[0] == line
+    assert not [each for each in shown if "in_force" in each]
+    terminal_views.print_why("8", bridge.settings)
+    stopped = line.replace("bridge: not running, ", "The bridge is not running: ") + ". This is its last round."
+    assert (lines_of(capsys)[0] == stopped) == ("not running" in line)
 
 
 def test_why_rejects_unknown_job(array):
@@ -328,7 +344,7 @@ def test_why_json_contains_values(array):
         "starts_on": None,
         "expected_s": 10**9 + 100,
         "kind": "resources",
-        "reason": "no node has enough free",
+        "reason": "too few nodes have enough free resources: 0 of 1",
         "behind": ["7_1"],
     }
     assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)

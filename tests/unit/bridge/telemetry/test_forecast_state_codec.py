@@ -14,7 +14,7 @@ from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.telemetry import forecast_state_codec
-from cpsched_bridge.telemetry.past_week_outcomes import HORIZON_LABELS, WEEK_H, PastWeekIntervalOutcomes
+from cpsched_bridge.telemetry.past_week_outcomes import CLASS_LABELS, WEEK_H, PastWeekIntervalOutcomes
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_report
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -110,11 +110,11 @@ def test_bounds_file_size():
 def test_keeps_hourly_counts_of_one_week():
     week = PastWeekIntervalOutcomes()
     for hour in range(3 * WEEK_H):
-        week.add_outcome(hour % len(HORIZON_LABELS), "late", 3600 * hour)
+        week.add_outcome(hour % len(CLASS_LABELS), "late", 3600 * hour)
     assert len(week.hours) == WEEK_H + 1
     assert sum(week.count_outcomes(3600 * (3 * WEEK_H - 1)).values()) == WEEK_H
     assert sum(week.count_outcomes(3600 * (3 * WEEK_H + 9)).values()) == WEEK_H - 10
-    assert len(HORIZON_LABELS) == len(HORIZONS_S) + 1
+    assert len(CLASS_LABELS) == len(HORIZONS_S) + 2
 
 
 HOSTILE = [None, [], {}, "x", -1, 1.5, math.nan, math.inf, 1e308, 1 << 63, "9" * 5000, [[1]], True]

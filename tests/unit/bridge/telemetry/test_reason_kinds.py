@@ -39,11 +39,11 @@ def test_built_in_dispatchers_give_no_free_text_reason(name):
 @pytest.mark.parametrize(
     ("code", "arguments", "distinct", "kind", "text"),
     [
-        (PendingCode.RESOURCES, (0, 1), True, "resources", "no node has enough free"),
-        (PendingCode.RESOURCES, (0, 8), False, "resources", "none of its 8 parts have enough free"),
-        (PendingCode.RESOURCES, (1, 2), False, "resources", "1 of its 2 parts has enough free"),
-        (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "no node is completely free"),
-        (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "1 of its 2 nodes is completely free"),
+        (PendingCode.RESOURCES, (0, 1), True, "resources", "too few nodes have enough free resources: 0 of 1"),
+        (PendingCode.RESOURCES, (0, 8), False, "resources", "too few resources are free: enough for 0 of 8 tasks"),
+        (PendingCode.RESOURCES, (1, 2), False, "resources", "too few resources are free: enough for 1 of 2 tasks"),
+        (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "too few nodes are completely free: 0 of 1"),
+        (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "too few nodes are completely free: 1 of 2"),
         (PendingCode.NEVER, ("5 of 4 nodes",), False, "never", "can never run here: 5 of 4 nodes"),
         (PendingCode.RESERVED, (), False, "reserved", "would fit, but would delay a job ahead of it"),
         (PendingCode.PRIORITY, (), False, "priority", "other jobs go first"),

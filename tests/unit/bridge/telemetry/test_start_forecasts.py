@@ -5,11 +5,18 @@ from dataclasses import replace
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.model import EndedJob, PendingCode, PendingReason, RunningJob
+from cpsched.errors import InvalidValue
+from cpsched.forecast import FIRST_CLASS
+from cpsched.model import Cluster, EndedJob, NodeSetCondition, PendingCode, PendingReason, RunningJob
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.telemetry.start_forecasts import StartForecaster
+from cpsched_bridge.telemetry.start_forecasts import (
+    HypotheticalSubmission,
+    StartForecaster,
+    find_partition_node_set,
+    list_requestable_partitions,
+)
 from tests.builders import a_cluster, a_job, a_snapshot
 
 CLUSTER = a_cluster(1, 1)
@@ -63,6 +70,20 @@ def test_start_reported_during_refresh_gets_no_second_forecast(monkeypatch):
     assert len(forecaster.take_outcomes()) == 1
 
 
+def test_array_counts_once_per_class():
+    """The waits of its tasks are alike: 611 of them must not outweigh the forecasts that other users read."""
+    forecaster, jobs = StartForecaster(), [a_job(id, walltime_s=600) for id in (11, 12, 13, 20)]
+    cycle = a_cycle(1000, jobs)
+    labels = {11: "7_1", 12: "7_2", 13: "7_3"}
+    pending = tuple(PendingJob(job, Hold.PLUGIN, label=labels.get(job.id, "")) for job in jobs)
+    forecaster(replace(cycle, observation=replace(cycle.observation, pending=pending)))
+    forecaster.refresh()
+    ended = a_cycle_without_plan(9000, running=(), started=[(job, 2000 + job.id) for job in jobs])
+    refreshed(forecaster, ended)
+    assert [score.outcome_class for score in forecaster.take_outcomes()] == [FIRST_CLASS, FIRST_CLASS]
+    assert forecaster.week.count_outcomes(9000)[FIRST_CLASS, "held"] == 2
+
+
 JOB = a_job(7, walltime_s=600)
 DEPENDS = replace(JOB, ineligible=PendingReason(PendingCode.DEPENDENCY))
 BACKS_OFF = replace(JOB, ineligible=PendingReason(PendingCode.BACKED_OFF, ("BadConstraints", "job 7")))
@@ -89,3 +110,24 @@ def test_job_held_since_the_plan_gets_no_forecast():
     forecaster = StartForecaster()
     forecaster(a_cycle(1000, [JOB]))
     assert refreshed(forecaster, a_cycle_without_plan(1010, [PendingJob(JOB, Hold.USER)])) == set()
+
+
+@pytest.mark.parametrize(("resources", "distinct"), [(1, False), (2, True)])
+def test_hypothetical_job_on_a_pool_needs_no_distinct_nodes(resources, distinct):
+    """A pool is one node with all processors. Two of its units never fit on distinct nodes."""
+    cluster = Cluster.of([[64] * resources], ["cores", "gpus"][:resources])
+    assert cluster.counted is not distinct
+    assert HypotheticalSubmission(nodes=2, time="10").to_job(0, cluster).request.distinct is distinct
+
+
+def test_reservation_is_no_partition():
+    """Slurm names a reservation after its user."""
+    cluster = Cluster.of([[4]] * 2, ["cores"], node_sets={"main": [0, 1], "ada_12": [0]})
+    parts = tuple(
+        (NodeSetCondition(kind, name),)
+        for kind, name in (("all", "all"), ("partition", "main"), ("reservation", "ada_12"))
+    )
+    cluster = replace(cluster, node_set_parts=parts)
+    assert list_requestable_partitions(cluster) == ["all", "main"]
+    with pytest.raises(InvalidValue, match="must be one of all, main"):
+        find_partition_node_set(cluster, "ada_12")

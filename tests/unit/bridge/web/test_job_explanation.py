@@ -39,10 +39,11 @@ def test_pending_job_shows_position_reason_and_predecessors():
     job = a_queued(1, units=4, distinct=True, reason=reason, behind=[50, 51], expected_s=4600)
     view = a_view(queue=[job, a_queued(2, position=2)], running=[a_running(50), a_running(51, expected_end_s=4600)])
     assert sentences(view) == [
-        "It is first in the queue of 2 pending jobs, and has waited for 16 min 40 s.",
-        "Why it waits: 3 of its 4 nodes have enough free.",
+        "Start: not known yet.",
+        "Planned start: in 1 h 00 min at the latest, if every job runs to its limit.",
+        "It is first in the order of priority of 2 pending jobs, and has waited for 16 min 40 s.",
+        "Why it waits: too few nodes have enough free resources: 3 of 4.",
         "It can start when these jobs end, expected in 1 h 00 min: 50, 51.",
-        "It is expected to start in 1 h 00 min.",
         "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
     assert links(view) == [("job", "50"), ("job", "51")]
@@ -52,24 +53,24 @@ def test_pending_job_shows_position_reason_and_predecessors():
 def test_explains_delayed_start_and_started_interval(calibrated):
     """No sentence speaks of a time that is past; a reader sees the place among the own jobs."""
     facts = {"position": 2, "submit_s": 940, "estimate_s": 600, "expected_s": 1000, "first_expected_s": 1600}
-    job = a_queued(1, **facts, likely_from_s=900, likely_to_s=1120, calibrated=calibrated)
+    job = a_queued(1, **facts, likely_from_s=1000, likely_to_s=1120, calibrated=calibrated)
     view = a_view(queue=[a_queued(2), job], predictor="last-two", now_s=1000)
     expected = [
-        "It is 2nd in the queue of 2 pending jobs, and has waited for 1 min.",
-        "Why it waits: other jobs go first.",
-        "It is expected to start now, which is 10 min earlier than first expected.",
-        "It starts between now and in 2 min with a probability of 80 %.",
+        "Start, with a probability of 80 %: within 2 min.",
         *([] if calibrated else [NOT_CALIBRATED]),
+        "Planned start: now if every job runs as long as last-two predicts. This is 10 min earlier than first planned.",
+        "It is 2nd in the order of priority of 2 pending jobs, and has waited for 1 min.",
+        "Why it waits: other jobs go first.",
         "Its time limit is 1 h 00 min; last-two predicts a run time of 10 min.",
     ]
     assert sentences(view) == expected
     own = view.model_copy(update={"status": view.status.model_copy(update={"reader": "ada"})})
-    assert sentences(own)[0] == "It is the 2nd of your 2 pending jobs, and has waited for 1 min."
+    assert sentences(own)[-3] == "It is the 2nd of your 2 pending jobs, and has waited for 1 min."
     alone = a_view(queue=[a_queued(1, submit_s=940)])
     assert sentences(alone) == [
+        "Start: not known yet.",
         "It is the only pending job, and has waited for 1 min.",
         "Why it waits: other jobs go first.",
-        "Its start is unknown: the dispatcher has no plan for it yet.",
         "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
 
@@ -131,10 +132,12 @@ def a_record(**given):
 def test_recorded_round_has_same_sentences():
     view = view_from_round(a_record())
     assert sentences(view, "1")[1] == "It would start now on n1."
-    assert sentences(view, "2")[1:5] == [
-        "Why it waits: no node has enough free.",
+    assert sentences(view, "2")[1] == (
+        "Planned start: in 50 s at the latest, if every job runs to its limit. This is 30 s later than first planned."
+    )
+    assert sentences(view, "2")[3:6] == [
+        "Why it waits: too few nodes have enough free resources: 0 of 1.",
         "It can start when this job ends, expected in 50 s: 4_1.",
-        "It is expected to start in 50 s, which is 30 s later than first expected.",
         "Submitted later, but running or planned before it: 4_1.",
     ]
     assert sentences(view, "4_1")[0] == "It runs on n0."
@@ -142,7 +145,7 @@ def test_recorded_round_has_same_sentences():
 
 def test_reports_round_without_reasons():
     view = view_from_round(a_record(waits={}, starts={}))
-    assert sentences(view, "1")[1] == "Why it waits: the dispatcher gives no reason."
+    assert sentences(view, "1")[2] == "Why it waits: the dispatcher gives no reason."
 
 
 def test_explains_ended_and_unscheduled_jobs_of_round():
@@ -170,7 +173,7 @@ def test_explains_ended_and_unknown_jobs():
 
 def test_names_pending_predecessors_but_no_missing_jobs():
     view = a_view(queue=[a_queued(2), a_queued(1, position=2, behind=[2, 777])])
-    assert "This job starts before it: 2." in sentences(view)
+    assert "The plan starts this job first: 2." in sentences(view)
     assert links(view) == [("job", "2")]
     assert not any("777" in each for each in sentences(view))
 
@@ -185,7 +188,7 @@ def test_link_has_label_as_text_and_job_id_as_key():
 def test_running_job_links_to_its_nodes():
     view = a_view(running=[a_running(1, submit_s=440, nodes=[(f"n{n}", 1 + n) for n in range(17)])])
     assert sentences(view) == [
-        "It runs on n0, " + ", ".join(f"n{n} ({n + 1} parts)" for n in range(1, 16)) + " and 1 more node.",
+        "It runs on n0, " + ", ".join(f"n{n} ({n + 1} tasks)" for n in range(1, 16)) + " and 1 more node.",
         "It started 8 min 20 s ago, after a wait of 1 min.",
         "It is expected to end in 51 min 40 s; its time limit is 1 h 00 min.",
     ]

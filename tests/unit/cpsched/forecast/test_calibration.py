@@ -2,17 +2,17 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.forecast import LEVELS, StartCalibrator, pinball_loss_s
+from cpsched.forecast import FIRST_CLASS, LEVELS, StartCalibrator, pinball_loss_s, select_one_per_class
 from cpsched.model import NEVER
 from tests.builders import a_job
 
 SLOW = pytest.mark.slow
 
 
-def told(calibration, middle_s, now_s=0, **facts):
+def told(calibration, middle_s, now_s=0, first=True, **facts):
     """The interval of one job, all of whose drawn starts are the same."""
     drawn_s = np.full((5, 1), middle_s, np.int64)
-    (found,) = calibration.forecast(now_s, [a_job(1, **facts)], [middle_s], drawn_s)
+    (found,) = calibration.forecast(now_s, [a_job(1, **facts)], [middle_s], drawn_s, [first])
     return found
 
 
@@ -91,13 +91,15 @@ def test_crossed_levels_are_sorted():
     """The lowest level has moved above the next three: the quantiles are those of the levels in ascending order."""
     known = lived(np.random.default_rng(11).uniform(0.5, 1.5, 200))[0].past_errors
     crossed, ascending = [0.4, 0.05, 0.1, 0.25, *LEVELS[4:]], [0.05, 0.1, 0.25, 0.4, *LEVELS[4:]]
-    found, sorted_ = (told(StartCalibrator.from_memory(known, [levels] * 5), 3000) for levels in (crossed, ascending))
+    found, sorted_ = (
+        told(StartCalibrator.from_memory(known, [levels] * 10, 100), 3000) for levels in (crossed, ascending)
+    )
     assert found.quantiles_s == sorted_.quantiles_s
     assert len(set(found.quantiles_s)) == len(LEVELS)
 
 
 def test_no_jobs_give_no_intervals():
-    assert StartCalibrator().forecast(0, [], [], np.zeros((5, 0), np.int64)) == []
+    assert StartCalibrator().forecast(0, [], [], np.zeros((5, 0), np.int64), []) == []
 
 
 def test_batch_of_intervals_equals_single_ones():
@@ -106,9 +108,9 @@ def test_batch_of_intervals_equals_single_ones():
     jobs = [a_job(id, walltime_s=int(rng.integers(60, 90_000))) for id in range(300)]
     drawn_s = rng.integers(0, 200_000, (15, 300))
     plan_s = drawn_s[0].tolist()
-    found = calibration.forecast(0, jobs, plan_s, drawn_s)
+    found = calibration.forecast(0, jobs, plan_s, drawn_s, [False, True] * 150)
     alone = [
-        calibration.forecast(0, [job], [plan_s[at]], drawn_s[:, [at]])[0] for at, job in enumerate(jobs)
+        calibration.forecast(0, [job], [plan_s[at]], drawn_s[:, [at]], [at % 2 == 1])[0] for at, job in enumerate(jobs)
     ]  # fmt: skip
     assert found == alone
     assert len({each.to_s for each in found}) > 200
@@ -120,16 +122,64 @@ def test_impossible_start_has_interval_far_in_future():
     assert 10**8 < found.from_s <= found.to_s
 
 
-@pytest.mark.parametrize("true", [0, 29, 30, 31])
-def test_interval_is_calibrated_after_30_starts(true):
-    calibration, _ = lived([1.0] * true)
-    assert told(calibration, 3000).calibrated is (true >= 30)
+@pytest.mark.parametrize("outcomes", [29, 30, 99, 100])
+def test_interval_is_calibrated_after_100_first_forecasts(outcomes):
+    """Outcomes are used from 30 on. The user reads the first forecast, so later ones do not make it calibrated."""
+    calibration, _ = lived([1.0] * outcomes)
+    found = told(calibration, 3000)
+    assert (found.learned, found.calibrated) == (outcomes >= 30, outcomes >= 100)
+    for _ in range(100 - outcomes):
+        calibration.record_outcome(told(calibration, 3000, first=False), 3000)
+    assert told(calibration, 3000, first=False).calibrated is (outcomes >= 100)
+
+
+def test_first_forecasts_are_calibrated_separately():
+    """Later forecasts of the same jobs are right, and first ones are late: both intervals hold."""
+    calibration, rng, held = StartCalibrator(), np.random.default_rng(13), []
+    for at in range(1500):
+        now_s = 10_000 * at
+        first, later = (told(calibration, now_s + 3000, now_s, first, submit_s=now_s) for first in (True, False))
+        starts_s = now_s + round(3000 * rng.uniform(1.0, 2.0)), now_s + round(3000 * rng.uniform(0.95, 1.05))
+        held.append(
+            [each.classify_outcome(at_s) == "held" for each, at_s in zip((first, later), starts_s, strict=True)]
+        )
+        calibration.record_outcome(first, starts_s[0])
+        calibration.record_outcome(later, starts_s[1])
+    assert np.mean(held[500:], axis=0) == pytest.approx([0.8, 0.8], abs=0.09)
+
+
+def test_job_counts_once_per_class():
+    """A job that waits for long has a first forecast and several later ones of one horizon: the oldest counts."""
+    calibration = StartCalibrator()
+    forecasts = [told(calibration, at_s + 3000, at_s, at_s == 0) for at_s in (0, 600, 2400)]
+    forecasts.append(told(calibration, 9600 + 60, 9600, False))
+    assert select_one_per_class(forecasts) == [forecasts[0], forecasts[1], forecasts[3]]
+    assert [each.outcome_class for each in forecasts] == [FIRST_CLASS, 1, 1, 0]
+
+
+def test_waiting_job_has_no_quantile_in_the_past():
+    found = told(StartCalibrator(), 3600)
+    assert (found.at(1000).from_s, found.at(1000).to_s) == (1000, found.to_s)
+    assert found.at(0) == found
+    assert found.at(found.to_s).from_s == found.to_s
+    assert found.at(found.to_s + 1) is None
+
+
+@pytest.mark.parametrize("level", [2, 6])
+def test_start_at_a_quantile_is_not_beyond_it(level):
+    """Just equal: the interval holds, so its end moves inward."""
+    calibration, _ = lived(np.linspace(0.5, 1.5, 100))
+    found = told(calibration, 3000)
+    before = calibration.levels_by_class[6][level]
+    calibration.record_outcome(found, found.quantiles_s[level])
+    assert found.classify_outcome(found.quantiles_s[level]) == "held"
+    assert abs(calibration.levels_by_class[6][level] - 0.5) < abs(before - 0.5)
 
 
 def test_one_start_adjusts_only_its_quantiles_and_horizon():
     """A missed quantile moves outward and the others inward, at its horizon alone; the median stays."""
     known = lived(np.linspace(0.5, 1.5, 30))[0].past_errors
-    calibration = StartCalibrator.from_memory(known, [LEVELS] * 5)
+    calibration = StartCalibrator.from_memory(known, [LEVELS] * 10, 100)
     found = told(calibration, 3000)
     assert (found.issued_at_s, found.calibrated, found.horizon_class) == (0, True, 1)
     start_s = found.quantiles_s[2] - 1
@@ -140,12 +190,15 @@ def test_one_start_adjusts_only_its_quantiles_and_horizon():
         missed.get(at, level - 0.1 * level * (1 - level) * (min(level, 1 - level) if at > 4 else -level) * (at != 4))
         for at, level in enumerate(LEVELS)
     ]
-    assert calibration.levels_by_horizon[1] == pytest.approx(learned)
-    assert [calibration.levels_by_horizon[at] for at in (0, 2, 3, 4)] == [list(LEVELS)] * 4
+    assert calibration.levels_by_class[6] == pytest.approx(learned)
+    assert [*calibration.levels_by_class[:6], *calibration.levels_by_class[7:]] == [list(LEVELS)] * 9
     features, ratio = calibration.past_errors[-1]
     assert (features, ratio) == (found.features, pytest.approx(np.log((start_s + 60) / 3060)))
-    again = StartCalibrator.from_memory(calibration.past_errors, calibration.levels_by_horizon)
-    assert (again.past_errors, again.levels_by_horizon) == (calibration.past_errors, calibration.levels_by_horizon)
+    again = StartCalibrator.from_memory(
+        calibration.past_errors, calibration.levels_by_class, calibration.first_outcomes
+    )
+    assert (again.past_errors, again.levels_by_class) == (calibration.past_errors, calibration.levels_by_class)
+    assert again.first_outcomes == calibration.first_outcomes == 101
 
 
 def test_uncalibrated_forecast_moves_no_level():
@@ -154,7 +207,7 @@ def test_uncalibrated_forecast_moves_no_level():
     for found in [told(calibration, 3000)] * 300:
         calibration.record_outcome(found, 3000)
     assert len(calibration.past_errors) == 300
-    assert calibration.levels_by_horizon == [list(LEVELS)] * 5
+    assert calibration.levels_by_class == [list(LEVELS)] * 10
 
 
 def test_burst_of_one_user_hardly_affects_calibration():
@@ -247,7 +300,7 @@ def test_computes_interval_features():
     """Middle wait, spread, area, walltime, time in the queue, and planned wait: logarithms, waits a minute longer."""
     drawn_s = np.array([[1100], [1200], [1300], [1400], [1500]])
     job = a_job(1, 3, 2, 500, 400)
-    (found,) = StartCalibrator().forecast(1000, [job], [1250], drawn_s)
+    (found,) = StartCalibrator().forecast(1000, [job], [1250], drawn_s, [True])
     assert np.exp(found.features) == pytest.approx([360, 520 / 200, 3000, 500, 660, 310])
 
 
@@ -259,8 +312,8 @@ def test_horizon_includes_its_last_second(wait_s, horizon):
     assert told(StartCalibrator(), wait_s).horizon_class == horizon
 
 
-@pytest.mark.parametrize("levels", [[LEVELS] * 4, [LEVELS[1:]] * 5, [(-0.21, *LEVELS[1:])] * 5])
+@pytest.mark.parametrize("levels", [[LEVELS] * 9, [LEVELS[1:]] * 10, [(-0.21, *LEVELS[1:])] * 10])
 def test_rejects_invalid_levels(levels):
-    assert StartCalibrator.from_memory([], [LEVELS] * 5).past_errors == []
+    assert StartCalibrator.from_memory([], [LEVELS] * 10, 0).past_errors == []
     with pytest.raises(InvalidValue, match="levels"):
-        StartCalibrator.from_memory([], levels)
+        StartCalibrator.from_memory([], levels, 0)

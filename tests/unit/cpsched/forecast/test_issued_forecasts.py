@@ -5,7 +5,7 @@ from tests.builders import a_job
 
 
 def an_interval(now_s=0, middle_s=3600):
-    (found,) = StartCalibrator().forecast(now_s, [a_job(1)], [middle_s], np.full((5, 1), middle_s, np.int64))
+    (found,) = StartCalibrator().forecast(now_s, [a_job(1)], [middle_s], np.full((5, 1), middle_s, np.int64), [True])
     return found
 
 

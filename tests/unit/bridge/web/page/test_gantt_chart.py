@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.web.page.gantt_chart import (
+    BARS_LEGEND,
     MAX_ROWS,
+    SHARES_LEGEND,
     GanttLinkTargets,
     GanttWindow,
     assign_lanes,
@@ -24,7 +26,9 @@ def a_bar(id, begin_s, end_s, nodes=((0, 1),), kind="running", user="ada"):
 
 def a_chart(*bars, nodes=2, now_s=1000, outages=()):
     names = [f"n{i}" for i in range(nodes)]
-    return GanttChartView(now_s=now_s, node_names=names, unavailable=[], outages=list(outages), bars=list(bars))
+    return GanttChartView(
+        now_s=now_s, node_names=names, processors=[4] * nodes, unavailable=[], outages=list(outages), bars=list(bars)
+    )
 
 
 def an_outage(from_s, to_s, nodes=(0,), kind="reserved", name="update"):
@@ -72,10 +76,31 @@ def test_job_on_two_nodes_has_two_bars_without_overlap():
     assert first[1] + first[3] <= second[1] or second[1] + second[3] <= first[1]
 
 
-def test_lanes_are_counted_again_after_gap():
-    bars = [a_bar(1, 0, 10), a_bar(2, 5, 15), a_bar(3, 10, 20), a_bar(4, 20, 30)]
-    assert assign_lanes(bars) == [(0, 2), (1, 2), (0, 2), (0, 1)]
-    assert assign_lanes([]) == []
+def test_height_of_bar_is_its_share_of_processors():
+    """56 and 16 of 100 processors, as on a pool, do not fill the row."""
+    chart = a_chart(a_bar(1, 900, 1100, [(0, 56)]), a_bar(2, 950, 1100, [(0, 16)]), a_bar(3, 1100, 1200, [(0, 100)]))
+    chart.processors[0] = 100
+    window = GanttWindow.around_now(chart, 100, 300)
+    found = rectangles(draw_gantt_svg(chart, window, alone=True))
+    heights = [found[id][0][3] for id in (1, 2, 3)]
+    assert heights == pytest.approx([window.row_height * share for share in (0.56, 0.16, 1.0)], abs=1)
+    assert found[1][0][1] + heights[0] <= found[2][0][1], "the second job is below the first"
+
+
+def test_lanes_of_bar_are_adjacent_if_possible():
+    bars = [(0, 10, 2), (0, 30, 1), (0, 10, 1), (10, 20, 2), (10, 20, 1), (20, 30, 3)]
+    assert assign_lanes(bars, 4) == [[(0, 2)], [(2, 1)], [(3, 1)], [(0, 2)], [(3, 1)], [(0, 2), (3, 1)]]
+    assert assign_lanes([(0, 10, 2), (5, 10, 2)], 3) == [[(0, 2)], [(0, 1), (2, 1)]], "more than there is"
+    assert assign_lanes([], 4) == []
+
+
+def test_file_says_what_it_draws():
+    """A drawing with too many bars shows shares, which look like jobs."""
+    bars = [a_bar(id, 900 + id % 50, 1100) for id in range(4001)]
+    for chart, legend in ((a_chart(*bars[:4000]), BARS_LEGEND), (a_chart(*bars), SHARES_LEGEND)):
+        svg = draw_gantt_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True, title="A day: 4 jobs")
+        shown = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+        assert shown[:2] == ["A day: 4 jobs", legend]
 
 
 def test_clips_bars_to_window():
@@ -103,13 +128,13 @@ def test_draws_many_nodes_in_linked_groups():
     assert set(rectangles(draw_gantt_svg(chart, zoomed, alone=True))) == set(range(16, 32))
 
 
-def test_group_usage_is_share_of_busy_nodes():
-    chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 1)]), a_bar(2, 900, 1000), nodes=4)
+def test_group_usage_is_share_of_processors_in_use():
+    chart = a_chart(a_bar(1, 900, 1100, [(0, 3), (1, 4)]), a_bar(2, 900, 1000, [(0, 1)]), nodes=4)
     window = GanttWindow(900, 1300, 0, 4)
-    shares = compute_group_usage(
-        [(bar.begin_s, bar.end_s, [n for n, _ in bar.nodes]) for bar in chart.bars], window, [(0, 4)]
-    )[0]
-    assert np.allclose(shares[:149], 0.5), "two jobs on one node count once"
+    spans = [(bar.begin_s, bar.end_s, bar.nodes) for bar in chart.bars]
+    (shares,) = compute_group_usage(spans, window, [(0, 4)], chart.processors)
+    assert np.allclose(shares[:74], 8 / 16)
+    assert np.allclose(shares[76:149], 7 / 16)
     assert np.allclose(shares[151:], 0.0)
 
 
@@ -137,9 +162,11 @@ def test_hatches_groups_by_share_of_unavailable_nodes():
     window = GanttWindow.around_now(chart, 100, 300)
     xs = [float(x) for x in re.findall(r"H([\d.]+)", path.get("d"))]
     assert xs[0] == pytest.approx(window.x(1100), abs=4)
-    assert xs[1] == pytest.approx(window.x(1200), abs=4)
-    high, low = (float(y) for y in re.findall(r"V([\d.]+)", path.get("d"))[1:3])
-    assert low - high == pytest.approx(window.row_height / 2, abs=0.1), "five of the ten nodes of the first group"
+    assert xs[-2] == pytest.approx(window.x(1200), abs=4)
+    heights = [float(y) for y in re.findall(r"V([\d.]+)", path.get("d"))]
+    assert max(heights) - min(heights) == pytest.approx(window.row_height / 2, abs=0.1), (
+        "five of the ten nodes of the first group"
+    )
 
 
 def test_escapes_reservation_names():

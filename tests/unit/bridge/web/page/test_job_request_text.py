@@ -15,7 +15,7 @@ RESOURCES = ["cores", "memory_mib", "gpu"]
         ({"per_unit": [1, 512, 0]}, "1 node · 1 core · 512 MiB · up to 1 h 00 min"),
         ({"units": 4, "per_unit": [64, 262_144, 2], "distinct": True},
          "4 nodes · 256 cores · 1,024 GiB · 8 GPUs · up to 1 h 00 min"),
-        ({"units": 8, "per_unit": [1, 0, 0]}, "8 parts · 8 cores · up to 1 h 00 min"),
+        ({"units": 8, "per_unit": [1, 0, 0]}, "8 tasks · 8 cores · up to 1 h 00 min"),
         ({"per_unit": [1, 0, 1], "exclusive": True}, "1 node · 1 core · 1 GPU · whole nodes · up to 1 h 00 min"),
         ({"per_unit": []}, "1 node · up to 1 h 00 min"),
     ],
@@ -37,6 +37,6 @@ def test_lists_request_details():
         "sharing": "exclusive nodes", "allowed nodes": "gpu, bigmem", "time limit": "1 h 00 min",
     }  # fmt: skip
     assert dict(list_job_request_details(an_asked(units=8, per_unit=[2]), RESOURCES))["where"].startswith(
-        "in 8 equal parts"
+        "as 8 equal tasks"
     )
     assert dict(list_job_request_details(an_asked(per_unit=[2]), RESOURCES))["cores"] == "2"

@@ -9,20 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from threading import Lock
-from types import SimpleNamespace
 
 import pytest
 
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
-from cpsched.formatting import format_planned_time
 from cpsched.model import Cluster, NodeSetCondition, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate, list_requestable_partitions
+from cpsched_bridge.telemetry.start_forecasts import list_requestable_partitions
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.job_explanation import explain_job_in_view
-from cpsched_bridge.web.page import job_filters, page_rendering
+from cpsched_bridge.web.page import job_filters
 from cpsched_bridge.web.page.redaction import redact_for_user
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_job
@@ -53,8 +51,8 @@ def test_shows_pending_running_and_planned_jobs(site):
     assert headers["content-security-policy"].startswith("default-src 'none'")
     row = re.search(r'<tr><td class="job"><a href="jobs/2">.*?</tr>', text, re.DOTALL)[0]
     assert "ben" in row
-    assert "in 9 min" in row
-    assert "none of its 3 parts have enough free" in row
+    assert '<td class="when">not known yet <span class="soft">in 9 min at the latest, if every job runs' in row
+    assert "too few resources are free: enough for 0 of 3 tasks" in row
     assert re.search(r'class="g-bar g-1 g-running".*?job 1 of ada runs on 3 nodes', text)
     assert re.search(r'class="g-bar g-2 g-planned".*?job 2 of ben is planned on 3 nodes: begin in 9 min', text)
 
@@ -63,7 +61,7 @@ def test_places_planned_jobs_where_they_fit(site):
     bars = {bar.id: bar for bar in crowd(site).chart.bars}
     assert bars[1].kind == "running"
     assert (bars[2].begin_s, bars[2].end_s) == (1600, 1900)
-    assert bars[2].nodes == [(0, 1), (1, 1), (2, 1)]
+    assert bars[2].nodes == [(0, 4), (1, 4), (2, 4)]
 
 
 def test_shows_ended_jobs_for_one_hour(site):
@@ -71,7 +69,7 @@ def test_shows_ended_jobs_for_one_hour(site):
     site.cluster.end(1)
     view = site.cycle(1100)
     (past,) = [bar for bar in view.chart.bars if bar.kind == "past"]
-    assert (past.id, past.begin_s, past.end_s, past.nodes) == (1, 1000, 1060, [(0, 1), (1, 1), (2, 1)])
+    assert (past.id, past.begin_s, past.end_s, past.nodes) == (1, 1000, 1060, [(0, 4), (1, 4), (2, 4)])
     assert not [bar for bar in site.cycle(1060 + 3601).chart.bars if bar.kind == "past"]
 
 
@@ -79,7 +77,7 @@ def test_reports_delayed_expected_start(site):
     crowd(site)
     site.cycle(1700)  # job 1 has outlived its walltime
     _, _, text = site.get("jobs/2")
-    assert "later than first expected" in text
+    assert "later than first planned" in text
 
 
 def test_hatches_and_counts_drained_nodes(site):
@@ -181,7 +179,7 @@ def test_hides_reservations_among_allowed_nodes(site_with, users, named):
     ("job", "status", "words"),
     [
         ("1", 200, 'It runs on <a href="../nodes?q=n0">n0</a>, <a href="../nodes?q=n1">n1</a>, '),
-        ("2", 200, "It is first in the queue of 2 pending jobs, and has waited for 1 min."),
+        ("2", 200, "It is first in the order of priority of 2 pending jobs, and has waited for 1 min."),
         ("2", 200, 'It can start when this job ends, expected in 9 min: <a href="../jobs/1">1</a>.'),
         ("4", 200, "held by its owner"),
         ("9", 200, "array job"),
@@ -279,20 +277,6 @@ def test_names_cluster_host_version_and_time(site):
             assert re.search(r"as of (<span id=.clock.>)?(day \d+, )?[\d-]*\d\d:\d\d:\d\d", text)
         if path not in ("wall", "jobs/2"):
             assert f"cpsched {version('cpsched')} on {platform.node()}" in text
-
-
-@pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
-def test_expected_start_is_never_in_past(at_s, words):
-    assert format_planned_time(at_s, 100) == words
-    assert page_rendering._format_expected_start(SubmissionStartEstimate("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
-
-
-@pytest.mark.parametrize(
-    ("from_s", "to_s", "words"), [(160, 220, "in 1 min to 2 min"), (160, 160, "in 1 min"), (50, 220, "now to 2 min")]
-)
-def test_end_of_interval_has_no_preposition(from_s, to_s, words):
-    told = SimpleNamespace(from_s=from_s, to_s=to_s)
-    assert page_rendering._format_expected_start(SubmissionStartEstimate("", 200, told), 100)[2] == words  # noqa: SLF001
 
 
 def test_wall_shows_median_wait(site):

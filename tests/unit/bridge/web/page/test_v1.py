@@ -6,7 +6,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
+from cpsched_bridge.web import api_v1
 from tests.builders import a_job
+from tests.unit.bridge.web.page.views import a_queued, a_running, a_view
 
 
 @pytest.fixture
@@ -38,6 +40,13 @@ def full(site):
     site.cycle(1020)
 
 
+def test_answers_have_present_plan_and_expected_end():
+    """Not the first plan, and not the end of the time limit (500 + 3600)."""
+    queued, running = a_queued(1, expected_s=4600, first_expected_s=2000), a_running(2, expected_end_s=1300)
+    found = api_v1.to_api_jobs(a_view(queue=[queued], running=[running])).jobs
+    assert [(job.planned_s, job.expected_end_s) for job in found] == [(4600, None), (None, 1300)]
+
+
 def test_document_is_openapi(asked, site):
     validate(site.document)
     assert site.document["openapi"] == "3.1.0"
@@ -58,9 +67,10 @@ def test_start_estimate_and_windows(asked, site):
     full(site)
     status, found = asked("when?time=20&nodes=3&cores=4")
     assert (status, found["now_s"]) == (200, 1020)
-    assert [each["asked"] for each in found["starts"]] == ["", "half the time", "2 instead of 3"]
+    assert [each["asked"] for each in found["starts"]] == [""], "smaller requests do not start earlier"
     assert found["starts"][0]["planned_s"] == 4600 + 2 * 600
-    assert asked("when?time=20&nodes=4&cores=4")[1]["starts"][0]["planned_s"] is None
+    never, smaller = asked("when?time=20&nodes=4&cores=4")[1]["starts"]
+    assert (never["planned_s"], smaller["asked"]) == (None, "3 instead of 4")
     assert asked("windows") == (200, {"now_s": 1020, "windows": []})
     site.cluster.end(1)
     site.cluster.cancel(2)

@@ -9,12 +9,13 @@ import pytest
 
 from cpsched.forecast import BackfillWindow
 from cpsched.forecast.calibration import StartForecast
+from cpsched.formatting import format_start_interval
 from cpsched.model import NodeSetCondition, PendingCode, PendingReason
 from cpsched_bridge.ports import Hold, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import api_v1
-from tests.builders import a_job
+from tests.builders import a_cluster, a_job
 from tests.unit.bridge.cycle.test_limits import with_limits
 
 NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": (), "exclusive": False, "distinct": True}
@@ -51,7 +52,7 @@ STATUS = {
     "resources": [{"name": "cores", "capacity": 12, "in_use": 6, "unavailable": 4, "free": 2}],
 }  # fmt: skip
 BARS = [
-    {"id": 1, "label": "1", "user": "ada", "kind": "running", "begin_s": 1000, "end_s": 6000, "nodes": [(0, 1)]},
+    {"id": 1, "label": "1", "user": "ada", "kind": "running", "begin_s": 1000, "end_s": 6000, "nodes": [(0, 4)]},
     {"id": 2, "label": "2", "user": "ben", "kind": "running", "begin_s": 1000, "end_s": 1300, "nodes": [(1, 2)]},
 ]
 
@@ -79,7 +80,7 @@ def instant(site):
     site.cluster.end(3)
     site.cycle(1062)
     site.cluster.drained = {2}
-    site.cluster.outages = (Outage("reserved", "maint", (0, 1), 9000, 9900),)
+    site.cluster.outages = (Outage("reserved", "maint", (0, 1, 2), 9000, 9900),)
     site.cluster.submit(
         a_job(5, 2, 4, 600, 1055, user="ben", distinct=True),
         a_job(6, user="eve", ineligible=PendingReason(PendingCode.DEPENDENCY)),
@@ -93,7 +94,7 @@ def instant(site):
 
 def test_builds_complete_view(instant):
     """A node that is full of jobs is in use; one that is empty and takes none is unavailable."""
-    told = instant.watch.forecaster.intervals[5]
+    told = instant.watch.forecaster.intervals[5].at(1080)
     likely = {"likely_from_s": told.from_s, "likely_to_s": told.to_s}
     causes = [{"kind": kind, "jobs": 1} for kind in ("never", "resources", "ineligible")]
     expected = {
@@ -114,7 +115,7 @@ def test_builds_complete_view(instant):
         "chart": {
             "now_s": 1080, "node_names": ["n0", "n1", "n2"], "unavailable": [2],
             "outages": [
-                {"kind": "reserved", "name": "maint", "nodes": [0, 1], "from_s": 9000, "to_s": 9900},
+                {"kind": "reserved", "name": "maint", "nodes": [0, 1, 2], "from_s": 9000, "to_s": 9900},
                 {"kind": "unknown", "name": "", "nodes": [2], "from_s": 1080, "to_s": None},
             ],
             "bars": BARS,
@@ -139,7 +140,7 @@ def test_waiting_job_names_reservation_that_is_active_now(instant, from_s, nodes
 
 
 def test_builds_complete_v1_jobs(instant):
-    told = instant.watch.forecaster.intervals[5]
+    told = instant.watch.forecaster.intervals[5].at(1080)
     none = {
         "reason": "", "submit_s": None, "walltime_s": None, "planned_s": None, "likely_from_s": None,
         "likely_to_s": None, "start_s": None, "expected_end_s": None, "nodes": [],
@@ -147,8 +148,11 @@ def test_builds_complete_v1_jobs(instant):
     expected = {
         1: {"state": "running", "submit_s": 900, "walltime_s": 5000, "start_s": 1000, "expected_end_s": 6000,
             "nodes": ["n0"]},
-        5: {"state": "waiting", "reason": "none of its 2 nodes have enough free", "submit_s": 1055, "walltime_s": 600,
-            "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s,
+        5: {"state": "waiting", "reason": "too few nodes have enough free resources: 0 of 2",
+            "submit_s": 1055, "walltime_s": 600,
+            "start": format_start_interval(told.from_s, told.to_s, 1080),
+            "plan": "in 1 h 22 min at the latest, if every job runs to its limit", "planned_s": 6000,
+            "likely_from_s": told.from_s, "likely_to_s": told.to_s,
             "start_quantiles_s": told.published_quantiles_s, "calibrated": False},
         6: {"state": "not_decided_on", "reason": "its dependencies are not satisfied", "submit_s": 0,
             "walltime_s": 100},
@@ -157,6 +161,13 @@ def test_builds_complete_v1_jobs(instant):
     for id, facts in expected.items():
         whole = none | {"id": id, "label": str(id), "now_s": 1080} | facts
         assert among(instant.json(f"jobs/{id}"), whole) == whole
+
+
+def test_node_that_is_free_of_one_resource_is_in_use_or_idle(site):
+    """n0 has no GPU, which is no free GPU either; n1 is drained."""
+    site.cluster.cluster = a_cluster(nodes=2, gpus=[0, 1])
+    site.cluster.drained = {1}
+    assert site.cycle().chart.unavailable == [1]
 
 
 def test_page_and_journal_give_one_reason_for_unscheduled_job(site):
@@ -202,16 +213,22 @@ def test_the_file_for_portals_is_the_answer_about_all_jobs(instant, tmp_path):
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_builds_complete_v1_query_answers(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
-    told = StartForecast(1000, (1400, 1450, 1500, 1800, 2000, 2200, 2500, 2600, 2700), calibrated, "", (0.0,) * 6)
+    quantiles_s = (1400, 1450, 1500, 1800, 2000, 2200, 2500, 2600, 2700)
+    told = StartForecast(1000, quantiles_s, calibrated, True, True, "", (0.0,) * 6)
     found = api_v1.to_api_start_estimates(
-        [SubmissionStartEstimate("", 1800, told), SubmissionStartEstimate("half the time", None, None)], 1234
+        [SubmissionStartEstimate("", 1800, told), SubmissionStartEstimate("half the time", None, None, "too big")],
+        1234,
+        "walltime",
     ).model_dump()
     assert found == {
         "now_s": 1234,
         "starts": [
-            {"asked": "", "planned_s": 1800, "likely_from_s": 1500, "likely_to_s": 2500,
+            {"asked": "", "start": "in 4 min 26 s to 21 min 06 s",
+             "plan": "in 9 min 26 s at the latest, if every job runs to its limit", "planned_s": 1800,
+             "likely_from_s": 1500, "likely_to_s": 2500,
              "start_quantiles_s": [1450, 1500, 1800, 2000, 2200, 2500, 2600], "calibrated": calibrated},
-            {"asked": "half the time", "planned_s": None, "likely_from_s": None, "likely_to_s": None,
+            {"asked": "half the time", "start": "never: too big", "plan": "", "planned_s": None,
+             "likely_from_s": None, "likely_to_s": None,
              "start_quantiles_s": [], "calibrated": False},
         ],
     }  # fmt: skip

@@ -68,6 +68,9 @@ def a_view(queue=(), running=(), aside=(), bars=(), outages=(), capacity=((4,), 
     return StatusPageView(
         status=BridgeStatusView.model_validate(STATUS | {"resources": resources} | status), queue=list(queue),
         running=list(running), aside=list(aside), decisions=[], history=[],
-        chart=GanttChartView(now_s=1000, node_names=names, unavailable=[], outages=list(outages), bars=list(bars)),
+        chart=GanttChartView(
+            now_s=1000, node_names=names, processors=[each[0] for each in capacity], unavailable=[],
+            outages=list(outages), bars=list(bars),
+        ),
         machine=NodeCapacitiesView(capacity=[list(row) for row in capacity], free=[list(row) for row in free]),
     )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Measure the first start intervals that a user sees: `python -m tests.slurm.first_forecasts`.
+
+`make cluster` first. A control-mode bridge runs the workloads of `tests.slurm.compare` one after the other, while a
+process asks the API for all jobs twice a second. The first interval shown for each pending job is compared with its
+start in the accounting records. `--warm` jobs of another seed come first, so that the bridge knows enough outcomes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.compare import PACE
+from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
+from tests.slurm.twin import COMPARED, Run, Submitted, submit, workload
+
+WARM_SEED = 1000
+SHOWN = "/tmp/bridges/first-intervals.json"
+WATCH = f"""
+import json, os, time, urllib.request
+first = {{}}
+while True:
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:9764/api/v1/jobs", timeout=20) as answer:
+            for row in json.load(answer)["jobs"]:
+                if row["likely_from_s"] is not None and row["label"] not in first:
+                    first[row["label"]] = [row["likely_from_s"], row["likely_to_s"], row["calibrated"], time.time()]
+        open({SHOWN!r} + ".new", "w").write(json.dumps(first))
+        os.replace({SHOWN!r} + ".new", {SHOWN!r})
+    except OSError:
+        pass
+    time.sleep(0.5)
+"""
+MOST_WAIT_S = 1800
+
+
+def run_jobs(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> dict[str, int]:
+    """Run all jobs until they end, and return their starts by id."""
+    ids = submit(slurm, run, jobs)
+    wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=1.0)
+    accounts = ("sacct", "-aXnP", "-j", ",".join(ids))
+    wait_until(lambda: "Unknown" not in slurm.run(*accounts, "-o", "End"), 60, "all are recorded")
+    text = slurm.run("env", "SLURM_TIME_FORMAT=%s", *accounts, "-o", "JobID,Start")
+    return {id: int(start) for id, start in (line.split("|") for line in text.splitlines())}
+
+
+def summarize(starts: Mapping[str, int], shown: Mapping[str, Any]) -> str:
+    """Return how many jobs started inside their first interval, of all and of the calibrated ones."""
+    lines = []
+    for kind, wanted in (("all", (True, False)), ("calibrated", (True,))):
+        rows = [(*shown[id][:2], start) for id, start in starts.items() if id in shown and shown[id][2] in wanted]
+        early = sum(start < from_s for from_s, _, start in rows)
+        late = sum(start > to_s for _, to_s, start in rows)
+        held = len(rows) - early - late
+        lines.append(f"{kind}: {held} of {len(rows)} ({held / max(1, len(rows)):.0%}), {early} early, {late} late")
+    return f"{len(starts)} jobs; first intervals, {'; '.join(lines)}"
+
+
+def main() -> None:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", action="append", choices=list(COMPARED), help="default: both")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--warm", type=int, default=200, help="jobs that run first; their intervals are also printed")
+    parser.add_argument("--dispatcher", default="lookahead")
+    wanted = parser.parse_args()
+    slurm = Slurm()
+    try:
+        for name in wanted.workload or COMPARED:
+            run = COMPARED[name]
+            slurm.reset()
+            with slurm.configured(f"SchedulerParameters={run.parameters}"):
+                slurm.plugin(on=True)
+                policy, options = {"dispatcher": wanted.dispatcher}, {"transport": TRANSPORT}
+                with LiveBridge(slurm, "first", policy=policy, options=options, **PACE[name]) as bridge:
+                    bridge.shell(f"rm -f {SHOWN}")
+                    docker("exec", "--detach", "--user", "cpsched", bridge.container, "python", "-c", WATCH)
+                    for label, count, seed in (("warm-up", wanted.warm, WARM_SEED), ("judged", wanted.jobs, 1)):
+                        starts = run_jobs(slurm, run, workload(run, count, seed))
+                        shown = json.loads(bridge.shell(f"cat {SHOWN}"))
+                        print(f"{name}, {label}: {summarize(starts, shown)}", flush=True)
+                    docker("exec", bridge.container, "pkill", "-f", "first-intervals", check=False)
+    finally:
+        slurm.close()
+
+
+if __name__ == "__main__":
+    main()
