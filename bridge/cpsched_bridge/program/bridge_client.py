@@ -21,6 +21,7 @@ from cpsched.formatting import (
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.host_users import find_user_name
 from cpsched_bridge.program import terminal_views
+from cpsched_bridge.program.json_output import describe_stop
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.web.api_v1 import PREFIX
 from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
@@ -63,7 +64,12 @@ def query_bridge(
     host = settings.metrics.host
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
     header = {settings.page.user_header: get_process_user_name()} if settings.page.user_header else {}
-    return query_bridge_at_address(f"http://{here}:{settings.metrics.port}", name, query, header)
+    try:
+        return query_bridge_at_address(f"http://{here}:{settings.metrics.port}", name, query, header)
+    except BridgeNotAnswering as error:
+        if stop := describe_stop(settings):
+            raise BridgeNotAnswering(f"the bridge is not running, {stop}") from error
+        raise
 
 
 def query_bridge_at_address(

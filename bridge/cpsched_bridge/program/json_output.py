@@ -274,12 +274,12 @@ def describe_stop(settings: Settings) -> str:
     begun = state_paths.startup_progress_file(settings).read_step()
     if last is None or begun is not None:
         return ""
-    since = f"since {format_unix_time(last.at_unix_s)} UTC"
+    at = f"{format_unix_time(last.at_unix_s)} UTC"
     if last.kind == STOPPED_EVENT:
-        return f"{since}: stopped {last.detail}"
+        return f"stopped at {at}: {last.detail}"
     silent_s = time.time() - last.at_unix_s
     if silent_s > max(_SILENT_S, LATE_INTERVALS * settings.cycle.interval_s):
-        return f"{since}: killed, or stuck in a cycle"
+        return f"killed or stuck since {at}"
     return ""
 
 

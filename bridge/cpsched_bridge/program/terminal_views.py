@@ -207,7 +207,7 @@ def print_why(text: str, settings: Settings, answer: Mapping[str, Any] | None = 
     out, found = make_console(), find_job_facts(text, settings)
     if answer is None:
         stop = json_output.describe_stop(settings)
-        lines = [*([f"The bridge is not running: {stop}. This is its last round."] if stop else []),
+        lines = [*([f"The bridge is not running, {stop}. This is its last round."] if stop else []),
                  *_format_job_explanation(found)]  # fmt: skip
     else:
         lines = format_answer(answer)

@@ -15,6 +15,7 @@ from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Lease, Outcome, ReadinessCheck
 from cpsched_bridge.program import json_output, terminal_views
+from cpsched_bridge.program.bridge_client import BridgeNotAnswering, query_bridge
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
@@ -227,14 +228,14 @@ def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     ("ago_s", "problems", "line"),
     [
         (3, None, "bridge: running"),
-        (600, None, "bridge: not running, since {}: killed, or stuck in a cycle"),
-        (3, [], "bridge: not running, since {}: stopped in order"),
-        (600, ["job 3 is still held"], "bridge: not running, since {}: stopped job 3 is still held"),
+        (600, None, "bridge: not running, killed or stuck since {}"),
+        (3, [], "bridge: not running, stopped at {}: in order"),
+        (600, ["job 3 is still held"], "bridge: not running, stopped at {}: job 3 is still held"),
     ],
 )
 def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monkeypatch, ago_s, problems, line):
     monkeypatch.setattr(json_output, "time", SimpleNamespace(time=lambda: 1e9 + ago_s))
-    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(7), a_job(8, per_unit=99)), EasyDispatcher())
+    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(7), a_job(8, per_unit=99)), EasyDispatcher(), metrics={"port": 1})
     bridge.cycle()
     if problems is not None:
         bridge.journal.write_stop_event(1e9, 1, problems)
@@ -245,8 +246,11 @@ def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monke
     assert shown[0] == line
     assert not [each for each in shown if "in_force" in each]
     terminal_views.print_why("8", bridge.settings)
-    stopped = line.replace("bridge: not running, ", "The bridge is not running: ") + ". This is its last round."
+    stopped = line.replace("bridge: not running", "The bridge is not running") + ". This is its last round."
     assert (lines_of(capsys)[0] == stopped) == ("not running" in line)
+    with pytest.raises(BridgeNotAnswering) as raised:
+        query_bridge("", lambda: bridge.settings, "jobs")
+    assert ("the " + line.replace(":", " is", 1) == str(raised.value)) == ("not running" in line)
 
 
 def test_why_rejects_unknown_job(array):
