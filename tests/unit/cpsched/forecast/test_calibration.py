@@ -133,21 +133,6 @@ def test_interval_is_calibrated_after_100_first_forecasts(outcomes):
     assert told(calibration, 3000, first=False).calibrated is (outcomes >= 100)
 
 
-def test_first_forecasts_are_calibrated_separately():
-    """Later forecasts of the same jobs are right, and first ones are late: both intervals hold."""
-    calibration, rng, held = StartCalibrator(), np.random.default_rng(13), []
-    for at in range(1500):
-        now_s = 10_000 * at
-        first, later = (told(calibration, now_s + 3000, now_s, first, submit_s=now_s) for first in (True, False))
-        starts_s = now_s + round(3000 * rng.uniform(1.0, 2.0)), now_s + round(3000 * rng.uniform(0.95, 1.05))
-        held.append(
-            [each.classify_outcome(at_s) == "held" for each, at_s in zip((first, later), starts_s, strict=True)]
-        )
-        calibration.record_outcome(first, starts_s[0])
-        calibration.record_outcome(later, starts_s[1])
-    assert np.mean(held[500:], axis=0) == pytest.approx([0.8, 0.8], abs=0.09)
-
-
 def test_job_counts_once_per_class():
     """A job that waits for long has a first forecast and several later ones of one horizon: the oldest counts."""
     calibration = StartCalibrator()
