@@ -577,7 +577,6 @@ def gantt(
     The height of a job is its share of a node's processors. With more than 64 nodes or 4,000 bars, rows show the share
     of processors in use instead; --from and --to select a shorter part.
     """
-    from cpsched.errors import require
     from cpsched_bridge.program import gantt_command as drawing
     from cpsched_sim.cli import add_current_directory
 
