@@ -249,9 +249,7 @@ def _reconcile_unadopted(
     if pending.hold is Hold.PLUGIN:
         if leave:
             return make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
-        return make_transition(
-            entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, **taken
-        )
+        return make_transition(entry, LedgerState.HELD, now_s, "held for the bridge", job_id=id, label=label, **taken)
     if pending.hold is Hold.NONE and (options.adopt or pending.awaits_hold) and not leave and not pending.may_preempt:
         return make_transition(
             entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, **taken

@@ -24,6 +24,8 @@ START_FAILED_REASON = "StartFailed"
 """Reason for a failed start if the cluster gives no reason. Slurm does not use this reason."""
 _EVENT_KIND_BY_STATE = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
 """Event kind of a transition, by the job's new state."""
+_SENT_STATES = frozenset({LedgerState.STARTING, LedgerState.ROLLING_BACK})
+"""States of a job whose start was sent. Any other job that disappears was deleted, or ran after its release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ class StartOutcomeTracker:
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
             )  # the group is reported instead
-            if (entry.state in _EVENT_KIND_BY_STATE and not backed_off) or newly_left:
+            gone_quietly = entry.state is LedgerState.GONE and before not in _SENT_STATES
+            if (entry.state in _EVENT_KIND_BY_STATE and not backed_off and not gone_quietly) or newly_left:
                 report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
     def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:

@@ -16,6 +16,7 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     JobSortFormula,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING_STATES
+from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_attribute_true, select_managed_queues
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD_ATTRIBUTE, find_sort_formula
@@ -60,6 +61,7 @@ def run_pbs_doctor_checks(seen: PbsRecords, context: PbsDoctorContext) -> list[R
         _check_formula_threshold(seen),
         _check_stale_vnodes(seen),
         _check_job_history(seen.server),
+        _check_limits(seen, context),
     ]
 
 
@@ -223,6 +225,16 @@ def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessC
         f"ignored: {join_abbreviated(unusable, MAX_LISTED_ITEMS, '; ')}" if unusable else "all PBS objects can be read"
     )
     return ReadinessCheck("objects", not unusable, found, "correct these values with qmgr", required=False)
+
+
+def _check_limits(seen: PbsRecords, context: PbsDoctorContext) -> ReadinessCheck:
+    """Report limits that the bridge does not keep. `qrun` ignores all limits."""
+    table = PbsRunLimitTable.from_records(
+        seen.server, {name: queue.record for name, queue in select_managed_queues(seen.queues, context.queues).items()}
+    )
+    found = join_abbreviated(table.notes, MAX_LISTED_ITEMS, "; ") if table.notes else "all limits of PBS are kept"
+    remedy = "leave the queue to PBS, or express the limit with max_run or max_run_res"
+    return ReadinessCheck("limits", not table.notes, found, remedy, required=False)
 
 
 def _check_job_history(server: Record) -> ReadinessCheck:

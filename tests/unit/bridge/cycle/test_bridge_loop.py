@@ -93,7 +93,7 @@ def test_refused_start_is_retried(bridge_at):
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster)
     assert kinds(reports[0]) == ["start_refused"]
-    assert kinds(reports[1]) == ["job_gone"]
+    assert kinds(reports[1]) == []
     assert state(bridge, 1) is LedgerState.GONE
     assert cluster.jobs[2].running
 

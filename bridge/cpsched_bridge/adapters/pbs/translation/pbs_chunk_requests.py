@@ -160,6 +160,8 @@ def build_chunk_request(
         raise JobNotModelled(f"no vnode has {', '.join(named)}" if named else "no vnode is available to its queue")
     count = sum(chunk.count for chunk in chunks)
     together = count > 1 and (how.arrangement == "pack" or len(chunks) > 1)
+    if count > 1 and not together:
+        mask &= ~machine.single_host
     if len(chunks) > 1 and how.arrangement in ("scatter", "vscatter"):
         raise JobNotModelled(f"requests different chunks with place={how.arrangement}")
     if count > 1 and how.arrangement == "scatter" and not machine.has_one_vnode_per_host:
@@ -169,6 +171,8 @@ def build_chunk_request(
     parts = [NodeSetCondition("resource", each) for each in named] or [NodeSetCondition("partition", "its queue's")]
     node_set = machine.intern_node_set(mask, *parts)
     if together:
+        if not any(any(vector) for _, vector in vectors):
+            raise JobNotModelled("requests no amount of any resource")
         whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
         if not (machine.capacity[mask] >= whole).all(axis=1).any():
             what = "different chunks" if len(chunks) > 1 else "place=pack"
@@ -176,11 +180,17 @@ def build_chunk_request(
         words = tuple(chunk.amounts_text for chunk in chunks for _ in range(chunk.count))
         return ChunkedRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
     per_unit = vectors[0][1]
+    if not any(per_unit):
+        raise JobNotModelled("requests no amount of any resource")
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
         raise JobNotModelled("requests a chunk that does not fit on any vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
     found = ChunkedRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].amounts_text,))
-    return _restrict_to_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
+    if how.group and count > 1:
+        return _restrict_to_one_group(found, how.group, machine, mask, free)
+    if count > 1 and not request_fits_free_amounts(found.request, machine.capacity, machine):
+        raise JobNotModelled("requests more chunks than fit on its vnodes")
+    return found
 
 
 def _restrict_to_one_group(

@@ -3,11 +3,12 @@
 - `max_run` limits the number of running jobs, and `max_run_res.R` their total amount of R. Entries are `[o:PBS_ALL=N]`
   (all jobs together), `[u:NAME=N]` (a user), `[g:NAME=N]` (a group), and `[p:NAME=N]` (a project). The NAME
   `PBS_GENERIC` applies to each user, group or project without its own entry.
-- `max_running`, `max_user_run` and `max_group_run` are older forms of `max_run`.
+- `max_running`, `max_user_run` and `max_group_run` are older forms of `max_run`, and `max_user_res.R` and
+  `max_group_res.R` of `max_run_res.R`.
 - `resources_available.R` on the server or a queue limits the total for its running jobs.
 
-Limits on waiting jobs and soft limits do not prevent a start, so this module ignores them. Source: OpenPBS's manual
-pages `pbs_server_attributes(7B)` and `pbs_queue_attributes(7B)`.
+Limits on waiting jobs and soft limits do not prevent a start, so this module ignores them. Any other `max_` attribute
+is reported. Source: OpenPBS's manual pages `pbs_server_attributes(7B)` and `pbs_queue_attributes(7B)`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from cpsched.parsing.pbs_select import parse_size_bytes
+from cpsched.errors import escape_controls
+from cpsched.parsing.pbs_select import parse_pbs_select, parse_size_bytes
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
 from cpsched_bridge.adapters.pbs.pbs_records import (
@@ -38,6 +40,13 @@ _OLD_LIMITS = {
     "max_user_run": ("u", GENERIC_ENTITY),
     "max_group_run": ("g", GENERIC_ENTITY),
 }
+_OLD_RESOURCE_LIMITS = {"max_user_res": ("u", GENERIC_ENTITY), "max_group_res": ("g", GENERIC_ENTITY)}
+_ATTRIBUTES_WITHOUT_EFFECT = frozenset({
+    "max_array_size", "max_concurrent_provision", "max_group_res_soft", "max_group_run_soft", "max_job_sequence_id",
+    "max_queuable", "max_queued", "max_queued_res", "max_run_res_soft", "max_run_soft", "max_user_res_soft",
+    "max_user_run_soft",
+})  # fmt: skip
+"""Attributes beginning with `max_` that do not prevent a start."""
 JOB_COUNT = ""
 """Resource name used for limits on the number of jobs."""
 _ENTITY_NAMES = {"u": "user", "g": "group", "p": "project"}
@@ -75,6 +84,10 @@ class PbsRunLimitTable:
         found = cls()
         kept: list[PbsRunLimit] = []
         for scope, record in (("", server), *queues.items()):
+            found.notes += [
+                f"{name} on {escape_controls(scope) or 'the server'} is not kept: this version has no rule for it"
+                for name in list_unknown_limits(record)
+            ]
             for name, resource, value in _list_limits_in_record(record):
                 try:
                     kept += _build_limits(scope, name, resource, value)
@@ -154,12 +167,18 @@ def get_job_owner(record: Record) -> str:
     return get_text_attribute(record, "euser") or get_text_attribute(record, "Job_Owner").partition("@")[0]
 
 
+def list_unknown_limits(record: Record) -> list[str]:
+    """Return the attributes of a server or a queue that look like limits, but have no rule here."""
+    known = {"max_run", "max_run_res", *_OLD_LIMITS, *_OLD_RESOURCE_LIMITS} | _ATTRIBUTES_WITHOUT_EFFECT
+    return sorted(name for name in record if name.startswith("max_") and name not in known)
+
+
 def _list_limits_in_record(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
     """Yield (attribute, resource, values) for each limit in a record."""
     for name in ("max_run", *_OLD_LIMITS):
         if name in record:
             yield name, JOB_COUNT, list_text_values(record[name])
-    for name in ("max_run_res", "resources_available"):
+    for name in ("max_run_res", *_OLD_RESOURCE_LIMITS, "resources_available"):
         value: Value | None = record.get(name)
         for resource, each in (value if isinstance(value, dict) else {}).items():
             yield name, resource, list_text_values(each)
@@ -172,6 +191,9 @@ def _build_limits(scope: str, name: str, resource: str, values: Sequence[str]) -
     if name in _OLD_LIMITS:
         kind, who = _OLD_LIMITS[name]
         return [PbsRunLimit(scope, kind, who, JOB_COUNT, int(value)) for value in values]
+    if name in _OLD_RESOURCE_LIMITS:
+        kind, who = _OLD_RESOURCE_LIMITS[name]
+        return [PbsRunLimit(scope, kind, who, resource, _parse_limit(value)) for value in values]
     found = []
     for value in values:
         entries = _ENTRY.findall(value)
@@ -206,12 +228,16 @@ def _parse_exact_amount(text: str) -> Fraction:
 def _compute_limit_usage_of_job(record: Record, resource: str) -> int:
     """Return how much a job adds to a limit's usage.
 
-    This is 1 for `JOB_COUNT`, otherwise the amount that the job requests.
+    This is 1 for `JOB_COUNT`, otherwise the amount that the job requests, in total or in its chunks.
     """
     if resource == JOB_COUNT:
         return 1
     try:
-        return math.ceil(_parse_exact_amount(get_attribute_part_texts(record, "Resource_List").get(resource, "0")))
+        requested = _parse_exact_amount(get_attribute_part_texts(record, "Resource_List").get(resource, "0"))
+        select = get_text_attribute(record, "schedselect")
+        chunks = parse_pbs_select(select) if select else []
+        in_chunks = sum(chunk.count * _parse_exact_amount(chunk.asked.get(resource, "0")) for chunk in chunks)
+        return math.ceil(max(requested, in_chunks))
     except UNREADABLE_FIELD_ERRORS:
         return 0
 

@@ -123,7 +123,7 @@ class PbsTranslator:
             free,
             vnodes,
             kept,
-            tuple(map(_make_unusable_object, unreadable)),
+            (*map(_make_unusable_object, unreadable), *machine.list_limited_vnodes(vnodes, found)),
             seen.now_s,
             _is_job_queued_in_open_queue(seen),
         )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     get_attribute_part_texts,
     get_text_attribute,
 )
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_attribute_true
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
-from cpsched_bridge.ports import Outage
+from cpsched_bridge.ports import Outage, UnusableObject
 
 BUILT_IN_CONSUMABLES = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
 """Types of the built-in consumable resources other than processors and memory."""
@@ -31,6 +33,9 @@ USABLE_STATES = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "
 """States of a usable vnode. A vnode in any other state, such as `offline`, receives no jobs."""
 FULL_STATES = frozenset({"job-exclusive", "resv-exclusive"})
 """States of a usable vnode without free amounts, regardless of the amounts that PBS shows as assigned."""
+
+VNODE_LIMITS = ("max_running", "max_user_run", "max_group_run")
+"""Limits on a vnode's jobs. The bridge starts no jobs on a vnode that has one, because it does not model them."""
 
 IDENTIFYING_RESOURCES = ("host", "vnode")
 """Resources that identify a vnode. A vnode has exactly one value of each."""
@@ -81,6 +86,12 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
     """Queues to which the vnodes are dedicated, by row, or empty if there are none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
+    limited: BoolArray
+    """Mask of the vnodes with any of `VNODE_LIMITS`, bool[N]."""
+    single_host: BoolArray
+    """Mask of the vnodes that only jobs on a single host may use (`no_multinode_jobs`), bool[N]."""
+    booleans: frozenset[str]
+    """Names of boolean resources, which are false on a vnode without a value."""
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
     _groups: dict[str, VnodeGroups] = field(default_factory=dict, kw_only=True)
 
@@ -103,15 +114,15 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         counted |= {name: kind.type for name, kind in kinds.items() if kind.is_consumable}
         here = {name for each in found for name in each}
         resources = ("ncpus", "mem", *sorted((counted.keys() & here) - {"ncpus", "mem"}))
+        booleans = frozenset(name for name, kind in kinds.items() if kind.type == "boolean")
+        ways = [_get_placement_attributes(vnodes[name]) for name in names]
         facts = tuple(
-            (name, tuple(sorted(each.items())), _get_placement_attributes(vnodes[name]))
-            for name, each in zip(names, found, strict=True)
+            (name, tuple(sorted(each.items())), way) for name, each, way in zip(names, found, ways, strict=True)
         )
-        key = (facts, resources, tuple(sorted(counted.items())))
+        key = (facts, resources, tuple(sorted(counted.items())), booleans)
         if previous is not None and previous.key == key:
             return previous
         sizes = frozenset(name for name in resources if counted[name] == "size")
-        ways = [_get_placement_attributes(vnodes[name]) for name in names]
         return cls(
             key=key,
             names=names,
@@ -124,9 +135,12 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
                 for name, each in zip(names, found, strict=True)
             },
             hosts=tuple(each.get("host", name) for name, each in zip(names, found, strict=True)),
-            queues=tuple(queue for queue, _, _ in ways),
-            partitions=tuple(partition for _, partition, _ in ways),
-            sharing=tuple(sharing for _, _, sharing in ways),
+            queues=tuple(way.queue for way in ways),
+            partitions=tuple(way.partition for way in ways),
+            sharing=tuple(way.sharing for way in ways),
+            limited=np.array([bool(way.limits) for way in ways]),
+            single_host=np.array([way.single_host for way in ways]),
+            booleans=booleans,
         )
 
     @property
@@ -155,7 +169,8 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
             found = self._values[resource] = {}
             own = {"host": self.hosts, "vnode": self.names}.get(resource)
             for row, name in enumerate(self.names):
-                values = self.properties[name].get(resource, "").split(",")
+                unset = "False" if resource in self.booleans else ""
+                values = self.properties[name].get(resource, unset).split(",")
                 for value in {own[row]} if own else {_normalize_boolean(each) for each in values}:
                     found.setdefault(value, []).append(row)
         return found or {}
@@ -181,7 +196,7 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
 
     def has_resource(self, resource: str) -> bool:
         """Return whether any vnode has this consumable or non-consumable resource."""
-        if resource in IDENTIFYING_RESOURCES or resource in self.resources:
+        if resource in IDENTIFYING_RESOURCES or resource in self.resources or resource in self.booleans:
             return True
         return any(resource in each for each in self.properties.values())
 
@@ -192,7 +207,7 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         partition = get_text_attribute(queue, "partition")
         if isinstance(partition, UnquotedValue):
             raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number instead of text")
-        found: BoolArray = mask & np.array([each == partition for each in self.partitions])
+        found: BoolArray = mask & ~self.limited & np.array([each == partition for each in self.partitions])
         return found
 
 
@@ -227,12 +242,31 @@ def _normalize_boolean(value: str) -> str:
     return "False" if word.lower() in ("false", "f", "no", "n") else word
 
 
-def _get_placement_attributes(vnode: Record) -> tuple[str, str, str]:
-    return (
+class _PlacementAttributes(NamedTuple):
+    queue: str
+    partition: str
+    sharing: str
+    limits: tuple[str, ...]
+    single_host: bool
+
+
+def _get_placement_attributes(vnode: Record) -> _PlacementAttributes:
+    return _PlacementAttributes(
         get_text_attribute(vnode, "queue"),
         get_text_attribute(vnode, "partition"),
         get_text_attribute(vnode, "sharing", "default_shared"),
+        tuple(name for name in VNODE_LIMITS if name in vnode),
+        is_attribute_true(vnode, "no_multinode_jobs"),
     )
+
+
+def list_limited_vnodes(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> Iterable[UnusableObject]:
+    """Yield the vnodes that receive no jobs because of a limit on their jobs."""
+    for row in np.flatnonzero(machine.limited).tolist():
+        name = machine.names[row]
+        limits = {limit: vnodes[name][limit] for limit in VNODE_LIMITS if limit in vnodes[name]}
+        field, value = next(iter(limits.items()))
+        yield UnusableObject("node", name[:80], field, "unknown", str(value)[:200])
 
 
 def _parse_amounts_or_zeros(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:

@@ -47,6 +47,7 @@ def test_reads_requests_and_gives_reason_for_unsupported_ones() -> None:
         "13": "requests whole hosts, which have several vnodes",
         "14": "requests place=scatter, but hosts have several vnodes",
         "15": "requests place=scatter, but hosts have several vnodes",
+        "22": "requests more chunks than fit on its vnodes",
     }
     assert all(each.held_for_bridge for each in seen.left)
 

@@ -7,13 +7,14 @@ import pytest
 
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import NodeSetCondition
+from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource
 from cpsched_bridge.adapters.pbs.translation import pbs_chunk_requests
 from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
     build_chunk_request,
     parse_chunks,
     parse_place_text,
 )
-from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable, list_limited_vnodes
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 
 BIG = {"ncpus": "8", "mem": "8gb"}
@@ -40,6 +41,59 @@ def ask(
     for row, amounts in (taken or {}).items():
         free[row] -= amounts
     return build_chunk_request(select, place, there, np.array(allowed or [True] * len(there.names)), free)
+
+
+def records(*more: dict[str, object]) -> dict[str, dict[str, object]]:
+    """Records of vnodes v0, v1 ..., each with 8 processors and more attributes."""
+    return {f"v{row}": {"resources_available": {**BIG, "host": f"h{row}"}, **each} for row, each in enumerate(more)}
+
+
+@pytest.mark.parametrize("limit", ["max_running", "max_user_run", "max_group_run"])
+def test_no_job_is_placed_on_vnode_with_limit(limit):
+    """The limit is not modelled, and `qrun` ignores it."""
+    vnodes = records({limit: "1"}, {})
+    of = ConfiguredVnodeTable.from_records(vnodes, {})
+    assert of.mask_vnodes_of_queue({}, "workq").tolist() == [False, True]
+    assert [str(each) for each in list_limited_vnodes(vnodes, of)] == [
+        f"node v0: {limit}=1: this version has no rule for it"
+    ]
+
+
+def test_several_chunks_avoid_vnodes_for_single_host_jobs():
+    of = ConfiguredVnodeTable.from_records(records({"no_multinode_jobs": "True"}, {}, {}), {})
+    assert on(ask("2:ncpus=8", of=of), of) == "12"
+    assert on(ask("1:ncpus=8", of=of), of) == "012"
+
+
+def test_unset_boolean_is_false():
+    vnodes = records({}, {})
+    vnodes["v0"]["resources_available"]["big"] = "True"
+    of = ConfiguredVnodeTable.from_records(vnodes, {"big": PbsCustomResource("boolean", "h")})
+    assert on(ask("1:ncpus=1:big=False", of=of), of) == "1"
+    assert on(ask("1:ncpus=1:big=T", of=of), of) == "0"
+
+
+@pytest.mark.parametrize("text", [".05", "0.05", "1."])
+def test_reads_fractions_without_leading_or_trailing_digit(text):
+    of = ConfiguredVnodeTable.from_records(
+        {"v0": {"resources_available": {**BIG, "host": "h0", "share": "2"}}},
+        {"share": PbsCustomResource("float", "nh")},
+    )
+    assert ask(f"1:ncpus=1:share={text}", of=of).request.per_unit == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("select", "allowed", "why"),
+    [
+        ("1:ncpus=0", [True, True, True], "requests no amount of any resource"),
+        ("1:ncpus=0+2:ncpus=0:mem=0", [True, True, True], "requests no amount of any resource"),
+        ("4:ncpus=8", [True, True, True], "requests more chunks than fit on its vnodes"),
+        ("3:ncpus=8", [True, True, False], "requests more chunks than fit on its vnodes"),
+    ],
+)
+def test_names_why_chunks_fit_nowhere(select, allowed, why):
+    with pytest.raises(JobNotModelled, match=why):
+        ask(select, allowed=allowed)
 
 
 def racks(*values: str) -> ConfiguredVnodeTable:

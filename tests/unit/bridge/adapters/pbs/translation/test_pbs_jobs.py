@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cpsched.model import Job
+from cpsched.model import Job, PendingCode, PendingReason
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import MAX_TRIED_WALLTIMES, UNLIMITED_WALLTIME_S
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
@@ -71,6 +71,16 @@ def test_minimum_walltime_may_have_seconds() -> None:
     site.wishes(STF)["min_walltime"] = "00:01:30"
     reserve(site, 100)
     assert seen(site).job.walltime_s == 90
+
+
+def test_job_of_all_vnodes_waits_for_reservation_of_one() -> None:
+    """It does not fit beside the reservation, which is another question than whether it ever fits."""
+    site = Site()
+    site.seen.jobs[STF]["schedselect"] = "3:ncpus=3"
+    site.wishes(STF)["place"] = "vscatter"
+    reserve(site, -5, "vm[0]")
+    job = seen(site).job
+    assert (job.ineligible, members(site)) == (PendingReason(PendingCode.NO_GAP), "012")
 
 
 def test_shrinks_only_to_start_now() -> None:

@@ -57,6 +57,31 @@ def test_resource_limits_sum_requests():
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "whose", "used"), [("max_user_res", "user ada", 4), ("max_group_res", "group staff", 8)]
+)
+def test_older_resource_limits_are_kept(name, whose, used):
+    found = told({}, {"work": {name: {"ncpus": "4"}}}, [job("ada"), job("bob")], [job("ada")])
+    assert found == {(0, f"max_run_res.ncpus {whose} in queue work"): (used, 4, 4)}
+
+
+def test_resource_limit_counts_chunks():
+    wide = job("ada") | {"schedselect": "2:ncpus=8+1:ncpus=1"}
+    assert told({"max_user_res": {"ncpus": "20"}}, {}, [wide], [wide]) == {
+        (0, "max_run_res.ncpus user ada"): (17, 17, 20)
+    }
+
+
+def test_names_limits_without_rule():
+    """`qrun` ignores all limits, so the bridge must keep or name each of them."""
+    known = {"max_queued": "[o:PBS_ALL=9]", "max_run_soft": "[o:PBS_ALL=1]", "max_array_size": "10000"}
+    found = PbsRunLimitTable.from_records(known | {"max_moons": "1"}, {"work": {**known, "max_suns": "1"}})
+    assert found.notes == [
+        "max_moons on the server is not kept: this version has no rule for it",
+        "max_suns on work is not kept: this version has no rule for it",
+    ]
+
+
 def test_own_entry_replaces_generic_limit():
     found = told({"max_run": "[u:PBS_GENERIC=1], [u:ada=5]"}, {}, [], [job("ada"), job("bob")])
     assert {key: limit for key, (_, _, limit) in found.items()} == {

@@ -131,9 +131,9 @@ def test_reads_complete_observation() -> None:
         number: [(c.reason, c.whose, c.limit, c.amount, limits.used[c.counter]) for c in standing.checks]
         for number, standing in limits.standings.items()
     } == {
-        5: [("max_run_res.lic", "all jobs", 2, 1, 0), ("max_run_res.ncpus", "user ada", 9, 0, 0),
+        5: [("max_run_res.lic", "all jobs", 2, 1, 0), ("max_run_res.ncpus", "user ada", 9, 1, 5),
             ("max_run", "group staff in queue workq", 7, 1, 3)],
-        6: [("max_run_res.lic", "all jobs", 2, 0, 0), ("max_run_res.ncpus", "user ada", 9, 0, 0),
+        6: [("max_run_res.lic", "all jobs", 2, 0, 0), ("max_run_res.ncpus", "user ada", 9, 2, 5),
             ("max_run", "group staff in queue workq", 7, 1, 3)],
     }  # fmt: skip
 
