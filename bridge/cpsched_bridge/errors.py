@@ -11,6 +11,7 @@ An exception means that the cluster, the network or the configuration failed. A 
     │   ├── BackendTimeout       no answer within the deadline: the call may have taken effect
     │   │   └── BackendDied      the called process ended during the call, which may have taken effect
     │   └── CommandRefused       the cluster refused the whole call (privilege, version)
+    │       └── ProgramMissing       a program of the cluster is not on PATH, or not executable
     ├── PolicyFailure        the policy raised an exception, or its decision is invalid: the cycle fails
     ├── DecisionTimeout      the policy exceeded its time limit
     ├── DispatcherError      a dispatcher in its own process died or raised an exception
@@ -69,6 +70,10 @@ class BackendDied(BackendTimeout):
 
 class CommandRefused(BackendError):
     """The cluster refused a whole call. The call had no effect."""
+
+
+class ProgramMissing(CommandRefused):
+    """A program of the cluster cannot be started on this host."""
 
 
 class PolicyFailure(BridgeError):

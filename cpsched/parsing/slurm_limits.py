@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast, get_args
 
 from cpsched.errors import InvalidValue, require
@@ -201,14 +201,3 @@ def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
         name, equals, value = word.partition("=")
         if equals:
             yield name, value
-
-
-def parse_flags(text: str) -> frozenset[str]:
-    """Return the words in a comma-separated list, in lower case."""
-    return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
-
-
-def has_flag(words: Iterable[str], wanted: str) -> bool:
-    """Return whether a flag is in `words`, ignoring case and underscores."""
-    plain = wanted.lower().replace("_", "")
-    return any(word.lower().replace("_", "") == plain for word in words)

@@ -6,13 +6,13 @@ Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candida
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Placement, Request, RunningJob
 from cpsched.site.victims import TentativeJobStops
+from cpsched.slurm_text.option_lists import OptionList
 
 MAX_RANK = 0xFFFF
 """Largest QOS priority, tier or number of nodes that Slurm compares."""
@@ -27,25 +27,23 @@ class VictimOrder:
     reorder_count: int = 1
 
 
-def parse_victim_order(preempt_parameters: str, scheduler_parameters: str) -> tuple[VictimOrder, set[str]]:
+def parse_victim_order(preempt_parameters: str, scheduler_parameters: str) -> tuple[VictimOrder, tuple[str, ...]]:
     """Return the order in Slurm's `PreemptParameters` and `SchedulerParameters`, and the options that change more.
 
     All releases also read the options of the order with the prefix `preempt_` from `SchedulerParameters`. Releases
     before 23.02 have no `PreemptParameters`.
     """
-    options = _split_options(preempt_parameters)
-    for name, value in _split_options(scheduler_parameters).items():
-        if name in ("preempt_youngest_first", "preempt_strict_order", "preempt_reorder_count"):
-            options.setdefault(name.removeprefix("preempt_"), value)
-    found = {"youngest_first": "youngest_first" in options, "strict_order": "strict_order" in options}
-    count = options.get("reorder_count", "1")
-    if not re.fullmatch("[0-9]{1,9}", count):
-        return VictimOrder(**found), options.keys() - found.keys()
-    return VictimOrder(**found, reorder_count=int(count)), options.keys() - found.keys() - {"reorder_count"}
-
-
-def _split_options(text: str) -> dict[str, str]:
-    return dict(word.partition("=")[::2] for word in text.lower().replace(" ", "").split(",") if word)
+    preempt, scheduler = OptionList(preempt_parameters), OptionList(scheduler_parameters)
+    count = preempt.find_int("reorder_count")
+    if count is None:
+        count = scheduler.find_int("preempt_reorder_count")
+    order = VictimOrder(
+        preempt.has("youngest_first") or scheduler.has("preempt_youngest_first"),
+        preempt.has("strict_order") or scheduler.has("preempt_strict_order"),
+        1 if count is None or count < 0 else count,
+    )
+    known = {"youngest_first", "strict_order", "reorder_count"}
+    return order, tuple(name for name, _ in preempt.list_words() if name not in known)
 
 
 def sort_preemption_candidates(

@@ -16,17 +16,19 @@ MIN_OVERRUN_SHARE = 0.1
 
 def find_replay_hints(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     """Return the hints, one sentence each."""
-    return (*_overrun_hint(policy, schedule), *_unmodelled_parameters_hint(policy))
+    return (*_overrun_hint(policy, schedule), *list_scheduler_parameter_hints(policy))
 
 
-def _unmodelled_parameters_hint(policy: Policy) -> tuple[str, ...]:
-    """Return a hint that lists the Slurm parameters that the twin does not model."""
+def list_scheduler_parameter_hints(policy: Policy) -> tuple[str, ...]:
+    """Return a hint on the Slurm parameters that the twin does not model, and one per word that Slurm ignores."""
     dispatcher = (
         policy.dispatcher.twin if isinstance(policy.dispatcher, PlanAdvisedSlurmDispatcher) else policy.dispatcher
     )
-    if not isinstance(dispatcher, SlurmTwinDispatcher) or not dispatcher.read.not_modelled:
+    if not isinstance(dispatcher, SlurmTwinDispatcher):
         return ()
-    return (f"SchedulerParameters that the twin does not model: {', '.join(dispatcher.read.not_modelled)}",)
+    names = ", ".join(dispatcher.read.not_modelled)
+    unmodelled = (f"SchedulerParameters that the twin does not model: {names}",) if names else ()
+    return (*unmodelled, *(f"SchedulerParameters: {remark}" for remark in dispatcher.read.remarks))
 
 
 def _overrun_hint(policy: Policy, schedule: Schedule) -> tuple[str, ...]:

@@ -92,12 +92,13 @@ def _main_loop_action(
     tried = SUBMITTED if is_new and not (rules.defer or rules.defer_batch) else NO_PASS
     if rules.sched_interval == DISABLED:
         return tried, agenda
+    interval_s = rules.full_pass_interval_s
     asked = bool(agenda.asked or arrived or (ended and rules.defer))
     at_once = ended and not rules.defer
     if agenda.full_s == BEFORE_ALL_EVENTS_S:
         full_s = now_s
     else:
-        full_s = agenda.full_s + (now_s - agenda.full_s) // rules.sched_interval * rules.sched_interval
+        full_s = agenda.full_s + (now_s - agenda.full_s) // interval_s * interval_s
     full = full_s == now_s
     listened = asked and now_s - agenda.asked_s >= rules.batch_sched_delay
     if not (full or at_once or listened):
@@ -147,5 +148,5 @@ def next_pass_s(agenda: PassScheduleState, rules: SchedulerParameters, waiting: 
         if agenda.asked:
             found.append(max(agenda.asked_s + rules.batch_sched_delay, agenda.pass_s + min_interval_s(rules)))
         if agenda.cut:
-            found.append(agenda.full_s + rules.sched_interval)
+            found.append(agenda.full_s + rules.full_pass_interval_s)
     return max(now_s + 1, min(found)) if found else None

@@ -6,11 +6,11 @@ Names, units, bounds and defaults follow slurm.conf(5) and the functions that re
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from typing import Any
 
 from cpsched.errors import InvalidValue, UnknownName, require
+from cpsched.slurm_text.option_lists import OptionList, OptionRemark, parse_config
 
 DISABLED = -1
 """Value with which Slurm disables a loop."""
@@ -74,10 +74,14 @@ class SchedulerParameters:
     """Minimum time in microseconds between runs of the main loop (no effect below 1 s). js, `_sched_agent`."""
 
     def __post_init__(self) -> None:
-        for name, (least, most) in BOUNDS.items():
+        for name in BOUNDS:
             value = getattr(self, name)
-            inside = value is None or least <= value <= most or (value == DISABLED and name in _CAN_BE_DISABLED)
-            require(inside, name, value, _allowed_range_text(name))
+            require(_is_in_bounds(name, value), name, value, _allowed_range_text(name))
+
+    @property
+    def full_pass_interval_s(self) -> int:
+        """Time in seconds between two passes through the whole queue: slurmctld looks at the clock once a second."""
+        return max(1, self.sched_interval)
 
     @property
     def backfill_table_size(self) -> int:
@@ -89,12 +93,12 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "batch_sched_delay": (0, _MAX_INT),
     "bf_interval": (1, 10_800),
     "bf_job_part_count_reserve": (0, 100_000),
-    "bf_max_job_assoc": (0, 1_000_000),
-    "bf_max_job_part": (0, 1_000_000),
+    "bf_max_job_assoc": (0, _MAX_INT),
+    "bf_max_job_part": (0, _MAX_INT),
     "bf_max_job_start": (0, 10_000),
     "bf_max_job_test": (1, 1_000_000),
-    "bf_max_job_user": (0, 1_000_000),
-    "bf_max_job_user_part": (0, 1_000_000),
+    "bf_max_job_user": (0, _MAX_INT),
+    "bf_max_job_user_part": (0, _MAX_INT),
     "bf_min_age_reserve": (0, 30 * _DAY_S),
     "bf_min_prio_reserve": (0, 2**32 - 1),
     "bf_node_space_size": (2, 2_000_000),
@@ -102,14 +106,14 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "bf_window": (1, 30 * 1440),
     "default_queue_depth": (0, _MAX_INT),
     "partition_job_depth": (0, _MAX_INT),
-    "sched_interval": (1, _MAX_INT),
+    "sched_interval": (0, _MAX_INT),
     "sched_max_job_start": (0, _MAX_INT),
     "sched_min_interval": (0, _MAX_INT),
 }
-"""Minimum and maximum value of each numeric parameter."""
+"""Minimum and maximum value of each numeric parameter. Beyond them, Slurm uses the default."""
 
 _CAN_BE_DISABLED = ("bf_interval", "sched_interval")
-_FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
+FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
 
 NOT_MODELLED = (
     "assoc_limit_stop", "bf_allow_magnetic_slot", "bf_hetjob_immediate", "bf_hetjob_prio", "bf_licenses",
@@ -123,8 +127,9 @@ NOT_MODELLED = (
 WITHOUT_EFFECT = (
     "allow_zero_lic", "bb_array_stage_cnt", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_rpc_cnt",
     "bf_yield_rpc_count", "bf_yield_sleep", "build_queue_timeout", "correspond_after_task_cnt",
-    "disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps", "enable_job_state_cache", "enable_user_top",
-    "ignore_constraint_validation", "ignore_numa", "max_array_tasks", "max_rpc_cnt", "max_rpc_count",
+    "disable_hetero_steps", "disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps",
+    "enable_job_state_cache", "enable_user_top", "ignore_constraint_validation", "ignore_numa",
+    "jobs_per_user_per_hour", "max_array_tasks", "max_rpc_cnt", "max_rpc_count",
     "max_sched_time", "max_script_size", "max_submit_line_size", "no_backup_scheduling", "no_env_cache",
     "preempt_reorder_count", "preempt_strict_order", "preempt_youngest_first", "requeue_setup_env_fail",
     "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
@@ -138,36 +143,47 @@ In the model, passes take no time. `preempt_*` are read by `cpsched.site.slurm_v
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchedulerParameters:
-    """The modelled parameters, and the names of other given parameters."""
+    """The modelled parameters, the names of other given parameters, and what Slurm ignores or replaces."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
+    remarks: tuple[OptionRemark, ...] = ()
 
 
-def parse_scheduler_parameters(text: str) -> ParsedSchedulerParameters:
-    """Parse a value of `SchedulerParameters`, in which names are case-insensitive.
-
-    Raise `UnknownName` for a name that is not a Slurm parameter, and `InvalidValue` for a value that is out of bounds.
-    For such values, Slurm logs an error and uses the default.
-    """
-    given: dict[str, Any] = {}
-    not_modelled: list[str] = []
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (part.strip() for part in word.partition("="))
-        name = name.lower()
-        if name in NOT_MODELLED:
-            not_modelled.append(name)
-        elif name in WITHOUT_EFFECT:
+def read_scheduler_parameters(text: str) -> ParsedSchedulerParameters:
+    """Read a value of `SchedulerParameters` as slurmctld does, which rejects nothing."""
+    options = OptionList(text)
+    names = {name for name, _ in options.list_words()}
+    remarks = list(options.list_remarks(FLAGS, tuple(BOUNDS), (*NOT_MODELLED, *WITHOUT_EFFECT)))
+    given: dict[str, Any] = {name: options.has(name) for name in FLAGS}
+    given["defer"] = given["defer"] and not given["defer_batch"]  # Slurm tests the longer name first
+    for name in BOUNDS:
+        value = options.find_int(name, bits=64 if name == "bf_min_prio_reserve" else 32)
+        if value is None:
             continue
-        elif name in _FLAGS:
-            require(not equals, name, value, "takes no value")
-            given[name] = True
-        elif name in BOUNDS:
-            require(name not in given, name, value, "is given twice")
-            given[name] = _parse_parameter_number(name, value)
+        if _is_in_bounds(name, value):
+            given[name] = value
         else:
-            raise UnknownName("SchedulerParameters option", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *WITHOUT_EFFECT))
-    return ParsedSchedulerParameters(SchedulerParameters(**given), tuple(not_modelled))
+            default = "bf_max_job_test" if name == "bf_node_space_size" else getattr(SchedulerParameters(), name)
+            remarks.append(OptionRemark("out of bounds", name, str(value), f"its default, {default}"))
+    return ParsedSchedulerParameters(
+        SchedulerParameters(**given), tuple(name for name in NOT_MODELLED if name in names), tuple(remarks)
+    )
+
+
+def check_scheduler_parameters(text: str) -> None:
+    """Check a value of `SchedulerParameters` that a user typed.
+
+    Raise `UnknownName` for a name that is not a Slurm parameter, and `InvalidValue` for anything else that Slurm would
+    ignore or replace.
+    """
+    for remark in read_scheduler_parameters(text).remarks:
+        if remark.kind == "unknown":
+            raise UnknownName(
+                "SchedulerParameters option", remark.name, (*FLAGS, *BOUNDS, *NOT_MODELLED, *WITHOUT_EFFECT)
+            )
+        rules = {"repeated": "is given twice", "excess value": "takes no value"}
+        raise InvalidValue(remark.name, remark.value, rules.get(remark.kind) or _allowed_range_text(remark.name))
 
 
 def scheduler_parameters_of_config(text: str) -> str:
@@ -175,33 +191,28 @@ def scheduler_parameters_of_config(text: str) -> str:
 
     Raise `InvalidValue` if the text is neither, or if it selects a scheduler other than backfill.
     """
-    found = dict(re.findall(r"(?mi)^\s*(SchedulerParameters|SchedulerType|ClusterName)\s*=\s*(.*?)\s*$", text))
-    known = {name.lower(): value for name, value in found.items()}
+    config = {name.lower(): value for name, value in parse_config(text).items()}
+    known = config.keys() & {"schedulerparameters", "schedulertype", "clustername"}
     require(bool(known), "config_file", text[:40], "must be the output of `scontrol show config` or a slurm.conf")
-    kind = known.get("schedulertype", "sched/backfill")
+    kind = config.get("schedulertype", "sched/backfill")
     require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill, the only modelled scheduler")
-    value = known.get("schedulerparameters", "")
-    return "" if value == "(null)" else value
+    return config.get("schedulerparameters", "")
 
 
 def merge_scheduler_parameters(text: str, given: str) -> str:
-    """Return `text` with the parameters in `given` replaced or added.
+    """Return `text` with the parameters in `given` replaced or added. Slurm reads the first of a name.
 
     >>> merge_scheduler_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
-    'defer,bf_window=2880,BF_Interval=30'
+    'BF_Interval=30,defer,bf_window=2880'
     """
-    names = {_parameter_name(word) for word in given.split(",")}
-    return ",".join([*(word for word in text.split(",") if word.strip() and _parameter_name(word) not in names), given])
+    names = {name for name, _ in OptionList(given).list_words()}
+    words = [word for word in text.split(",") if word.strip() and word.partition("=")[0].strip().lower() not in names]
+    return ",".join(filter(None, [given, *words]))
 
 
-def _parameter_name(word: str) -> str:
-    return word.partition("=")[0].strip().lower()
-
-
-def _parse_parameter_number(name: str, value: str) -> int:
-    if not re.fullmatch(r"-?\d{1,18}", value):
-        raise InvalidValue(name, value, _allowed_range_text(name))
-    return int(value)
+def _is_in_bounds(name: str, value: int | None) -> bool:
+    least, most = BOUNDS[name]
+    return value is None or least <= value <= most or (value == DISABLED and name in _CAN_BE_DISABLED)
 
 
 def _allowed_range_text(name: str) -> str:

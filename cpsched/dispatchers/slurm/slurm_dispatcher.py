@@ -20,10 +20,11 @@ from cpsched.dispatchers.slurm.pass_schedule import (
 )
 from cpsched.dispatchers.slurm.scheduler_parameters import (
     SchedulerParameters,
-    parse_scheduler_parameters,
+    check_scheduler_parameters,
+    merge_scheduler_parameters,
+    read_scheduler_parameters,
     scheduler_parameters_of_config,
 )
-from cpsched.errors import require
 from cpsched.kernels.scheduling_state import copy_starts, empty_column, get_planned_starts
 from cpsched.kernels.slurm_passes import (
     NO_PASS,
@@ -46,8 +47,9 @@ NO_PASS_PATH = "no-pass-due"
 class SlurmTwinDispatcher(Dispatcher):
     """A dispatcher that runs slurmctld's main loop and backfill when slurmctld would.
 
-    `scheduler_parameters` is the value of `SchedulerParameters` in slurm.conf. Alternatively, `config_file` is the
-    output of `scontrol show config` or a slurm.conf. The main loop tries jobs by priority, or by arrival if the site
+    `scheduler_parameters` is the value of `SchedulerParameters` in slurm.conf. `config_file` is the output of `scontrol
+    show config` or a slurm.conf, whose parameters `scheduler_parameters` overrides. Odd words in the file are read as
+    Slurm reads them, and reported in `read`. The main loop tries jobs by priority, or by arrival if the site
     does not rank jobs. `reserved` states what backfill reserves. Slurm reserves whole nodes even for a job that needs
     only parts of them. On a cluster with a single node, which represents a pool, backfill always reserves parts.
 
@@ -60,11 +62,9 @@ class SlurmTwinDispatcher(Dispatcher):
         config: Annotated[str | None, FileParameter("config_file", text=True)] = None,
         reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
     ) -> None:
-        twice = bool(scheduler_parameters and config)
-        require(not twice, "scheduler_parameters", scheduler_parameters, "excludes config_file; set only one of them")
-        self.read = parse_scheduler_parameters(
-            scheduler_parameters_of_config(config) if config else scheduler_parameters
-        )
+        check_scheduler_parameters(scheduler_parameters)
+        of_config = scheduler_parameters_of_config(config) if config else ""
+        self.read = read_scheduler_parameters(merge_scheduler_parameters(of_config, scheduler_parameters))
         self._rules = build_scheduler_rules(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = empty_column

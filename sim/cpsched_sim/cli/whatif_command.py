@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -135,6 +135,7 @@ def whatif_run(
 
     Write a report with confidence intervals.
     """
+    from cpsched_sim.replay_hints import list_scheduler_parameter_hints
     from cpsched_sim.simulation import ReplaySpec
     from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.whatif import whatif_io
@@ -153,11 +154,11 @@ def whatif_run(
     if folder is not None:
         config = config or folder.slurm_config_path
     cases = [with_slurm_config_file(case, config) for case in choice.build_cases()]
+    twin = with_slurm_config_file(WhatIfCase.parse(TWIN_DISPATCHER), config)
     totals = parse_licence_totals(licenses) if licenses is not None else {}
     whatif_io.require_new_whatif_folder(out, resume)
     with watch_plugins(running.decide_timeout):
-        for case in cases:
-            ReplaySpec(case.spec).build()  # report invalid cases before the first replay
+        policies = [ReplaySpec(case.spec).build() for case in (twin, *cases)]  # reports invalid cases before a replay
         site = load_site_policy_file(policy) if policy is not None else folder.policy() if folder is not None else None
         window, digests = whatif_io.read_whatif_window(
             source,
@@ -172,9 +173,9 @@ def whatif_run(
         )
     if window.site is not None:
         cases = [add_site_priority_settings(case) for case in cases]
-    plan = WhatIfRequest(
-        with_slurm_config_file(WhatIfCase.parse(TWIN_DISPATCHER), config), cases, seeds, sessions, anyway
-    )
+    hints = dict.fromkeys(hint for each in policies for hint in list_scheduler_parameter_hints(each))
+    window = replace(window, notes=(*window.notes, *hints))
+    plan = WhatIfRequest(twin, cases, seeds, sessions, anyway)
     for note in whatif_io.list_window_warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.added_nodes_hint(window) for case in cases)):
@@ -227,6 +228,8 @@ def whatif_collect(
     found = collect_from_slurm(days, out, anonymous)
     for name, why in found.lacking.items():
         print_message("note", f"without {name}: {why}")
+    for note in found.notes:
+        print_message("note", f"not in the replay: {note}")
     for name, lines in found.lines.items():
         typer.echo(f"{out / name}: {format_count(lines, 'line')}")
     print_message("note", f"next: cpsched whatif run {out} --with lookahead --with advise --out report")

@@ -162,7 +162,7 @@ class PreemptionSchema(StrictFileSection):
     checkpoint_every: TimeSpan = None
     """How often jobs write a checkpoint from which they continue after a preemption; None means never."""
     youngest_first: bool = False
-    reorder_count: Annotated[int, Field(ge=0, le=1000)] = 1
+    reorder_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     strict_order: bool = False
     victims: Literal["slurm", "least-work"] = "slurm"
     """The selection of jobs to stop: Slurm's, or `cheapest_victims` among as many jobs as Slurm would stop."""
@@ -270,6 +270,11 @@ class SitePolicyFile(StrictFileSection):
         return self
 
 
+def unsimulated_mode_note(where: str, mode: str) -> str:
+    """Return a note on a `PreemptMode` that is not simulated."""
+    return f"PreemptMode of {where}: {mode} is not simulated, so its jobs are not preempted"
+
+
 @dataclass(frozen=True)
 class SitePolicy:
     """A site's policy in a simulation.
@@ -304,8 +309,15 @@ class SitePolicy:
             return PreemptionRules("partition_prio", mode, tiers=tiers, modes=dict[str, PreemptMode](modes))
         return PreemptionRules(
             "qos", mode, {name: each.preempts for name, each in qos.items() if each.preempts},
-            modes={name: each.preempt_mode for name, each in qos.items() if each.preempt_mode is not None},
+            modes={name: "off" if each.preempt_mode == "suspend" else each.preempt_mode
+                   for name, each in qos.items() if each.preempt_mode is not None},
         )  # fmt: skip
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence for each setting in a dump of Slurm's that is not simulated."""
+        suspended = (name for name, each in sorted(self.site.qos.items()) if each.preempt_mode == "suspend")
+        return tuple(unsimulated_mode_note(f"QOS {name}", "suspend") for name in suspended if self.file.preemption)
 
     def preempt_exempt_time_s(self, job: Job) -> int:
         """Return the time in seconds that a job runs before it may be preempted."""
@@ -405,9 +417,6 @@ def _build_site_policy(path: Path, tree: YamlTree) -> SitePolicy:
     except (CpschedError, KeyError) as error:
         raise tree.make_error(("accounts",), "accounts", str(error).strip("'")) from error
     qos |= {name: _build_qos(name, entry) for name, entry in file.qos.items()}
-    for name in sorted(qos) if file.preemption is not None else ():
-        if qos[name].preempt_mode == "suspend":
-            raise tree.make_error(("preemption",), "suspend", f"PreemptMode of QOS {name} is not simulated")
     partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
     enforced = "limits" in file.enforce or "safe" in file.enforce
     site = SiteLimitPolicy(accounts, qos, partition_qos, enforced, "safe" in file.enforce)

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched.parsing.slurm_limits import (
-    has_flag,
     parse_accounting_limits,
-    parse_flags,
     parse_pipe_table,
     parse_preempt_exempt_time_s,
     parse_preempt_mode,
     parse_slurm_time_s,
 )
 from cpsched.site.accounts import AccountingLimits, Association, Qos
+from cpsched.slurm_text.option_lists import has_flag, parse_flags
 from cpsched_sim.errors import InputError, InvalidPolicy
 
 MAX_DUMP_BYTES = 64 * 1024 * 1024

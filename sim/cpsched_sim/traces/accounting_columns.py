@@ -107,7 +107,11 @@ class AccountingColumns:
         has_amounts = bool({"alloctres", "reqtres"} & self.at.keys())
         instead = {"Start": "Wait", "End": "Elapsed"}
         needed = (*REQUIRED_COLUMNS, *(() if has_amounts else AMOUNT_COLUMNS))
-        return [name for name in needed if self.index_of(name) is self.index_of(instead.get(name, name)) is None]
+        return [
+            f"{name} (or {instead[name]})" if name in instead else name
+            for name in needed
+            if self.index_of(name) is self.index_of(instead.get(name, name)) is None
+        ]
 
     def is_header(self, text: str) -> bool:
         """Return whether a line is a header: sacct's columns, or this file's in any order.
@@ -190,8 +194,9 @@ def _parse_column_pair(part: str) -> tuple[str, str]:
 
 
 def _normalize_column_name(name: str) -> str:
-    """Return a known column name in its usual spelling."""
-    known = {each.lower(): each for each in COLUMNS_READ}
+    """Return a known column name, or another name of such a column, in its usual spelling."""
+    known = {other: column for column, others in COLUMN_ALIASES.items() for other in others}
+    known |= {each.lower(): each for each in COLUMNS_READ}
     meant = did_you_mean(name, COLUMNS_READ)
     require(
         name.lower() in known, "--columns", name, f"must be one of the known columns: {', '.join(COLUMNS_READ)}{meant}"

@@ -34,11 +34,13 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from sys import intern
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
+from cpsched.slurm_text.task_ranges import parse_task_ranges
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces.accounting_columns import (
@@ -70,6 +72,7 @@ _MIB_PER_UNIT = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 102
 _MEMORY_PATTERN = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
 _COUNT_PATTERN = re.compile(r"(-?\d{1,18})(\.\d{1,6})?([KMGTP]?)$", re.ASCII)
 _JOB_NUMBER_PATTERN = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7})|_\[[^|]*\]?)?$", re.ASCII)
+_WAITING_TASKS_PATTERN = re.compile(r"(\d{1,18})_\[([^\]]*)\]?", re.ASCII)
 _MAX_DIGITS = 4000
 """Maximum number of digits that Python converts to an integer."""
 _COMPONENT_OFFSET = 9 * 10**6
@@ -94,6 +97,32 @@ _NOT_RUN_REASONS = {
     "RUNNING": "still running when the file was written",
     "SUSPENDED": "still running when the file was written",
 }
+
+
+class ArrayTasks(NamedTuple):
+    """The waiting tasks of an array that sacct prints on one line, such as `79_[1-500%4]`."""
+
+    array_id: int
+    ranges: Sequence[range]
+    """The tasks, or () if sacct abbreviated the list."""
+    is_throttled: bool
+    """Whether the array sets a maximum number of running tasks."""
+
+    @classmethod
+    def parse(cls, text: str) -> ArrayTasks | None:
+        """Return the tasks in a JobID, or None for any other job."""
+        match = _WAITING_TASKS_PATTERN.fullmatch(text)
+        if match is None:
+            return None
+        listed, percent, _ = match[2].partition("%")
+        try:
+            return cls(int(match[1]), parse_task_ranges(listed), bool(percent))
+        except ValueError:
+            return cls(int(match[1]), (), bool(percent))
+
+    def number_of(self, task: int) -> int:
+        """Return the job number of one task."""
+        return -(self.array_id * TASK_FACTOR + task)
 
 
 def parse_slurm_job_number(text: str) -> int:
@@ -192,7 +221,7 @@ class SacctReader(TraceReader):
             raise self._make_error(error.field, error.value, error.rule) from error
         self._check_cluster(self._get_field(fields, "Cluster"))
         id_text = self._get_field(fields, "JobIDRaw")
-        if "." in id_text:
+        if "." in id_text.partition("[")[0]:  # dots in brackets abbreviate a list of tasks
             self.tally.dropped["job step"] += 1
             return None
         submit_s, eligible_s, start_s, end_s = self._resolve_job_times(fields)
@@ -227,7 +256,14 @@ class SacctReader(TraceReader):
 
     def _handle_unfinished_job(self, fields: list[str], times: Sequence[int | None]) -> None:
         """Count a job without a complete run. `times` is in the order of `_TIME_COLUMNS`."""
-        self.tally.dropped[self._not_run_reason(fields, times[2], times[3])] += 1
+        array = self._waiting_array_tasks(fields)
+        count = sum(map(len, array.ranges)) if array is not None and array.ranges else 1
+        self.tally.dropped[self._not_run_reason(fields, times[2], times[3])] += count
+
+    def _waiting_array_tasks(self, fields: list[str]) -> ArrayTasks | None:
+        """Return the tasks for which a line stands, or None for the line of one job."""
+        texts = (self._get_field(fields, name) for name in ("JobID", "JobIDRaw"))
+        return next(filter(None, map(ArrayTasks.parse, texts)), None)
 
     def _apply_header(self, text: str) -> None:
         """Use the columns of another header line.

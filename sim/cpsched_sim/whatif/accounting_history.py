@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON
 from cpsched_sim.traces.pbs_accounting import MOVED_RECORD, PbsAccountingReader, UnfinishedPbsJob
 from cpsched_sim.traces.pbs_requests import parse_exec_hosts
-from cpsched_sim.traces.sacct_reader import SacctReader, Taken
+from cpsched_sim.traces.sacct_reader import ArrayTasks, SacctReader, Taken
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceReader, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.licence_limits import Amounts
@@ -31,6 +32,8 @@ STILL_WAITING_NOTE = "still waiting when the file was written: in the queue unti
 STILL_RUNNING_NOTE = "still running when the file was written: runs until then"
 REPLACED_LINE_NOTE = "was still waiting or running in an earlier line of the same job"
 WHOLE_NODES_NOTE = "had GPUs without requesting any: replayed on whole nodes"
+THROTTLED_TASKS_NOTE = "waiting task of an array that limits its running tasks (%), which is not simulated"
+UNLISTED_TASKS_NOTE = "line of waiting array tasks with an abbreviated list (set SLURM_BITSTR_LEN=0 for sacct)"
 REQUEST_CACHE_SIZE = 65_536
 """Number of parsed requests to cache. Most jobs repeat the request of another job."""
 
@@ -103,6 +106,10 @@ class SacctUnfinishedJobReader(SacctReader):
         self.open: list[UnfinishedJobRecord] = []
         self._unsettled: list[tuple[UnfinishedJobRecord, int, str, Amounts]] = []
         """The unfinished jobs, each with its submission time, assumptions and licenses."""
+        self._arrays: list[tuple[ArrayTasks, UnfinishedJobRecord, int, str, Amounts]] = []
+        """The lines that stand for several tasks, with the same."""
+        self._single_ids: set[str] = set()
+        """The JobID of each unfinished job with a line of its own."""
         self.licences: dict[int, Amounts] = {}
         """The licenses that jobs request, by job number. Jobs without licenses are omitted."""
         self._licences: Amounts = ()
@@ -145,6 +152,11 @@ class SacctUnfinishedJobReader(SacctReader):
             end_s,
             self._intern_field(fields, "NodeList") if runs else "",
         )
+        array = self._waiting_array_tasks(fields)
+        if array is not None:
+            self._arrays.append((array, job, submit_s, taken, self._licences))
+            return
+        self._single_ids.add(self._get_field(fields, "JobID") or self._get_field(fields, "JobIDRaw"))
         self._unsettled.append((job, submit_s, taken, self._licences))
 
     @override
@@ -156,7 +168,27 @@ class SacctUnfinishedJobReader(SacctReader):
         for job, submit_s, taken, licences in self._unsettled:
             self._licences = licences
             self._add_unfinished_job(job, submit_s, taken)
+        self._add_array_tasks()
         self._unsettled.clear()
+        self._arrays.clear()
+
+    def _add_array_tasks(self) -> None:
+        """Store each task of the lines that stand for several tasks, unless it has a line of its own."""
+        known = self._single_ids.union(self.squeue_ids.values())
+        throttled = set[int]()
+        for array, job, submit_s, taken, licences in self._arrays:
+            self._licences = licences
+            if not array.ranges:
+                self.tally.dropped[UNLISTED_TASKS_NOTE] += 1
+            for task in chain.from_iterable(array.ranges):
+                if f"{array.array_id}_{task}" in known:
+                    self.tally.dropped[REPLACED_LINE_NOTE] += 1
+                elif array.is_throttled:
+                    throttled.add(array.number_of(task))
+                else:
+                    self._add_unfinished_job(job._replace(id=array.number_of(task)), submit_s, taken)
+        if throttled:
+            self.tally.dropped[THROTTLED_TASKS_NOTE] += len(throttled)
 
     def _add_unfinished_job(self, job: UnfinishedJobRecord, submit_s: int, taken: str) -> None:
         """Number and store an unfinished job, unless another line supersedes it."""

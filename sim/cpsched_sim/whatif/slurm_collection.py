@@ -6,7 +6,6 @@ All commands are read-only: `sacct`, `sacctmgr show`, `sshare`, `scontrol show`.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import os
@@ -17,18 +16,13 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
-from typing import get_args
-
-import yaml
 
 from cpsched.errors import require
-from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
-from cpsched.site.preemption import PreemptionType
-from cpsched.site.slurm_victims import parse_victim_order
+from cpsched.slurm_text.option_lists import parse_config
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.systems.slurm_queries import run_slurm_command
-from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_seconds, parse_slurm_duration_s
+from cpsched_sim.whatif.collected_policy import build_policy_file
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
 ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
@@ -42,7 +36,8 @@ USER_COLUMN, NAME_COLUMN = JOB_FORMAT.split(",").index("User"), -1
 LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
 _PREEMPTION_FIELDS = "Preempt,PreemptMode,PreemptExemptTime,GraceTime"
 _QOS_FIELDS = (
-    f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,{_PREEMPTION_FIELDS}"
+    f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,MaxTRESRunMinsPU,"
+    f"MaxTRESRunMinsPA,MinTRES,MaxJobsAccruePU,MaxJobsAccruePA,GrpJobsAccrue,{_PREEMPTION_FIELDS}"
 )
 _ASSOCIATION_FIELDS = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
 SACCT_COMMAND = (
@@ -66,7 +61,8 @@ MIXED_CLUSTERS_ERROR = (
     "sacctmgr printed associations of more than one cluster, so the accounts' shares and limits are omitted; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
-ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
+"""Settings for times in UTC, and for complete lists of array tasks."""
 HOURS_PER_REQUEST = 24
 """Hours of accounting data per command. This bounds the size of an output."""
 COMMAND_TIMEOUT_S = 600
@@ -81,10 +77,11 @@ Ask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionSummary:
-    """The result of a collection: lines per file, and errors of the missing tables."""
+    """The result of a collection: lines per file, errors of the missing tables, and settings that are not replayed."""
 
     lines: Mapping[str, int]
     lacking: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 def run_slurm_command_in_utc(command: str) -> str:
@@ -125,17 +122,25 @@ def collect_from_slurm(
         lacking[ASSOCIATIONS] = MIXED_CLUSTERS_ERROR
     if anonymous:
         files |= {name: pseudonymize(name, text, people) for name, text in files.items() if name != JOBS}
+    notes: tuple[str, ...] = ()
     if CONFIG in files and PARTITIONS in files:
-        files[POLICY] = build_policy_yaml(files)
+        dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
+        found = build_policy_file(
+            parse_config(files[CONFIG]),
+            files[PARTITIONS],
+            list(_parse_sacctmgr_table(files.get(QOS, ""))),
+            {name: file for name, file in dumps.items() if file in files},
+        )
+        files[POLICY], notes = found.text, found.notes
     for name, text in files.items():
         write_atomically(out / name, text.encode())
     lines = {name: text.count("\n") for name, text in files.items()}
     manifest = {
         "version": version("cpsched"), "since": since.isoformat(), "until": until.isoformat(), "zone": _local_zone(),
-        "anonymous": anonymous, "lines": lines, "lacking": lacking,
+        "anonymous": anonymous, "lines": lines, "lacking": lacking, "notes": notes,
     }  # fmt: skip
     write_atomically(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-    return SlurmCollectionSummary(lines, lacking)
+    return SlurmCollectionSummary(lines, lacking, notes)
 
 
 def _collect_accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
@@ -230,107 +235,6 @@ def _local_zone() -> str:
     """Return the IANA name of the local time zone, or "" if it is unknown."""
     parts = os.path.realpath("/etc/localtime").partition("zoneinfo/")
     return parts[2] if parts[2] not in ("", "localtime") else ""
-
-
-# ------------------------------------------------------------------------------------------ the site's policy
-
-
-def build_policy_yaml(files: Mapping[str, str]) -> str:
-    """Return the content of the policy file for the collected data.
-
-    It contains the file names of the dumps.
-    """
-    config = {}
-    for line in files[CONFIG].split("\n"):
-        name, equals, value = line.partition("=")
-        if equals:
-            config[name.strip()] = "" if value.strip() == "(null)" else value.strip()
-    flags = parse_flags(config.get("PriorityFlags", ""))
-    kind = "basic" if config.get("PriorityType", "").endswith("basic") else "multifactor"
-
-    def config_number(name: str) -> int:
-        value = config.get(name, "")
-        return int(value) if value.isdecimal() else 0
-
-    priority: dict[str, object] = {
-        "kind": kind, "age": config_number("PriorityWeightAge"), "fair_share": config_number("PriorityWeightFairShare"),
-        "job_size": config_number("PriorityWeightJobSize"), "partition": config_number("PriorityWeightPartition"),
-        "qos": config_number("PriorityWeightQOS"), "association": config_number("PriorityWeightAssoc"),
-        "tres": dict(_parse_priority_weight_tres(config.get("PriorityWeightTRES", ""))),
-        "max_age": config.get("PriorityMaxAge") or "7-0",
-        "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
-        "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
-    }  # fmt: skip
-    half_life = parse_slurm_duration_days(config.get("PriorityDecayHalfLife", ""))
-    enforced = config.get("AccountingStorageEnforce", "").lower().split(",")
-    dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
-    content = {
-        "partitions": dict(_partition_policy_entries(files[PARTITIONS], files.get(QOS, ""))),
-        "priority": priority,
-        "fair_share": {
-            "algorithm": "classic" if has_flag(flags, "NO_FAIR_TREE") else "fair-tree",
-            "half_life_days": 7.0 if half_life is None else half_life,
-        },
-        **_preemption_section(config),
-        "enforce": [word for word in ("limits", "safe") if word in enforced],
-        "dumps": {name: file for name, file in dumps.items() if file in files},
-    }
-    text = "# From Slurm's settings at the time of collection. Correct settings that were different in earlier weeks.\n"
-    return text + yaml.safe_dump(content, sort_keys=False)
-
-
-def _preemption_section(config: Mapping[str, str]) -> dict[str, dict[str, object]]:
-    """Return the section `preemption` of the policy file.
-
-    It is empty if Slurm does not preempt jobs, or neither requeues nor cancels them.
-    """
-    kind = config.get("PreemptType", "").removeprefix("preempt/")
-    mode = config.get("PreemptMode", "").lower()
-    if kind not in get_args(PreemptionType) or mode not in ("requeue", "cancel"):
-        return {}
-    order, _ = parse_victim_order(config.get("PreemptParameters", ""), config.get("SchedulerParameters", ""))
-    return {
-        "preemption": {
-            "type": kind, "mode": mode, "exempt_time": config.get("PreemptExemptTime", ""), **dataclasses.asdict(order)
-        }
-    }  # fmt: skip
-
-
-def _parse_priority_weight_tres(text: str) -> Iterator[tuple[str, float]]:
-    for part in filter(None, text.replace(" ", "").split(",")):
-        name, _, weight = part.partition("=")
-        if re.fullmatch(r"\d+(\.\d+)?", weight):
-            yield name.lower(), float(weight)
-
-
-def _partition_policy_entries(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
-    known = {line.split("|")[0] for line in qos.split("\n")}
-    for line in text.split("\n"):
-        words = dict(parse_key_values(line))
-        if "PartitionName" not in words:
-            continue
-        entry: dict[str, object] = {
-            word: int(words[key])
-            for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"), ("grace_time", "GraceTime"))
-            if words.get(key, "").isdecimal()
-        }  # fmt: skip
-        if words.get("PreemptMode", "").lower() in ("off", "requeue", "cancel"):
-            entry["preempt_mode"] = words["PreemptMode"].lower()
-        if words.get("QoS", "N/A") in known:
-            entry["qos"] = words["QoS"]
-        yield words["PartitionName"], entry
-
-
-def parse_slurm_duration_days(text: str) -> float | None:
-    """Parse a Slurm time such as `7-00:00:00` into days.
-
-    Return None if it is not a time or means no limit.
-    """
-    try:
-        seconds = number_to_seconds(text, 60) if is_plain_number(text) else parse_slurm_duration_s(text)
-    except ValueError:
-        return None
-    return None if seconds is None else seconds / 86_400
 
 
 def sacctmgr_rows(path: Path) -> Iterator[dict[str, str]]:

@@ -30,12 +30,14 @@ SITE = "site"
 class SlurmCollectionFolder:
     """A folder of collected data. Times in its files are in UTC.
 
-    `zone` is the site's time zone. `until_s` is the end of the collected period.
+    `zone` is the site's time zone. `until_s` is the end of the collected period. `notes` name the site's settings that
+    the policy file does not have.
     """
 
     path: Path
     zone: str
     until_s: int
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, path: Path) -> SlurmCollectionFolder:
@@ -43,12 +45,13 @@ class SlurmCollectionFolder:
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
+            notes = tuple(map(str, manifest.get("notes", ())))
             parse_time_zone(zone)
             until_s = possible_unix_times_s(until, parse_time_zone(""))[0]
         except (OSError, ValueError, LookupError, TypeError, InvalidValue) as error:
             rule = "was not written by `cpsched whatif collect`"
             raise InputError(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
-        return cls(path, zone, until_s)
+        return cls(path, zone, until_s, notes)
 
     @classmethod
     def find(cls, path: Path) -> SlurmCollectionFolder | None:

@@ -25,16 +25,13 @@ from pathlib import Path
 
 from cpsched.dispatchers.slurm.scheduler_parameters import (
     BOUNDS,
-    merge_scheduler_parameters,
-    parse_scheduler_parameters,
-    scheduler_parameters_of_config,
+    check_scheduler_parameters,
 )
 from cpsched.errors import InvalidValue, UnknownName, did_you_mean, join_abbreviated, require
 from cpsched.formatting import format_count
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import quote_value
-from cpsched_sim.file_io import read_setting_file
 from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
@@ -111,7 +108,7 @@ class WhatIfCase:
             raise
         if mode:
             spec = _add_default_settings(spec, SIMULATED_MODES[mode].settings)
-        parse_scheduler_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
+        check_scheduler_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
         _check_changes(changes, spec)
         return cls(" ".join(text.split()), spec, changes, mode)
 
@@ -306,18 +303,13 @@ def build_whatif_cases(
 def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     """Add Slurm's parameters from a file.
 
-    Return the case unchanged if its dispatcher accepts no such file, or if the case sets one. The case's own parameters
-    override those in the file. Raise the same exceptions as `read_setting_file` and `scheduler_parameters_of_config`.
+    Return the case unchanged if its dispatcher accepts no such file, or if the case sets one.
     """
     settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
     if config is None or "config_file" not in names or "config_file" in settings:
         return case
-    if (given := settings.get(PARAMETERS)) is None:
-        settings["config_file"] = str(config)
-    else:
-        text = str(read_setting_file("config_file", str(config), text=True))
-        settings[PARAMETERS] = merge_scheduler_parameters(scheduler_parameters_of_config(text), given)
+    settings["config_file"] = str(config)
     return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
 
 

@@ -81,6 +81,7 @@ def read_whatif_window(
         history = read_history(source, lenient, format, dialect)
         file, guessed = choose_or_guess_system(history, system, GUESSED_SYSTEM)
         window = cut_whatif_window(history, file, span, guessed, dialect.zone, site, (), totals)
+        window = replace(window, notes=(*window.notes, *(site.notes if site is not None else ())))
         return window, _input_digests(window, source, lenient, dialect)
 
 
@@ -96,7 +97,8 @@ def _read_collection_folder(
     if earlier is not None and system is None:
         outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
     window = cut_whatif_window(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
-    window = replace(window, notes=(*window.notes, *_list_differences(folder, earlier, window)))
+    not_simulated = dict.fromkeys((*folder.notes, *(site.notes if site is not None else ())))
+    window = replace(window, notes=(*window.notes, *not_simulated, *_list_differences(folder, earlier, window)))
     if strange:
         note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone or have changed: omitted"
         window = replace(window, notes=(*window.notes, note))

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, ProgramMissing
 from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
@@ -66,7 +66,9 @@ class ParallelCommands:
                 self._running[name] = self._start_program(name, command, environment, (typed or {}).get(name))
             except OSError as error:
                 self.close()
-                raise CommandRefused(f"{command[0]}: cannot run: {error.strerror or error}") from error
+                where = f"not found in PATH={environment.get('PATH', '')}"
+                why = where if isinstance(error, FileNotFoundError) else f"cannot run: {error.strerror or error}"
+                raise ProgramMissing(f"{command[0]}: {why}") from error
 
     def _start_program(
         self, name: str, command: list[str], environment: Mapping[str, str], typed: str | None

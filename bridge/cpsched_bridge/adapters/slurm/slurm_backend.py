@@ -54,6 +54,7 @@ from cpsched_bridge.errors import (
     BackendStarting,
     BackendTimeout,
     CommandRefused,
+    ProgramMissing,
 )
 from cpsched_bridge.ports import (
     NO_PINS,
@@ -346,9 +347,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         except BackendStarting:
             raise
         except BackendError as error:
-            return [
-                ReadinessCheck("controller", False, str(error), _suggest_reading_remedy(error), may_pass_later=True)
-            ]
+            name = "programs" if isinstance(error, ProgramMissing) else "controller"
+            return [ReadinessCheck(name, False, str(error), _suggest_reading_remedy(error), may_pass_later=True)]
         found = run_slurm_doctor_checks(facts, self.transport_info, self._policy is not None)
         try:
             records = self._transport.read()
@@ -489,7 +489,16 @@ def _suggest_reading_remedy(error: BackendError) -> str:
     """Return advice to the operator about a failed reading."""
     if isinstance(error, AnswerNotUnderstood):
         return "run the command again; if its output is complete, report it with Slurm's version"
-    return "start slurmctld, or correct slurm.conf and munge on this host"
+    if isinstance(error, ProgramMissing):
+        return (
+            "install Slurm's commands on this host, or add their folder to PATH: in this shell for `cpsched doctor`, "
+            "and as Environment=PATH=... in the service's unit; if slurm.conf is not in its default folder, also set "
+            "SLURM_CONF"
+        )
+    return (
+        "start slurmctld, or correct slurm.conf and munge on this host; if slurm.conf is not in its default folder, "
+        "set SLURM_CONF"
+    )
 
 
 def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list[Outcome]:

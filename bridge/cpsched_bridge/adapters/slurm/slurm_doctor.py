@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cpsched.dispatchers.slurm.scheduler_parameters import DISABLED, SchedulerParameters, read_scheduler_parameters
 from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.formatting import format_count
 from cpsched.site.accounts import AssociationTree
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched.site.preemption import PreemptionRules
+from cpsched.slurm_text.option_lists import OptionList, OptionRemark
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, SlurmRecords
@@ -55,14 +57,16 @@ def run_slurm_doctor_checks(
     - `reads_policy`: whether `options.site_policy` is set.
     """
     config = facts["config"]
-    parameters = config["scheduler_parameters"] or {}
+    read = read_scheduler_parameters(config["scheduler_parameters"])
+    parameters = read.parameters
     found = [
         ReadinessCheck("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
         *([ReadinessCheck("transport", True, transport_text)] if transport_text else []),
         check_privilege(facts),
         check_accounting(facts),
         check_versions(facts),
-        check_job_shrink(parameters),
+        check_job_shrink(config["scheduler_parameters"]),
+        check_option_words(read.remarks),
         check_scheduler_intervals(parameters),
         check_preemption(config, reads_policy),
         check_select_type(config),
@@ -312,25 +316,36 @@ def check_rpc_rate_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Readin
     return ReadinessCheck("call limit", False, detail, remedy, required=by_pyslurm or too_slow)
 
 
-def check_job_shrink(parameters: Mapping[str, Any]) -> ReadinessCheck:
+def check_job_shrink(parameters: str) -> ReadinessCheck:
     """Check that `disable_job_shrink` is set.
 
     Without it, a node list would shrink a job that has just started.
     """
-    ok = bool(parameters.get("disable_job_shrink"))
+    ok = OptionList(parameters).has("disable_job_shrink")
     remedy = "add disable_job_shrink to SchedulerParameters"
     return ReadinessCheck("job shrink", ok, "disabled" if ok else "allowed", remedy, mode="control")
 
 
-def check_scheduler_intervals(parameters: Mapping[str, Any]) -> ReadinessCheck:
+def check_option_words(remarks: Sequence[OptionRemark]) -> ReadinessCheck:
+    """Report words in `SchedulerParameters` that Slurm ignores, or reads differently than they look."""
+    return ReadinessCheck(
+        "scheduler parameters",
+        not remarks,
+        join_abbreviated(remarks, MAX_LISTED_ITEMS, "; ") or "every word is a known option",
+        "correct or remove these words in SchedulerParameters; the bridge reads what Slurm reads",
+        required=False,
+    )
+
+
+def check_scheduler_intervals(parameters: SchedulerParameters) -> ReadinessCheck:
     """Check that both of Slurm's scheduling loops, which start jobs, are enabled."""
-    main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
-    off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
+    intervals_s = {"sched_interval": parameters.sched_interval, "bf_interval": parameters.bf_interval}
+    off = [f"{name}=-1" for name, interval_s in intervals_s.items() if interval_s == DISABLED]
     return ReadinessCheck(
         "scheduler intervals",
         not off,
-        f"sched_interval {main} s, bf_interval {backfill_s} s",
-        f"remove {', '.join(f'{name}=-1' for name in off)} from SchedulerParameters",
+        ", ".join(f"{name} {interval_s} s" for name, interval_s in intervals_s.items()),
+        f"remove {', '.join(off)} from SchedulerParameters",
     )
 
 
@@ -387,11 +402,13 @@ def check_select_type(config: Mapping[str, Any]) -> ReadinessCheck:
 
 def check_settings_of_job_fields(config: Mapping[str, Any]) -> ReadinessCheck:
     """Report settings that turn another field of a job into a request which only Slurm can place."""
-    words = {
-        *(config["scheduler_parameters"] or ()),
-        *(word.upper() for word in config["select_type_parameters"] or ()),
-    }
-    found = [f"{name}: jobs with {what} are left to Slurm" for name, what in FIELD_SETTINGS.items() if name in words]
+    options = OptionList(config["scheduler_parameters"])
+    words = {word.upper() for word in config["select_type_parameters"] or ()}
+    found = [
+        f"{name}: jobs with {what} are left to Slurm"
+        for name, what in FIELD_SETTINGS.items()
+        if name in words or options.has(name)
+    ]
     return ReadinessCheck(
         "job fields",
         not found,
@@ -473,12 +490,12 @@ def check_backfill(config: Mapping[str, Any]) -> ReadinessCheck:
     )
 
 
-def check_start_latency_settings(parameters: Mapping[str, Any]) -> ReadinessCheck:
+def check_start_latency_settings(parameters: SchedulerParameters) -> ReadinessCheck:
     """Check the queue depth and the delay of the main scheduler.
 
     With Slurm's defaults, a burst of released jobs needs many scheduler passes.
     """
-    depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
+    depth, delay = parameters.default_queue_depth, parameters.batch_sched_delay
     return ReadinessCheck(
         "start latency",
         depth >= DEEP_QUEUE_JOBS and delay == 0,

@@ -5,7 +5,7 @@ The kernel runs as plain Python, so that nothing is compiled here and faults of 
 
 import pytest
 
-from cpsched.dispatchers.slurm.scheduler_parameters import parse_scheduler_parameters
+from cpsched.dispatchers.slurm.scheduler_parameters import read_scheduler_parameters
 from cpsched.dispatchers.slurm.slurm_dispatcher import build_scheduler_rules, number_job_owners
 from cpsched.kernels import node_list_scheduling, slurm_passes
 from cpsched.kernels.scheduling_state import empty_column
@@ -34,7 +34,7 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
     snapshot = a_snapshot(cluster, queue, running, now_s)
     site, rules = (
         plain(get_scheduling_state(snapshot)),
-        build_scheduler_rules(parse_scheduler_parameters(text).parameters),
+        build_scheduler_rules(read_scheduler_parameters(text).parameters),
     )
     passes = passes or nothing_counted()
     passes.main, passes.backfill, passes.whole = slurm_passes.FULL, 1, int(whole)

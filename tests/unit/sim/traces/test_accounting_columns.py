@@ -40,6 +40,15 @@ def test_names_columns_of_file_without_header_in_order(tmp_path):
     assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8), "no digit: a header line"
 
 
+def test_other_names_of_columns_may_be_given(tmp_path):
+    """Traces of GPU clusters have waits and run times."""
+    text = "no,queued,waited,took,limit,hosts,cpus,who\n7,2026-10-01T00:00:00,30,120,01:00:00,1,8,ada\n"
+    names = "JobIDRaw=no,SubmitTime=queued,WaitTime=waited,RunTime=took,Timelimit=limit,NNodes=hosts,AllocCPUS=cpus"
+    assert the_record(tmp_path, text, f"{names},User=who") == (7, "ada", 120, 8)
+    columns = AccountingColumns.of("JobIDRaw|User|Submit|NCPUS")
+    assert columns.missing_required_columns() == ["Start (or Wait)", "End (or Elapsed)", "Timelimit", "NNodes"]
+
+
 def test_columns_may_be_given_by_number(tmp_path):
     words = "JobIDRaw=1,User=2,Submit=3,Start=4,End=5,Timelimit=6,NNodes=7,NCPUS=8"
     assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
@@ -87,4 +96,4 @@ def test_names_missing_required_column(tmp_path):
     path.write_text(f"\n{FIRST}\n{LINE}\n")
     with pytest.raises(InvalidTrace) as error:
         SacctReader(path, dialect=TraceDialect(columns=THEIRS.replace("End=ended,", "")))
-    assert str(error.value).startswith(f"{path}:2: columns: End: is missing; add it to sacct's --format, or set its")
+    assert str(error.value).startswith(f"{path}:2: columns: End (or Elapsed): is missing")

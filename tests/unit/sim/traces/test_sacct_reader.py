@@ -102,7 +102,8 @@ def test_names_missing_column(tmp_path):
     path.write_text("JobID|User\n1|a\n")
     with pytest.raises(InvalidTrace) as error:
         SacctReader(path)
-    assert f"{path}:1: columns: Submit, Start, End, Timelimit, NNodes, NCPUS: is missing; add it to" in str(error.value)
+    names = "Submit, Start (or Wait), End (or Elapsed), Timelimit, NNodes, NCPUS"
+    assert f"{path}:1: columns: {names}: is missing; add it to" in str(error.value)
 
 
 CORES_8 = UnitsRequest(1, (("cores", 8),), partition="main")
@@ -283,7 +284,9 @@ def test_recognises_sacct_by_first_line(line, ours):
 def test_each_missing_required_column_is_named(tmp_path, column):
     path = tmp_path / "jobs.txt"
     path.write_text("|".join(name for name in NAMED.split("|") if name not in (column, "AllocTRES")) + "\n")
-    with pytest.raises(InvalidTrace, match=f"columns: {column}(Raw)?: is missing; add it to sacct's --format"):
+    with pytest.raises(
+        InvalidTrace, match=f"columns: {column}(Raw)?( .or \\w+.)?: is missing; add it to sacct's --format"
+    ):
         SacctReader(path, dialect=TraceDialect(columns="Account=Account"))
 
 
@@ -597,10 +600,12 @@ def test_rejects_invalid_job_id(text):
         parse_slurm_job_number(text)
 
 
-def test_pending_array_tasks_are_one_unstarted_line(tmp_path):
+def test_counts_each_pending_task_of_one_line(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}\n{row('7_[4-9%2]', start='Unknown', end='Unknown')}\n{row('7_3')}\n")
-    assert [record.id for record in SacctReader(path)] == [-70000003]
+    reader = SacctReader(path)
+    assert [record.id for record in reader] == [-70000003]
+    assert sum(reader.tally.dropped.values()) == 6
 
 
 # ------------------------------------------------------------------------------------------ zones and clocks

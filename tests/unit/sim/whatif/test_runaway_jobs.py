@@ -7,6 +7,8 @@ from cpsched_sim.whatif.accounting_history import (
     REPLACED_LINE_NOTE,
     STILL_RUNNING_NOTE,
     STILL_WAITING_NOTE,
+    THROTTLED_TASKS_NOTE,
+    UNLISTED_TASKS_NOTE,
     read_history,
 )
 from cpsched_sim.whatif.runaway_jobs import (
@@ -85,6 +87,21 @@ def test_reads_abbreviated_states(tmp_path):
     ]  # fmt: skip
 
 
-def test_reads_pending_tasks_with_id_of_array(tmp_path):
-    history = read_history(a_file(tmp_path, [a_line(1), a_line("7_[3-9%2]", 0, None, None, State="PENDING")]))
-    assert [job.id for job in history.open] == [7]
+def test_line_of_pending_tasks_stands_for_each_task(tmp_path):
+    """sacct prints them on one line; tasks that ran or run have lines of their own."""
+    waiting = {"State": "PENDING"}
+    lines = [
+        a_line("7_[3-7:2,9]", 0, None, None, **waiting), a_line("7_3", 0, 10, None, State="RUNNING"), a_line("7_5"),
+        a_line("7_[9]", 0, None, None, **waiting),
+    ]  # fmt: skip
+    history = read_history(a_file(tmp_path, [a_line(1), *lines]))
+    assert [job.id for job in history.open] == [-70000003, -70000007, -70000009]
+    assert history.reader.tally.taken[STILL_WAITING_NOTE] == 2
+    assert history.reader.tally.dropped == {REPLACED_LINE_NOTE: 3}
+
+
+def test_counts_pending_tasks_that_are_not_replayed(tmp_path):
+    lines = [a_line(f"79_[{tasks}]", 0, None, None, State="PENDING") for tasks in ("1-500%4", "20-501%4", "1,3,...")]
+    history = read_history(a_file(tmp_path, [a_line(1), *lines]))
+    assert history.open == []
+    assert history.reader.tally.dropped == {THROTTLED_TASKS_NOTE: 501, UNLISTED_TASKS_NOTE: 1}

@@ -13,10 +13,10 @@ from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
+from cpsched_sim.whatif.collected_policy import parse_slurm_duration_days
 from cpsched_sim.whatif.slurm_collection import (
     JOB_FORMAT,
     collect_from_slurm,
-    parse_slurm_duration_days,
     run_slurm_command_in_utc,
 )
 from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
@@ -185,17 +185,56 @@ def test_policy_is_that_of_site(folder):
 
 def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
     def policy(mode):
-        config = (
-            f"PreemptType = preempt/qos\nPreemptMode = {mode}\nPreemptParameters = youngest_first\n"
-            "SchedulerParameters = bf_interval=30,preempt_reorder_count=3\n"
-        )
-        ask = lambda command: answers(command) + config * command.endswith("show config")  # noqa: E731
-        collect_from_slurm(2, tmp_path / mode, False, ask, NOW)
+        config = CONFIG.replace("bf_interval=45", "bf_interval=30,preempt_reorder_count=3")
+        config += f"PreemptType = preempt/qos\nPreemptMode = {mode}\nPreemptParameters = youngest_first\n"
+        collect_from_slurm(2, tmp_path / mode, False, replied({"scontrol show config": config}), NOW)
         return load_site_policy_file(tmp_path / mode / "policy.yaml")
 
     entry = policy("REQUEUE").file.preemption
     assert (entry.type, entry.mode, entry.youngest_first, entry.reorder_count) == ("qos", "requeue", True, 3)
     assert policy("SUSPEND,GANG").preemption is None
+
+
+def test_names_settings_that_replay_does_not_have(tmp_path):
+    """Recorded forms of `scontrol show config`, `scontrol -o show partition` and `sacctmgr -P show qos`."""
+    config = CONFIG.replace("= NO_FAIR_TREE", "= DEPTH_OBLIVIOUS,ACCRUE_ALWAYS").replace("associations,limits", "all")
+    config += (
+        "PreemptType = preempt/partition_prio\nPreemptMode = GANG,REQUEUE\nPreemptParameters = min_exempt_priority=5\n"
+        "PriorityUsageResetPeriod = MONTHLY\nPriorityWeightTRES = CPU=5,Mem=much\nPriorityCalcPeriod = 00:01:00\n"
+        "FairShareDampeningFactor = 3\nPrioritySiteFactorPlugin = site_factor/ours\n"
+    )
+    partitions = (
+        "PartitionName=main PriorityTier=3 QoS=fast PreemptMode=GANG,CANCEL\n"
+        "PartitionName=low PriorityTier=1 QoS=gone PreemptMode=SUSPEND\n"
+    )
+    qos = (
+        "Name|Priority|Flags|UsageFactor|PreemptMode|MaxJobsAccruePU\n"
+        "normal|5|DenyOnLimit,NoReserve|1|cluster|\nfast|9||1|within,requeue|7\n"
+    )
+    ask = replied(
+        {"scontrol show config": config, "scontrol -o show partition": partitions, "sacctmgr --parsable2 show qos": qos}
+    )
+    found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
+    assert set(found.notes) == {
+        "PreemptMode of the cluster: GANG is not simulated",
+        "PreemptMode of partition main: GANG is not simulated",
+        "PreemptMode of partition low: suspend is not simulated, so its jobs are not preempted",
+        "PreemptMode of QOS fast: WITHIN is not simulated",
+        "PreemptParameters: min_exempt_priority is not simulated",
+        "PriorityFlags: ACCRUE_ALWAYS is not simulated",
+        "PriorityUsageResetPeriod=MONTHLY is not simulated: usage only decays",
+        "PriorityWeightTRES: Mem=much must be NAME=WEIGHT",
+        "PrioritySiteFactorPlugin: the priorities that site_factor/ours sets are unknown",
+        "partition low: its QOS gone is unknown",
+        "QOS normal: flag NoReserve is not simulated",
+        "QOS fast: limit MaxJobsAccruePU=7 is not simulated",
+    }
+    assert SlurmCollectionFolder.of(tmp_path / "site").notes == found.notes
+    policy = load_site_policy_file(tmp_path / "site" / "policy.yaml")
+    assert (policy.preemption.mode, policy.preemption.modes) == ("requeue", {"main": "cancel", "low": "off"})
+    assert (policy.file.fair_share.algorithm, policy.file.fair_share.dampening) == ("depth-oblivious", 3)
+    assert (policy.file.priority.calc_period_s, policy.file.priority.tres) == (60, {"cpu": 5.0})
+    assert (policy.site.limits_hold, policy.site.safe) == (True, True)
 
 
 def test_reads_usage_without_decay_and_omits_missing_qos(tmp_path):

@@ -18,9 +18,7 @@ from typing import Any, Literal
 
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.parsing.slurm_limits import (
-    has_flag,
     parse_accounting_limits,
-    parse_flags,
     parse_key_values,
     parse_pipe_table,
     parse_preempt_exempt_time_s,
@@ -35,11 +33,11 @@ from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched.site.slurm_victims import VictimOrder, parse_victim_order
+from cpsched.slurm_text.option_lists import has_flag, parse_config, parse_flags
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _MAX_QUOTED_CHARS = 80
 """Maximum length of a value quoted in a message."""
-_CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED_AMOUNT = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 """Pattern for a resource in `GrpTRESMins=cpu=100(40),mem=N(0)`. The groups are its name and its usage."""
 _USED_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
@@ -153,11 +151,8 @@ class UnreadablePolicyOutput(CpschedError):
 
 def parse_policy_config(text: str) -> dict[str, str]:
     """Return the settings in `CONFIG_NAMES`, with "" for a missing setting."""
-    found = dict.fromkeys(CONFIG_NAMES, "")
-    for line in text.splitlines():
-        match = _CONFIG_LINE.fullmatch(line.strip())
-        if match and match.group(1) in found:
-            found[match.group(1)] = "" if match.group(2).strip() == "(null)" else match.group(2).strip()
+    settings = parse_config(text)
+    found = {name: settings.get(name, "") for name in CONFIG_NAMES}
     if not found["PriorityType"]:
         raise UnreadablePolicyOutput("scontrol show config: PriorityType is missing")
     return found

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from cpsched.parsing.hostlist import expand_hostlist, expand_hostlist_or_empty
-from cpsched_bridge.adapters.slurm.translation.slurm_job_ids import MAX_TASK_INDEX
+from cpsched.slurm_text.task_ranges import parse_task_ranges
 
 __all__ = ["expand_hostlist", "expand_hostlist_or_empty", "format_ranges", "parse_task_ranges"]
 
@@ -22,26 +20,3 @@ def format_ranges(numbers: list[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-@lru_cache(maxsize=1024)
-def parse_task_ranges(waiting: str | None) -> tuple[range, ...]:
-    """Return an array's waiting tasks as ranges, because there may be millions.
-
-    `waiting` has a form such as "0-5,9" or "0-8:2" (every second task). Raise `ValueError` for any other form.
-    """
-    if not waiting:
-        return ()
-    ranges: list[range] = []
-    for part in waiting.strip("[]").split(","):
-        span, _, step = part.partition(":")
-        low, _, high = span.partition("-")
-        ranges.append(range(_parse_task_index(low), _parse_task_index(high or low) + 1, _parse_task_index(step or "1")))
-    return tuple(ranges)
-
-
-def _parse_task_index(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= MAX_TASK_INDEX:
-        raise ValueError(f"array task {text[:20]}: must be from 0 to {MAX_TASK_INDEX}")
-    return number

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cpsched.slurm_text.task_ranges import MAX_TASK_INDEX
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 TASK_SHIFT = 32
 """Number of bits below the task index in a job number. Slurm's job ids have at most 26 bits, its task indices 22."""
-MAX_TASK_INDEX = 1 << 22
 
 
 def make_task_id(array_id: int, task: int) -> int:

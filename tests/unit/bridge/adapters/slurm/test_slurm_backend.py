@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cpsched_bridge.adapters.slurm import slurm_backend
 from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import RESERVATION_FIELDS
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
@@ -365,6 +367,14 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
 
     (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).run_checks()
     assert (check.name, check.ok, "slurmctld" in check.fix) == ("controller", False, False)
+
+
+def test_missing_program_is_not_stopped_controller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (check,) = SlurmBackend(SlurmCliTransport()).run_checks()
+    assert (check.name, check.ok, f"not found in PATH={tmp_path}" in check.detail) == ("programs", False, True)
+    assert "SLURM_CONF" in check.fix
+    assert "slurmctld" not in check.fix
 
 
 def test_history_is_from_controller_without_accounting(scene: Scene, backend: SlurmBackend) -> None:

@@ -11,7 +11,7 @@ from cpsched.dispatchers.slurm.pass_schedule import (
     due_passes,
     next_pass_s,
 )
-from cpsched.dispatchers.slurm.scheduler_parameters import parse_scheduler_parameters
+from cpsched.dispatchers.slurm.scheduler_parameters import read_scheduler_parameters
 from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
 QUIET = PassScheduleState(seen_s=100, asked_s=100, full_s=100, pass_s=100, backfill_s=100, running=2, waiting=1)
@@ -20,7 +20,7 @@ QUIET = PassScheduleState(seen_s=100, asked_s=100, full_s=100, pass_s=100, backf
 
 def made(text, now_s, agenda=QUIET, newest_s=90, running=2, oldest_s=90):
     return due_passes(
-        agenda, parse_scheduler_parameters(text).parameters, QueueInstantSummary(now_s, oldest_s, newest_s, running)
+        agenda, read_scheduler_parameters(text).parameters, QueueInstantSummary(now_s, oldest_s, newest_s, running)
     )
 
 
@@ -41,12 +41,12 @@ def test_all_passes_are_due_initially():
 def test_tries_submitted_job_at_once_and_requests_pass():
     found = made("", 101, newest_s=101)
     assert found.main == SUBMITTED
-    assert next_pass_s(after(found), parse_scheduler_parameters("").parameters, 1) == 103
+    assert next_pass_s(after(found), read_scheduler_parameters("").parameters, 1) == 103
     assert made("", 103, after(found)._replace(changed=0), newest_s=101).main == DEPTH
 
 
 def test_backfill_waits_for_interval_while_jobs_wait():
-    rules = parse_scheduler_parameters("").parameters
+    rules = read_scheduler_parameters("").parameters
     changed = after(made("", 110, running=1))
     assert next_pass_s(changed, rules, 1) == 130
     assert made("", 135, QUIET).after.backfill_s == 130
@@ -60,14 +60,14 @@ def test_backfill_runs_at_once_after_idle_time():
 
 
 def test_complete_backfill_waits_for_next_event():
-    rules = parse_scheduler_parameters("").parameters
+    rules = read_scheduler_parameters("").parameters
     assert next_pass_s(after(made("", 130)), rules, 1) is None
     assert next_pass_s(after(made("", 130), started=1, backfilled=1), rules, 1) is None
     assert next_pass_s(after(made("", 130), started=1, backfilled=1, backfill_cut=1), rules, 1) == 160
 
 
 def test_needs_no_pass_without_pending_jobs():
-    assert next_pass_s(after(made("", 110, running=1)), parse_scheduler_parameters("").parameters, 0) is None
+    assert next_pass_s(after(made("", 110, running=1)), read_scheduler_parameters("").parameters, 0) is None
 
 
 def test_detects_ends_by_number_of_running_jobs():
@@ -115,7 +115,7 @@ def test_computes_complete_agenda(text, now_s, seen, before, main, backfill, cha
 
 def test_time_without_pass_keeps_agenda():
     """That the last pass was cut, and what started since backfill ran, stays known until the next pass."""
-    rules = parse_scheduler_parameters("bf_interval=-1").parameters
+    rules = read_scheduler_parameters("bf_interval=-1").parameters
     cut = after(made("bf_interval=-1", 110, running=1), main_cut=1, started=2)
     quiet = after(made("bf_interval=-1", 115, cut, running=3))
     assert (quiet.cut, quiet.changed, quiet.running, quiet.waiting) == (1, 1, 3, 1)
@@ -126,7 +126,7 @@ def test_time_without_pass_keeps_agenda():
 def test_pass_delayed_by_minimum_interval_runs_later():
     text = "bf_interval=-1,sched_min_interval=5000000"
     kept_back = after(made(text, 160, QUIET._replace(pass_s=158)))
-    assert next_pass_s(kept_back, parse_scheduler_parameters(text).parameters, 1) == 163
+    assert next_pass_s(kept_back, read_scheduler_parameters(text).parameters, 1) == 163
     assert made(text, 163, kept_back).main == DEPTH
 
 
@@ -136,5 +136,5 @@ def test_pass_delayed_by_minimum_interval_runs_later():
      ({"changed": 1, "asked": 1, "cut": 1}, 100, 103), ({"asked": 1, "pass_s": 102, "asked_s": 90}, 100, 104)],
 )  # fmt: skip
 def test_next_pass_is_first_that_may_start_job(asked, now_s, expected):
-    rules = parse_scheduler_parameters("sched_min_interval=2000000").parameters
+    rules = read_scheduler_parameters("sched_min_interval=2000000").parameters
     assert next_pass_s(QUIET._replace(seen_s=now_s, **asked), rules, 1) == expected

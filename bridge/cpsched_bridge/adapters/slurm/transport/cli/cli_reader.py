@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
+from cpsched.slurm_text.option_lists import OptionList
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S, PARTITIONS_INTERVAL_S
@@ -215,7 +216,7 @@ class SlurmCliReader:
             raise
         self._before = found
         config = scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
-        self._jobs.set_node_filter(NODE_FILTER_PARAMETER in config["scheduler_parameters"])
+        self._jobs.set_node_filter(OptionList(config["scheduler_parameters"]).has(NODE_FILTER_PARAMETER))
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
         now_s = int(time.time())

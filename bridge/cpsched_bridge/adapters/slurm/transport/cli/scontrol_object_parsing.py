@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import (
     CONFIG_FIELDS,
     NODE_FIELDS,
@@ -39,8 +40,6 @@ PARTITIONS_COMMAND = ("scontrol", "--all", "show", "partitions")
 RESERVATIONS_COMMAND = ("scontrol", "--all", "show", "reservations")
 CONFIG_COMMAND = ("scontrol", "show", "config")
 EMPTY_OUTPUTS = ("No reservations in the system", "No nodes in the system", "No partitions in the system")
-
-_SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
 
 
 def _split_object_records(printed: str, name: str) -> list[str]:
@@ -249,13 +248,6 @@ def _parse_reservation(text: str) -> Record:
     return to_strictest_reservation(_build_record(values, RESERVATION_FIELDS, _RESERVATION_FIELD_PARSERS, RESERVATION))
 
 
-def _parse_parameter_list(word: str) -> dict[str, Any]:
-    if slurm_output_values.parse_text_or_none(word) is None:
-        return {}
-    pairs = [item.partition("=") for item in word.split(",")]
-    return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
-
-
 def _parse_upper_names(word: str) -> list[str]:
     return [] if word in ("none", "(null)", "") else word.upper().split(",")
 
@@ -275,7 +267,7 @@ _CONFIG_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
         words.get("PrioritySiteFactorPlugin", "")
     ),
     "priority_type": lambda words: slurm_output_values.parse_text_or_none(words.get("PriorityType", "")),
-    "scheduler_parameters": lambda words: _parse_parameter_list(words["SchedulerParameters"]),
+    "scheduler_parameters": lambda words: words["SchedulerParameters"],
     "scheduler_type": lambda words: slurm_output_values.parse_text_or_none(words["SchedulerType"]),
     "select_type": lambda words: slurm_output_values.parse_text_or_none(words["SelectType"]),
     "select_type_parameters": lambda words: slurm_output_values.parse_names(words["SelectTypeParameters"]),
@@ -299,9 +291,7 @@ def parse_controller_config(printed: str) -> Record:
 
     Raise `AnswerNotUnderstood` if a field is unreadable.
     """
-    values: Words = {}
-    for name, value in _SETTING.findall(printed):
-        values.setdefault(name, value.rstrip())
+    values: Words = parse_config(printed)
     record: Record = {}
     for field_name in CONFIG_FIELDS:
         try:

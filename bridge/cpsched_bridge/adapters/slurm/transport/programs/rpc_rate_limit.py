@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.slurm_text.option_lists import OptionList, parse_config
+
 CALLS_PER_COMMAND: dict[tuple[str, ...], int] = {
     ("squeue",): 2,
     ("sinfo",): 2,
@@ -39,9 +41,7 @@ RESERVED_BUCKET_SHARE = 0.5
 MAX_READING_WAIT_S = 30.0
 """Maximum wait before a reading in seconds. A longer wait could trigger the dead-man timer."""
 
-_PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
-_SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
-_PARAMETER = re.compile(r"rl_(bucket_size|refill_rate|refill_period)=(\d{1,9})", re.IGNORECASE)
+_USER_NUMBER = re.compile(r"\((\d{1,10})\)$", re.ASCII)
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 
@@ -64,16 +64,18 @@ def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
 
     Return None if there is no limit or this user is exempt.
     """
-    set_to = _PARAMETERS.search(config)
-    owner = _SLURM_USER.search(config)
-    if set_to is None or uid == 0 or (owner is not None and uid == int(owner[1])):
+    settings = parse_config(config)
+    parameters = OptionList(settings.get("SlurmctldParameters", ""))
+    owner = _USER_NUMBER.search(settings.get("SlurmUser", ""))
+    if not parameters.has("rl_enable") or uid == 0 or (owner is not None and uid == int(owner[1])):
         return None
-    parameters = set_to[1]
-    found = {name.lower(): int(value) for name, value in _PARAMETER.findall(parameters)}
+
+    def positive(name: str, default: int) -> int:
+        number = parameters.find_int(name)
+        return default if number is None else max(1, number)
+
     return SlurmRpcRateLimit(
-        max(1, found.get("bucket_size", 30)),
-        max(1, found.get("refill_rate", 2)),
-        max(1, found.get("refill_period", 1)),
+        positive("rl_bucket_size", 30), positive("rl_refill_rate", 2), positive("rl_refill_period", 1)
     )
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import (
     CONFIG_FIELDS,
     ENDED_JOB_FIELDS,
@@ -39,7 +40,6 @@ _NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topol
 _STATE = JOB_FIELDS.index("state")
 _EXTRA = JOB_FIELDS.index("extra")
 _CONFIG_COMMAND = ["scontrol", "show", "config"]
-_JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTILINE)
 
 
 class PyslurmReader:
@@ -62,12 +62,17 @@ class PyslurmReader:
     def _build_hello_reply(self, printed: str) -> Record:
         """Return the facts of `hello` from the output of `scontrol show config`."""
         config = table_to_records(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
-        defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for the job defaults
+        # pyslurm has no field for the job defaults, and shows a repeated option only once
+        settings = parse_config(printed)
+        texts = {
+            "job_defaults": settings.get("JobDefaults") or None,
+            "scheduler_parameters": settings.get("SchedulerParameters", ""),
+        }
         return {
             "pid": os.getpid(),
             "uid": os.getuid(),
             "pyslurm": str(getattr(self._pyslurm, "__version__", "")),
-            "config": {**config, "job_defaults": defaults and defaults[1]},
+            "config": {**config, **texts},
             "rate_limit": make_rate_limit_facts(parse_rate_limit(printed, os.getuid())),
         }
 

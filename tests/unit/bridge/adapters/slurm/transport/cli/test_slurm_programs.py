@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import (
     build_slurm_environment,
     interpret_exit,
 )
-from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused, ProgramMissing
 
 
 def sh(script: str) -> Sequence[str]:
@@ -101,9 +101,13 @@ def test_rejects_oversized_output(monkeypatch: pytest.MonkeyPatch) -> None:
         ParallelSlurmPrograms({"a": sh("yes")}, 20.0).collect_outputs()
 
 
-def test_reports_missing_program() -> None:
-    with pytest.raises(CommandRefused, match="no-such-program: cannot run"):
+def test_reports_missing_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProgramMissing, match=f"no-such-program: not found in PATH={tmp_path}"):
         ParallelSlurmPrograms({"b": ("no-such-program",)}, 5.0)
+    (tmp_path / "not-executable").touch(0o600)
+    with pytest.raises(ProgramMissing, match="not-executable: cannot run: Permission denied"):
+        ParallelSlurmPrograms({"b": ("not-executable",)}, 5.0)
 
 
 def test_removes_variables_that_change_slurm_output() -> None:

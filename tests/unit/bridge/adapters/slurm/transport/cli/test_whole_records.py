@@ -215,7 +215,7 @@ def test_reads_complete_configuration() -> None:
         "job_submit_plugins": ["lua", "require_timelimit"], "min_job_age": 300, "preempt_mode": "OFF",
         "preempt_type": None, "priority_site_factor_plugin": "site_factor/ours",
         "priority_type": "priority/multifactor",
-        "scheduler_parameters": {"batch_sched_delay": 0, "default_queue_depth": 10000, "disable_job_shrink": True},
+        "scheduler_parameters": "batch_sched_delay=0,default_queue_depth=10000,disable_job_shrink",
         "scheduler_type": "sched/backfill", "select_type": "select/cons_tres",
         "select_type_parameters": ["CR_CORE_MEMORY"], "slurm_user_name": "slurm", "version": "22.05.8",
     }  # fmt: skip
