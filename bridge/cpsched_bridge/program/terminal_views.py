@@ -12,7 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from cpsched.errors import escape_controls, join_abbreviated
-from cpsched.formatting import format_cluster_time, format_count, format_duration, format_milliseconds, format_unix_time
+from cpsched.formatting import (
+    format_cluster_time,
+    format_count,
+    format_duration,
+    format_milliseconds,
+    format_unix_time,
+    format_wait,
+)
 from cpsched.model import Cluster, Placement
 from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
 from cpsched_bridge.ports import UNKNOWN_NODES, ReadinessCheck
@@ -142,7 +149,7 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
     jobs = make_table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
     for job, shown in zip(record.queue, view_from_round(record).queue, strict=True):
         row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
-        times = (format_duration(record.now_s - job.submit_s), format_duration(shown.estimate_s))
+        times = (format_wait(job.submit_s, record.now_s), format_duration(shown.estimate_s))
         jobs.add_row(*row, *times, _format_job_decision(shown, record))
     out.print(jobs)
 

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 from cpsched.dispatchers.lookahead.area_weight_control import AREA, RATIOS
 from cpsched.errors import escape_controls
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
+from cpsched.formatting import is_unknown_time
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
 from cpsched_bridge.cycle_report import MODES, OK_RESULT, PHASES
@@ -135,6 +136,8 @@ def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
         return None
     found: defaultdict[str, float] = defaultdict(float)
     for job in cycle.report.waiting:
+        if is_unknown_time(job.submit_s, observation.now_s):
+            continue
         partition = get_first_partition(job)
         found[partition] = max(found[partition], float(observation.now_s - job.submit_s))
     return [((partition,), age_s) for partition, age_s in found.items()]
@@ -142,12 +145,14 @@ def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
 
 def _sample_waits(cycle: CycleReportWithOutcomes) -> Samples:
     for job, start_s in cycle.report.started:
-        yield (get_first_partition(job),), float(max(0, start_s - job.submit_s))
+        if not is_unknown_time(job.submit_s, start_s):
+            yield (get_first_partition(job),), float(max(0, start_s - job.submit_s))
 
 
 def _sample_slowdowns(cycle: CycleReportWithOutcomes) -> Iterator[tuple[str, float]]:
     for ended in cycle.report.ended:
-        yield get_first_partition(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
+        if not is_unknown_time(ended.job.submit_s, ended.start_s):
+            yield get_first_partition(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
 
 
 def _count_pending_reasons(cycle: CycleReportWithOutcomes) -> Samples | None:

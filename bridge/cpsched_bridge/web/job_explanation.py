@@ -22,6 +22,7 @@ from cpsched.formatting import (
     format_relative_time,
     format_start_change,
     format_start_interval,
+    format_wait,
 )
 from cpsched.model import PendingCode, to_pending_reason
 from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES
@@ -232,7 +233,7 @@ def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[S
             moved = format_start_change(job.expected_s, job.first_expected_s)
             moved = f" This is {moved} than first planned." if moved else ""
             yield [f"Planned start: {format_plan(job.expected_s, now_s, view.status.predictor)}.{moved}"]
-    waited = format_duration(now_s - job.submit_s)
+    waited = format_wait(job.submit_s, now_s)
     if view.status.reader:
         number = len(view.queue)
         place = "your only" if number == 1 else f"the {format_ordinal(job.position)} of your {number:,}"
@@ -314,7 +315,7 @@ def _describe_running_job(job: RunningJobView, view: StatusPageView) -> Iterator
     now_s = view.status.now_s
     yield ["It runs on ", *(_link_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
     yield [
-        f"It started {format_relative_time(job.start_s, now_s)}, after a wait of {format_duration(job.start_s - job.submit_s)}."  # noqa: E501
+        f"It started {format_relative_time(job.start_s, now_s)}, after a wait of {format_wait(job.submit_s, job.start_s)}."  # noqa: E501
     ]
     yield [
         f"It is expected to end {format_planned_time(job.expected_end_s, now_s)}; its time limit is {format_duration(job.walltime_s)}."  # noqa: E501

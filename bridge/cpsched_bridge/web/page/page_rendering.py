@@ -16,6 +16,8 @@ from cpsched.formatting import (
     format_duration,
     format_planned_time,
     format_relative_time,
+    format_wait,
+    is_unknown_time,
     resource_label,
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
@@ -107,7 +109,8 @@ def render_nodes(context: StatusPageContext) -> str:
 
 def render_wall_display(context: StatusPageContext) -> str:
     """Render the overview for a wall display."""
-    waits_s = [context.view.status.now_s - job.submit_s for job in context.view.queue]
+    now_s = context.view.status.now_s
+    waits_s = [now_s - job.submit_s for job in context.view.queue if not is_unknown_time(job.submit_s, now_s)]
     return _render_page("wall.html", context, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
@@ -219,11 +222,11 @@ def _make_job_table_row(job: Job, names: Sequence[str], view: StatusPageView) ->
     if isinstance(job, QueuedJobView):
         when = format_job_start(job, now_s)
         plan = "" if when == "now" else format_plan(job.expected_s, now_s, view.status.predictor)
-        waited = f"{summarize_reason(job, view.status.mode)}; has waited {format_duration(now_s - job.submit_s)}"
+        waited = f"{summarize_reason(job, view.status.mode)}; has waited {format_wait(job.submit_s, now_s)}"
         return JobTableRow(job, "waiting", wants, waited, when, plan)
     if isinstance(job, RunningJobView):
         nodes = join_abbreviated(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
-        why = f"on {nodes or UNKNOWN_NODES}; waited {format_duration(job.start_s - job.submit_s)}"
+        why = f"on {nodes or UNKNOWN_NODES}; waited {format_wait(job.submit_s, job.start_s)}"
         ends = f"ends {format_planned_time(job.expected_end_s, now_s)}"
         return JobTableRow(job, "running", wants, why, f"started {format_relative_time(job.start_s, now_s)}", ends)
     return JobTableRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
