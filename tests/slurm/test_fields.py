@@ -9,7 +9,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.slurm_records import has_unusable_field
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED_ENVIRONMENT
+from cpsched_sim.slurm_environment import FIXED_ENVIRONMENT
 from tests.slurm.harness import RELEASE, Slurm
 
 PLURAL = {"node": "nodes", "partition": "partitions", "reservation": "reservations", "job": "jobs"}

@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 
 from cpsched.formatting import format_count
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_sim.command_conventions import print_message
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.experiments.slurm_start_estimates import HEADING, read_slurm_start_estimates
-from cpsched_sim.systems.slurm_queries import COMMAND_TIMEOUT_S, run_slurm_command
+from cpsched_sim.systems.slurm_queries import run_slurm_command
 
 SQUEUE = "squeue --start --local --all --array --noheader --format=%i,%S"
 _ELSEWHERE = "run record-slurm-estimates on a host with Slurm, such as a login node"
@@ -48,7 +47,7 @@ def record_slurm_start_estimates(out: Path, every_s: float, for_s: float | None)
 def query_slurm_start_estimates() -> list[str]:
     """Return one row per pending job. Raise `InputError` if squeue fails."""
     at_s, rows = int(time.time()), list[str]()
-    for line in run_slurm_command(SQUEUE, build_slurm_environment(), COMMAND_TIMEOUT_S, _ELSEWHERE).splitlines():
+    for line in run_slurm_command(SQUEUE, elsewhere=_ELSEWHERE).splitlines():
         match = _ROW.fullmatch(line.strip())
         if match is None:
             raise InputError(f"{SQUEUE}: {quote_value(line)}: must be a job id and a Unix time in seconds")

@@ -61,8 +61,6 @@ MIXED_CLUSTERS_ERROR = (
     "sacctmgr printed associations of more than one cluster, so the accounts' shares and limits are omitted; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
-ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
-"""Settings for times in UTC, and for complete lists of array tasks."""
 HOURS_PER_REQUEST = 24
 """Hours of accounting data per command. This bounds the size of an output."""
 COMMAND_TIMEOUT_S = 600
@@ -87,7 +85,7 @@ class SlurmCollectionSummary:
 def run_slurm_command_in_utc(command: str) -> str:
     """Return the output of a Slurm command, with times in UTC. Raise `InputError`."""
     elsewhere = "run collect on a host with Slurm, then copy the folder here"
-    return run_slurm_command(command, {**os.environ, **ENVIRONMENT}, COMMAND_TIMEOUT_S, elsewhere)
+    return run_slurm_command(command, "standard", COMMAND_TIMEOUT_S, elsewhere)
 
 
 def collect_from_slurm(

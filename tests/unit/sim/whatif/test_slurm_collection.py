@@ -124,11 +124,12 @@ def test_queries_accounting_day_by_day_without_gaps(tmp_path):
 
 def test_queries_slurm_in_utc(tmp_path, monkeypatch):
     program = tmp_path / "sacct"
-    program.write_text('#!/bin/sh\necho "$TZ $SLURM_TIME_FORMAT"\n')
+    program.write_text('#!/bin/sh\necho "$TZ $SLURM_TIME_FORMAT $SLURM_CLUSTERS"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("TZ", "Europe/Berlin")
-    assert run_slurm_command_in_utc("sacct") == "UTC standard\n"
+    monkeypatch.setenv("SLURM_CLUSTERS", "other")
+    assert run_slurm_command_in_utc("sacct") == "UTC0 standard \n"
 
 
 def test_queries_partial_day_in_whole_seconds(tmp_path):

@@ -16,6 +16,7 @@ from typing import IO, Protocol
 from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import QOS_FORMAT
+from cpsched_sim.slurm_environment import build_slurm_environment
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 """Maximum length of an answer in bytes. A longer answer counts as failed."""
@@ -127,7 +128,9 @@ class BackgroundCommandQuery(BackgroundQuery):
         printed, complained = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed in _finish_command
         command = list(self.commands[name][self._tried[name]])
         try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=complained)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=printed, stderr=complained, env=build_slurm_environment()
+            )
         except OSError as error:
             printed.close()
             complained.close()

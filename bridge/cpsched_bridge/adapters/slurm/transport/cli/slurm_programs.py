@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from cpsched_bridge.adapters.shared import parallel_commands
 from cpsched_bridge.adapters.shared.parallel_commands import format_error_output
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_sim.slurm_environment import build_slurm_environment
 
 _UNREACHABLE_ERRORS = re.compile(
     r"unable to contact|unable to establish|connection refused|zero bytes|socket timed out|_load_\w+ error|\berror:",

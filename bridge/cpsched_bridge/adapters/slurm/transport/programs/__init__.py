@@ -4,7 +4,6 @@
 - `job_commands`: executes orders with a transport's actions on single jobs, such as read, start, hold and release.
 - `array_records`: finds the record of each array task.
 - `scontrol_session`, `slurm_program_calls`, `lease_commands`: run scontrol and other programs.
-- `slurm_environment`: defines the environment of all programs.
 - `rpc_rate_limit`: counts calls against slurmctld's limit.
 - `layout_queries`, `slurm_privilege`, `topology_queries`, `unix_groups`: query facts that pyslurm does not provide.
 """

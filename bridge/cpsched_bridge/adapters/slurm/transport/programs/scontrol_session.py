@@ -26,8 +26,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
     count_calls_of_scontrol_input,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
 from cpsched_bridge.socket_child_process import kill_with_parent
+from cpsched_sim.slurm_environment import build_slurm_environment
 
 MAX_ERROR_BYTES = 1 << 20
 """Maximum size in bytes of the errors for one command. A program that prints more is stopped."""

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     make_not_sent_error,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_slurm_environment
+from cpsched_sim.slurm_environment import build_slurm_environment
 
 SCONTROL_TIMEOUT_S = 20.0
 """Time limit in seconds of each command of `run_scontrol`, and of `run_scancel`."""

@@ -134,6 +134,23 @@ def test_runs_commands_in_parallel_and_tries_fallback(tmp_path: Path) -> None:
     assert (tmp_path / "asked").read_text() == "x", "what failed before is not asked again"
 
 
+def test_caller_variables_do_not_reach_policy_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They could select another cluster, other columns, another language or another time zone."""
+    caller = {
+        "SLURM_CLUSTERS": "other", "SLURM_TIME_FORMAT": "relative", "SACCTMGR_FORMAT": "Name", "SSHARE_FORMAT": "User",
+        "SPRIO_CLUSTERS": "other", "SCANCEL_INTERACTIVE": "1", "LC_ALL": "de_DE",
+        "TZ": "Asia/Tokyo",
+    }  # fmt: skip
+    for name, value in caller.items():
+        monkeypatch.setenv(name, value)
+    program = python(f"import os; print([os.environ.get(name) for name in {list(caller)}])")
+    commands = BackgroundCommandQuery(30.0, {"policy": (program,)})
+    commands.start()
+    found = commands.collect_output(wait=True)
+    expected = [None, "%s", None, None, None, None, "C", "UTC0"]
+    assert found == BackgroundCommandOutput({"policy": f"{expected}\n"}, {})
+
+
 def test_reports_first_line_of_failed_or_missing_command() -> None:
     failing = python("import sys; print('sinfo: error: no', file=sys.stderr); sys.exit(3)")
     commands = BackgroundCommandQuery(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})

@@ -13,10 +13,10 @@ import pytest
 from cpsched_bridge.adapters.shared import parallel_commands
 from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import (
     ParallelSlurmPrograms,
-    build_slurm_environment,
     interpret_exit,
 )
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused, ProgramMissing
+from cpsched_sim.slurm_environment import build_slurm_environment
 
 
 def sh(script: str) -> Sequence[str]:

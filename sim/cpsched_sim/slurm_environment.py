@@ -1,4 +1,4 @@
-"""Define the environment in which the bridge runs Slurm's programs."""
+"""Define the environment of Slurm's programs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 """Variables that identify the cluster and the user."""
+UNIX_TIME_FORMAT = "%s"
 FIXED_ENVIRONMENT = {
     "LC_ALL": "C",
-    "SLURM_TIME_FORMAT": "%s",
+    "SLURM_TIME_FORMAT": UNIX_TIME_FORMAT,
     "TZ": "UTC0",
     "SLURM_BITSTR_LEN": "0",
     "INPUTRC": os.devnull,
@@ -20,7 +21,9 @@ FIXED_ENVIRONMENT = {
   squeue's CPU time when it prints thousands of jobs.
 - The user's readline settings must not bind keys while scontrol reads commands.
 """
-_DROPPED_PREFIXES = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
+_DROPPED_PREFIXES = (
+    "SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_", "SCANCEL_",
+)  # fmt: skip
 
 
 def build_slurm_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
