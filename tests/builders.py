@@ -9,6 +9,7 @@ from typing import Any
 from cpsched.feasibility import amounts_by_node
 from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 
@@ -58,6 +59,13 @@ def a_snapshot(
     assert (free >= 0).all(), "the running jobs of the test do not fit"
     known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}
     return Snapshot.of(now_s, cluster, free, queue, running, known | dict(estimates or {}))
+
+
+def a_node(name: str = "n1", **facts: Any) -> SlurmNode:
+    """Return a node of Slurm with 8 CPUs."""
+    return SlurmNode(
+        name=name, **{"state": "IDLE", "effective_cpus": 8, "threads_per_core": 1, "real_memory": 1000, **facts}
+    )
 
 
 def plain(handle: SharedStruct) -> Any:

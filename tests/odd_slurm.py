@@ -106,8 +106,8 @@ class OddSlurm:
         draw, name = self.draw, self.name(blanks=True)
         groups = [self.name(blanks=True) for _ in range(draw.randint(0, 2))]
         accounts, qos = ([self.name() for _ in range(draw.randint(0, 2))] for _ in range(2))
-        most, most_min = draw.choice([("UNLIMITED", "UNLIMITED"), ("00:30:00", 30), ("100-00:01:00", 144_001)])
-        default, default_min = draw.choice([("NONE", None), ("UNLIMITED", "UNLIMITED"), ("1-00:00:00", 1440)])
+        most, most_min = draw.choice([("UNLIMITED", None), ("00:30:00", 30), ("100-00:01:00", 144_001)])
+        default, default_min = draw.choice([("NONE", None), ("UNLIMITED", None), ("1-00:00:00", 1440)])
         sharing = draw.choice(["NO", "FORCE:4", "YES:2"])
         verb = draw.choice(["Allow", "Deny"])
         whole = "Exclusive=NO" if self.release >= (26, 5) else "ExclusiveUser=NO"

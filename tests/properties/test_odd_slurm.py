@@ -44,9 +44,8 @@ def test_reads_all_odd_objects(seed: int, release: str) -> None:
     }
     seen = SlurmCliReader(programs=Programs(jobs, release, broken=said)).read()
     for records, made in ((seen.nodes, nodes), (seen.partitions, partitions), (seen.reservations, reservations)):
-        assert [{name: got[name] for name in each.record} for got, each in zip(records, made, strict=True)] == [
-            each.record for each in made
-        ]
+        for record, each in zip(records, made, strict=True):
+            assert {name: getattr(record, name) for name in each.record} == each.record
     assert [job["gres_per_node"] for job in seen.jobs] == [
         {job.columns["tres-per-node"].removeprefix("gres/").rpartition(":")[0]: 2} for job in jobs
     ]

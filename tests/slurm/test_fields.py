@@ -6,7 +6,6 @@ field is unmanaged.
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import has_unusable_field
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
 from cpsched_sim.slurm_environment import FIXED_ENVIRONMENT
@@ -50,5 +49,5 @@ def test_no_object_of_cluster_is_unusable(slurm: Slurm) -> None:
         *scontrol_object_parsing.parse_partitions(shown("partitions")),
         *scontrol_object_parsing.parse_reservations(shown("reservations")),
     ]
-    assert {each["name"]: (each["unreadable"], each["unknown"]) for each in found if has_unusable_field(each)} == {}
-    assert found[-1]["name"] == "fields"
+    assert {each.name: (each.unreadable, each.unknown) for each in found if each.has_unusable_field} == {}
+    assert found[-1].name == "fields"

@@ -40,7 +40,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTr
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 transport = {"cli": SlurmCliTransport, "pyslurm": PyslurmTransport}[sys.argv[1]]()
 seen, facts = transport.read(), transport.gather_doctor_facts()
-named = {each["name"]: each["topology"] for each in seen.partitions}
+named = {each.name: each.topology for each in seen.partitions}
 configured = facts["config"]["topology_plugin"]
 print(json.dumps([seen.topologies, named, configured, facts["topology_plugins"]]))
 transport.close()

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from cpsched.errors import join_abbreviated
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import count_cpus_per_core
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
+    find_partitions_sharing_nodes,
     find_unmodelled_partition_reason,
-    mark_partitions_sharing_nodes,
 )
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import NODE_LIST_VERBS
 from cpsched_bridge.ports import ReadinessCheck
@@ -39,7 +40,7 @@ def run_node_checks(records: SlurmRecords, select_parameters: Sequence[str] = ()
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
-def check_dynamic_nodes(nodes: Iterable[Record]) -> ReadinessCheck:
+def check_dynamic_nodes(nodes: Iterable[SlurmNode]) -> ReadinessCheck:
     """Report dynamic nodes, because jobs pinned to a removed node may end."""
     names = _list_flagged_nodes(nodes, TEMPORARY_NODE_FLAGS)
     return ReadinessCheck(
@@ -52,10 +53,10 @@ def check_dynamic_nodes(nodes: Iterable[Record]) -> ReadinessCheck:
     )
 
 
-def check_core_selection(nodes: Iterable[Record], select_parameters: Sequence[str]) -> ReadinessCheck:
+def check_core_selection(nodes: Iterable[SlurmNode], select_parameters: Sequence[str]) -> ReadinessCheck:
     """Report nodes whose jobs are left to Slurm because each task gets a core of several CPUs."""
     is_set = any(word.upper().endswith("ONE_TASK_PER_CORE") for word in select_parameters)
-    names = [node["name"] for node in nodes if is_set and count_cpus_per_core(node) > 1]
+    names = [node.name for node in nodes if is_set and count_cpus_per_core(node) > 1]
     return ReadinessCheck(
         "core selection",
         not names,
@@ -69,27 +70,29 @@ def check_core_selection(nodes: Iterable[Record], select_parameters: Sequence[st
     )
 
 
-def check_sleeping_nodes(nodes: Iterable[Record]) -> ReadinessCheck:
+def check_sleeping_nodes(nodes: Iterable[SlurmNode]) -> ReadinessCheck:
     """Show the nodes that Slurm has powered down or is powering up."""
-    names = [node["name"] for node in nodes if slurm_states.compute_wakeup_rank(node["state"])]
+    names = [node.name for node in nodes if slurm_states.compute_wakeup_rank(node.state)]
     found = f"powered down or powering up: {_abbreviate_names(names)}; jobs use them only if no other nodes are free"
     return ReadinessCheck("power saving", True, found if names else "no nodes are powered down", required=False)
 
 
-def check_node_weights(nodes: Iterable[Record]) -> ReadinessCheck:
+def check_node_weights(nodes: Iterable[SlurmNode]) -> ReadinessCheck:
     """Show the range of node weights, which every dispatcher respects."""
-    weights = sorted({1 if node.get("weight") is None else node["weight"] for node in nodes} or {1})
+    weights = sorted({1 if node.weight is None else node.weight for node in nodes} or {1})
     several = f"from {weights[0]} to {weights[-1]}; nodes of lower weight are chosen first"
     return ReadinessCheck(
         "node weights", True, several if len(weights) > 1 else "all weights are equal", required=False, mode="control"
     )
 
 
-def check_partition_settings(partitions: Sequence[Record]) -> ReadinessCheck:
+def check_partition_settings(partitions: Sequence[SlurmPartition]) -> ReadinessCheck:
     """Report partitions whose settings cause all of their jobs to be left to Slurm."""
-    table = mark_partitions_sharing_nodes(partitions)
+    sharing = find_partitions_sharing_nodes(partitions)
     left = [
-        f"{record['name']}: {why}" for record in table if (why := find_unmodelled_partition_reason(record)) is not None
+        f"{partition.name}: {why}"
+        for partition in partitions
+        if (why := find_unmodelled_partition_reason(partition, partition.name in sharing)) is not None
     ]
     return ReadinessCheck(
         "partition settings",
@@ -103,9 +106,9 @@ def check_partition_settings(partitions: Sequence[Record]) -> ReadinessCheck:
 
 def check_reservations(records: SlurmRecords) -> ReadinessCheck:
     """Report the reservations that make the bridge leave jobs to Slurm."""
-    found = [r for r in records.reservations if r.get("nodes")]
-    odd = [r["name"] for r in found if r.get("flags", ()) is None]
-    magnetic = [r["name"] for r in found if "MAGNETIC" in (r.get("flags") or ())]
+    found = [r for r in records.reservations if r.nodes]
+    odd = [r.name for r in found if r.flags is None]
+    magnetic = [r.name for r in found if "MAGNETIC" in (r.flags or ())]
     problems = [f"magnetic reservations: {_abbreviate_names(magnetic)}"] if magnetic else []
     problems += (
         [f"reservations with unreadable flags, whose nodes are not used: {_abbreviate_names(odd)}"] if odd else []
@@ -124,7 +127,7 @@ def check_job_node_lists(records: SlurmRecords) -> ReadinessCheck:
 
     Slurm rejects every change to such a job, even a release.
     """
-    known = {node["name"] for node in records.nodes}
+    known = {node.name for node in records.nodes}
     found = [words for record in records.jobs if (words := _describe_missing_nodes(record, known))]
     return ReadinessCheck(
         "node lists",
@@ -154,8 +157,8 @@ def _describe_missing_nodes(record: Record, known: set[str]) -> str:
     )
 
 
-def _list_flagged_nodes(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
-    return [node["name"] for node in nodes if not flags.isdisjoint(node["state"].upper().split("+")[1:])]
+def _list_flagged_nodes(nodes: Iterable[SlurmNode], flags: frozenset[str]) -> list[str]:
+    return [node.name for node in nodes if not flags.isdisjoint(node.state.upper().split("+")[1:])]
 
 
 def _abbreviate_names(names: list[str], between: str = ", ") -> str:

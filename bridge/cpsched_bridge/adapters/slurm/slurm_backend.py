@@ -417,7 +417,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             self._ranking.set_policy(self._policy.policy_snapshot)
             self._ranked_by = self._policy.version
         seen = unmanage_jobs_of_unusable_policy(seen, self._policy.policy_snapshot)
-        cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
+        cpus = sum(node.effective_cpus or 0 for node in records.nodes)
         size = multifactor_priority.ClusterSize(len(records.nodes), cpus)
         ranked = self._ranking.apply_ranking(seen, records.jobs, size, records.reservations)
         ranked = unmanage_jobs_above_own_limits(ranked)

@@ -95,7 +95,7 @@ def run_policy_checks(
     """
     found = [check_policy_reading(policy_snapshot, failures)]
     if policy_snapshot is not None:
-        cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
+        cpus = sum(node.effective_cpus or 0 for node in records.nodes)
         machine = ClusterSize(len(records.nodes), cpus)
         compared = None
         if shown is not None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation
+
 Record = dict[str, Any]
 
 Layout = Sequence[Sequence[Any]]
@@ -25,12 +27,9 @@ class SlurmRecords:
     """One reading of a Slurm cluster. `now_s` is the controller's time."""
 
     now_s: int
-    nodes: Sequence[Record]
-    """Records with the fields in `NODE_FIELDS`."""
-    partitions: Sequence[Record]
-    """Records with the fields in `PARTITION_FIELDS`."""
-    reservations: Sequence[Record]
-    """Records with the fields in `RESERVATION_FIELDS`."""
+    nodes: Sequence[SlurmNode]
+    partitions: Sequence[SlurmPartition]
+    reservations: Sequence[SlurmReservation]
     jobs: Sequence[Record]
     """Records with the fields in `JOB_FIELDS`: all jobs that the controller remembers."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
@@ -153,90 +152,8 @@ def name_users(records: SlurmRecords, user_names: Mapping[int, str]) -> SlurmRec
     return replace(records, jobs=jobs)
 
 
-TROUBLE = ("unreadable", "unknown")
-"""Fields that describe the unusable fields of a node, partition or reservation, by field.
-
-Each is None if there are no such fields.
-
-- `unreadable`: fields of this record that could not be read and are therefore None.
-- `unknown`: Slurm fields whose names or values the adapter does not list.
-"""
-
-NEVER_S = 0x7FFFFFFF
-"""End time given to a reservation whose end cannot be read."""
-
 JOB_FIELDS = (*COMMON_JOB_FIELDS, *dict.fromkeys((*PENDING_JOB_FIELDS, *PLACED_JOB_FIELDS)), "unreadable")
 
-NODE_FIELDS = (
-    "name",
-    "state",
-    "total_cpus",
-    "effective_cpus",
-    "allocated_cpus",
-    "sockets",
-    "cores_per_socket",
-    "threads_per_core",
-    "real_memory",
-    "memory_reserved_for_system",
-    "allocated_memory",
-    "configured_gres",
-    "allocated_tres",
-    "active_features",
-    "partitions",
-    "slurm_version",
-    "weight",
-    *TROUBLE,
-)
-PARTITION_FIELDS = (
-    "name",
-    "state",
-    "nodes",
-    "max_time",
-    "default_time",
-    "max_nodes",
-    "min_nodes",
-    "priority_tier",
-    "max_cpus_per_node",
-    "max_cpus_per_socket",
-    "max_memory_per_node",
-    "max_memory_per_cpu",
-    "oversubscribe",
-    "allowed_accounts",
-    "denied_accounts",
-    "allowed_qos",
-    "denied_qos",
-    "allowed_groups",
-    "is_root_only",
-    "is_user_exclusive",
-    "is_topology_exclusive",
-    "topology",
-    "requires_reservation",
-    "job_defaults",
-    *TROUBLE,
-)
-RESERVATION_FIELDS = (
-    "name",
-    "nodes",
-    "cpu_ids_by_node",
-    "tres",
-    "partition",
-    "flags",
-    "start_time",
-    "end_time",
-    "users",
-    "groups",
-    "accounts",
-    "qos",
-    "allowed_partitions",
-    "licenses",
-    "comment",
-    *TROUBLE,
-)
-"""Fields of a reservation.
-
-`cpu_ids_by_node` are the reserved cores ("0-3,8") by node, or empty if whole nodes are reserved. `flags` are scontrol's
-flag names, or None if they cannot be read, for example because the client library lacks one of them.
-"""
 CONFIG_FIELDS = (
     "accounting_storage_enforce",
     "accounting_storage_tres",
@@ -309,56 +226,3 @@ def narrow_to_partition(record: Record, name: str) -> Record:
     if record["partition"] == name:
         return record
     return {**record, "partition": name, PARTITIONS_FIELD: record["partition"]}
-
-
-def has_unusable_field(record: Record) -> bool:
-    """Return whether a node, partition or reservation has an unusable field."""
-    return bool(record.get("unreadable") or record.get("unknown"))
-
-
-def mark_unusable_node_unknown(record: Record) -> Record:
-    """Return a node's record, with state UNKNOWN if it has an unusable field."""
-    return {**record, "state": "UNKNOWN"} if has_unusable_field(record) else record
-
-
-RESERVATION_FLAGS = frozenset(
-    {
-        *(
-            "ALL_NODES",
-            "ANY",
-            "ANY_NODES",
-            "DAILY",
-            "FLEX",
-            "FORCE_START",
-            "HOURLY",
-            "IGNORE_JOBS",
-            "MAGNETIC",
-            "MAINT",
-        ),
-        *("NO_ANY_NODES", "NO_DAILY", "NO_HOLD_JOBS_AFTER_END", "NO_HOURLY", "NO_MAGNETIC", "NO_MAINT"),
-        *("NO_PART_NODES", "NO_STATIC", "NO_USER_DELETE", "NO_WEEKLY", "OVERLAP", "PART_NODES", "PURGE_COMP"),
-        *("REPLACE", "REPLACE_DOWN", "SPEC_NODES", "STATIC", "TIME_FLOAT", "USER_DELETE", "WEEKDAY", "WEEKEND"),
-        "WEEKLY",
-    }
-)
-"""All flags of reservations in Slurm 22.05 to 26.11 (`reservation_flags_string` in common/slurm_protocol_defs.c)."""
-
-
-def to_strictest_reservation(record: Record) -> Record:
-    """Return a reservation's record with the strictest values for unreadable fields.
-
-    If its start or end is unreadable, the reservation counts as already begun or as never ending. If any field is
-    unusable or a flag is unlisted, its flags count as unreadable.
-    """
-    unlisted = [flag for flag in record.get("flags") or () if flag.partition("=")[0] not in RESERVATION_FLAGS]
-    if unlisted:
-        record = {**record, "unknown": {**(record.get("unknown") or {}), "flags": ",".join(unlisted)}}
-    unread = record.get("unreadable") or {}
-    if not (unread or record.get("unknown")):
-        return record
-    found = {**record, "flags": None, "cpu_ids_by_node": record["cpu_ids_by_node"] or {}}
-    if "start_time" in unread:
-        found["start_time"] = 0
-    if "end_time" in unread:
-        found["end_time"] = NEVER_S
-    return found

@@ -26,7 +26,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     require_modelled_partition,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import require_supported_request
 from cpsched_bridge.ports import ReadinessCheck
 
@@ -61,7 +61,7 @@ class UnmanagedShare:
 
     @classmethod
     def of(
-        cls, past: Iterable[Record], machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]
+        cls, past: Iterable[Record], machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
     ) -> UnmanagedShare:
         """Return the share for accounting records with the fields in `ENDED_JOB_FIELDS`."""
         found = cls()
@@ -92,7 +92,7 @@ class UnmanagedShare:
 
 
 def find_unmanaged_job_reason(
-    record: Record, machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]
+    record: Record, machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
 ) -> str | None:
     """Return why the bridge would have left an ended job to Slurm, or None if unknown."""
     partition, nodes = partitions.get(record["partition"] or ""), max(1, record["num_nodes"] or 1)

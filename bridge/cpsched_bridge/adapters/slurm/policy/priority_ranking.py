@@ -22,6 +22,7 @@ from cpsched.site.multifactor_priority import (
     priority_points,
     tres_points,
 )
+from cpsched.slurm_text.objects import SlurmReservation
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
@@ -42,7 +43,7 @@ def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[s
     `gres/gpu:a100` also counts as `gres/gpu`. Licenses count even if accounting does not track them.
     """
     found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
-    found |= {LICENSE + name: count for name, count in (parse_requested_licenses(record) or {}).items()}
+    found |= {LICENSE + name: count for name, count in (parse_requested_licenses(record.get("licenses")) or {}).items()}
     found.setdefault("cpu", int(record.get("cpus") or 1))
     found.setdefault("node", int(record.get("num_nodes") or 1))
     return found
@@ -148,12 +149,12 @@ def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int],
     )
 
 
-def count_reserved_licenses(reservations: Iterable[Record], now_s: int, end_s: int) -> dict[str, int]:
+def count_reserved_licenses(reservations: Iterable[SlurmReservation], now_s: int, end_s: int) -> dict[str, int]:
     """Return the licenses of the reservations that begin between `now_s` and `end_s`."""
     found = Counter[str]()
-    for record in reservations:
-        if now_s < (record["start_time"] or 0) < end_s:
-            found.update(parse_requested_licenses(record) or {})
+    for reservation in reservations:
+        if now_s < (reservation.start_time or 0) < end_s:
+            found.update(parse_requested_licenses(reservation.licenses) or {})
     return {RESERVED_LICENSE + name: count for name, count in found.items()}
 
 
@@ -257,7 +258,7 @@ class PriorityRankingInput:
     machine: ClusterSize
     now_s: int
     clearances: JobEligibleTimes
-    reservations: Sequence[Record] = ()
+    reservations: Sequence[SlurmReservation] = ()
 
 
 @dataclass(slots=True)
@@ -286,7 +287,7 @@ class PriorityRanker:
         seen: Observation,
         records: Sequence[Record],
         machine: ClusterSize,
-        reservations: Sequence[Record] = (),
+        reservations: Sequence[SlurmReservation] = (),
     ) -> Observation:
         """Return the observation with ranked jobs, their limits, and the counted usage."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]

@@ -34,8 +34,8 @@ def compute_start_boosts(
             for name in (record["partition"] or "").split(","):
                 highest[name] = max(highest.get(name, 0), record["priority"])
     nodes = {
-        str(record["name"]): frozenset(node_and_task_lists.expand_hostlist_or_empty(record["nodes"]))
-        for record in seen.partitions
+        partition.name: frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes))
+        for partition in seen.partitions
     }
     lost = 0 if policy_snapshot.rules.always_accrues else int(policy_snapshot.rules.weights.age)
     found = {}

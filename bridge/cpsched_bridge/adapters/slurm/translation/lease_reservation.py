@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cpsched.slurm_text.objects import SlurmReservation
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Lease
 
 __all__ = [
@@ -26,7 +26,7 @@ LEASE_RESERVATION_NAME = "cpsched-bridge"
 UNKNOWN_OWNER = "the author of the comment on reservation"
 
 
-def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
+def lease_from_reservations(reservations: Iterable[SlurmReservation]) -> Lease | None:
     """Return the lease in a reading's reservations, or None if there is none.
 
     An unreadable comment yields a lease with an unknown owner.
@@ -35,11 +35,11 @@ def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
     return None if comment is None else parse_lease(comment, f"{UNKNOWN_OWNER} {LEASE_RESERVATION_NAME}")
 
 
-def find_lease_comment(reservations: Iterable[Record]) -> str | None:
+def find_lease_comment(reservations: Iterable[SlurmReservation]) -> str | None:
     """Return the lease reservation's comment, or None if there is no such reservation."""
-    return next((each.get("comment") or "" for each in reservations if each["name"] == LEASE_RESERVATION_NAME), None)
+    return next((each.comment or "" for each in reservations if each.name == LEASE_RESERVATION_NAME), None)
 
 
-def without_lease_reservation(reservations: Sequence[Record]) -> list[Record]:
+def without_lease_reservation(reservations: Sequence[SlurmReservation]) -> list[SlurmReservation]:
     """Return the reservations other than the lease reservation."""
-    return [each for each in reservations if each["name"] != LEASE_RESERVATION_NAME]
+    return [each for each in reservations if each.name != LEASE_RESERVATION_NAME]

@@ -9,6 +9,7 @@ import numpy as np
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
@@ -16,11 +17,11 @@ from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_max_gres_per_share
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import GPU_SHARING_GRES, SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, SlurmReservation
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, ReservedNodes
 
 
-def mask_available_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
+def mask_available_nodes(nodes: Sequence[SlurmNode], reservations: Iterable[ReservedNodes], now_s: int) -> BoolArray:
     """Return a mask of the nodes that accept jobs now, bool[N].
 
     These nodes are up or powered down by Slurm, not drained, and not reserved as a whole. Slurm marks all nodes of an
@@ -33,15 +34,14 @@ def mask_available_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmRe
         closed_nodes |= each.members
         parts |= each.partly_reserved_nodes
     seen = (
-        slurm_states.strip_reserved_state(node["state"]) if parts[row] else node["state"]
-        for row, node in enumerate(nodes)
+        slurm_states.strip_reserved_state(node.state) if parts[row] else node.state for row, node in enumerate(nodes)
     )
     return np.fromiter(map(slurm_states.node_takes_jobs, seen), np.bool_, len(nodes)) & ~closed_nodes
 
 
 def compute_reserved_amounts(
     machine: SlurmNodeTable,
-    reservations: Iterable[SlurmReservation],
+    reservations: Iterable[ReservedNodes],
     inside: Mapping[str, Sequence[RunningJob]],
     now_s: int,
 ) -> IntArray:
@@ -57,7 +57,7 @@ def compute_reserved_amounts(
 
 
 def list_future_core_reservations(
-    machine: SlurmNodeTable, reservations: Sequence[SlurmReservation], running: Sequence[RunningJob], now_s: int
+    machine: SlurmNodeTable, reservations: Sequence[ReservedNodes], running: Sequence[RunningJob], now_s: int
 ) -> tuple[FutureCoreReservation, ...]:
     """Return the future reservations of parts of nodes, with the capacity they leave."""
     found = []
@@ -73,17 +73,17 @@ def list_future_core_reservations(
     return tuple(found)
 
 
-def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
+def compute_allocated_amounts(nodes: Sequence[SlurmNode], machine: SlurmNodeTable) -> IntArray:
     """Return the amounts that the node records show as allocated, int64[N, R].
 
     Generic resources are included only if accounting tracks them.
     """
     used = np.zeros_like(machine.capacity)
-    used[:, CORES] = [min(node["allocated_cpus"] or 0, AMOUNT_BOUND) for node in nodes]
+    used[:, CORES] = [min(node.allocated_cpus or 0, AMOUNT_BOUND) for node in nodes]
     if machine.counts_memory:
-        used[:, MEMORY] = [min(node["allocated_memory"] or 0, AMOUNT_BOUND) for node in nodes]
+        used[:, MEMORY] = [min(node.allocated_memory or 0, AMOUNT_BOUND) for node in nodes]
     for row, node in enumerate(nodes):
-        for name, count in gres_from_tres(_select_integer_tres(node["allocated_tres"])).items():
+        for name, count in gres_from_tres(_select_integer_tres(node.allocated_tres)).items():
             if name in machine.resources:
                 used[row, machine.resources.index(name)] = min(count, AMOUNT_BOUND)
     return used
@@ -119,7 +119,7 @@ def _has_gpu_shares(job: Record) -> bool:
     return any(name.partition(":")[0] in GPU_SHARING_GRES for name in names)
 
 
-def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
+def mask_overcommitted_nodes(nodes: Sequence[SlurmNode], machine: SlurmNodeTable) -> BoolArray:
     """Return a mask of the nodes whose allocation exceeds their capacity, bool[N].
 
     A node's configuration may shrink while jobs run, or its memory may be over-allocated.
@@ -129,7 +129,7 @@ def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -
 
 
 def mask_nodes_with_shared_cores(
-    jobs: Iterable[Record], partitions: Mapping[str, SlurmPartition], machine: SlurmNodeTable
+    jobs: Iterable[Record], partitions: Mapping[str, PartitionRules], machine: SlurmNodeTable
 ) -> BoolArray:
     """Return a mask of the nodes whose running jobs may share cores, bool[N].
 
@@ -163,7 +163,11 @@ def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob])
 
 
 def compute_free_amounts(
-    nodes: Sequence[Record], machine: SlurmNodeTable, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
+    nodes: Sequence[SlurmNode],
+    machine: SlurmNodeTable,
+    running: Sequence[RunningJob],
+    usable: BoolArray,
+    held: IntArray,
 ) -> IntArray:
     """Return the free amounts, int64[N, R], which are 0 on nodes outside `usable`.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 
 _MAX_LISTED_NAMES = 5
 """Maximum number of names that a reason lists."""
@@ -58,7 +58,7 @@ def _parse_version(text: object) -> tuple[int, int] | None:
 
 
 def find_access_denied_reason(
-    record: Record, partition: SlurmPartition, access_context: PartitionAccessContext
+    record: Record, partition: PartitionRules, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     """Return why a job may not use its partition.
 
@@ -71,7 +71,7 @@ def find_access_denied_reason(
     )
 
 
-def _find_qos_denial_reason(qos: str, partition: SlurmPartition) -> PendingReason | None:
+def _find_qos_denial_reason(qos: str, partition: PartitionRules) -> PendingReason | None:
     if not qos:
         return None
     if partition.allowed_qos is not None:
@@ -89,7 +89,7 @@ def _find_qos_denial_reason(qos: str, partition: SlurmPartition) -> PendingReaso
 
 
 def _find_account_denial_reason(
-    account: str, partition: SlurmPartition, access_context: PartitionAccessContext
+    account: str, partition: PartitionRules, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     if not account or not access_context.checks_accounts:
         return None
@@ -127,7 +127,7 @@ def list_account_and_ancestors(account: str, access_context: PartitionAccessCont
 
 
 def _find_group_denial_reason(
-    record: Record, partition: SlurmPartition, access_context: PartitionAccessContext
+    record: Record, partition: PartitionRules, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     user = str(record["user_name"] or "")
     if partition.allowed_groups is None or record["user_id"] == 0 or user not in access_context.outside:
@@ -140,7 +140,7 @@ def _find_group_denial_reason(
 
 
 def _make_denied_reason(
-    name: str, partition: SlurmPartition, rule: str, names: Collection[str], other: str = ""
+    name: str, partition: PartitionRules, rule: str, names: Collection[str], other: str = ""
 ) -> PendingReason:
     listed = join_abbreviated(sorted(names), _MAX_LISTED_NAMES)
     what = escape_controls(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))

@@ -38,8 +38,8 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
     TOPOLOGIES_WITH_ANY_NODE,
     SlurmNodeTable,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import ReservedNodes
 from cpsched_bridge.adapters.slurm.translation.start_pins import (
     StartPinSettings,
     make_equal_split_pins,
@@ -69,8 +69,8 @@ def translate_pending_job(
     record: Record,
     job_id: int,
     machine: SlurmNodeTable,
-    partition: SlurmPartition,
-    conflicts: tuple[SlurmReservation, ...],
+    partition: PartitionRules,
+    conflicts: tuple[ReservedNodes, ...],
     exempt_from: Collection[PartitionLimit] = (),
 ) -> SlurmJobWithStartSettings:
     """Return the job in a pending record, or raise `JobNotModelled`.
@@ -134,7 +134,7 @@ def translate_pending_job(
     )
 
 
-def with_defaults_per_gpu(record: Record, partition: SlurmPartition) -> Record:
+def with_defaults_per_gpu(record: Record, partition: PartitionRules) -> Record:
     """Return the record with the partition's defaults per GPU, if they apply to the job.
 
     Slurm applies `DefMemPerGPU` to jobs without a memory request (`gres_select_util_job_mem_set` in cons_tres). A
@@ -153,7 +153,7 @@ def with_defaults_per_gpu(record: Record, partition: SlurmPartition) -> Record:
     return {**record, **found} if found and "gpu" in compute_max_gres_per_share(record) else record
 
 
-def require_modelled_partition(partition: SlurmPartition, gres: Amounts) -> None:
+def require_modelled_partition(partition: PartitionRules, gres: Amounts) -> None:
     """Raise `JobNotModelled` if the partition leaves jobs with this `gres` to Slurm."""
     if partition.unmodelled:
         what = f"partition {partition.name}"
@@ -198,7 +198,7 @@ def _build_job(
 
 
 def keep_placeable_splits(
-    parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
+    parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: PartitionRules
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
     spread = machine.spreads_shares and machine.may_share_gpus(mask)
@@ -223,7 +223,7 @@ def _requests_any_gres(kinds: Collection[str], amounts: Sequence[int], machine: 
     return any(amount and name.partition(":")[0] in kinds for name, amount in names)
 
 
-def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
+def get_walltime_s(record: Record, partition: PartitionRules) -> int:
     """Return how many seconds a pending job may run.
 
     The job's own limit comes first, then its partition's default, then its partition's maximum. "UNLIMITED" is a limit
@@ -238,7 +238,7 @@ def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
 
 
 def find_allowed_node_set(
-    record: Record, machine: SlurmNodeTable, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]
+    record: Record, machine: SlurmNodeTable, partition: PartitionRules, conflicts: tuple[ReservedNodes, ...]
 ) -> int:
     """Return the row of the node set that a job may use.
 
@@ -268,7 +268,7 @@ def find_allowed_node_set(
     return machine.intern_node_set(mask, *parts)
 
 
-def find_partition_state_reason(partition: SlurmPartition) -> PendingReason | None:
+def find_partition_state_reason(partition: PartitionRules) -> PendingReason | None:
     """Return the partition's state, or its node limit of 0, that blocks the job, or None."""
     if partition.max_nodes == 0:
         return PendingReason(PendingCode.CLUSTER, ("PartitionNodeLimit", f"partition {partition.name} sets MaxNodes=0"))
@@ -278,7 +278,7 @@ def find_partition_state_reason(partition: SlurmPartition) -> PendingReason | No
     return None
 
 
-def require_walltime_within_partition_limit(partition: SlurmPartition, walltime_s: int) -> None:
+def require_walltime_within_partition_limit(partition: PartitionRules, walltime_s: int) -> None:
     """Raise `JobNotModelled` for a time limit above the partition's.
 
     Slurm starts such a job if an operator has set its time limit (`job_limits_check` in slurmctld/job_mgr.c), but does

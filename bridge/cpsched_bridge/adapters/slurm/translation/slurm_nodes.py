@@ -11,9 +11,10 @@ import numpy as np
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.parsing.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
-from cpsched_bridge.adapters.slurm.slurm_records import Record, has_unusable_field
+from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_no_consume_amounts
 
 GPU_SHARING_GRES = frozenset({"shard", "mps"})
@@ -68,23 +69,23 @@ class PartitionCpusPerNodeLimit(NamedTuple):
     cpus_per_socket: int | None
     nodes: str | None
 
-    def on_node(self, node: Record) -> int:
+    def on_node(self, node: SlurmNode) -> int:
         """Return how many of a node's CPUs jobs may use, in whole cores."""
-        core, cpus = count_cpus_per_core(node), node["effective_cpus"] or 0
-        in_sockets = (self.cpus_per_socket or cpus) // core * core * (node.get("sockets") or 1)
+        core, cpus = count_cpus_per_core(node), node.effective_cpus or 0
+        in_sockets = (self.cpus_per_socket or cpus) // core * core * (node.sockets or 1)
         most = cpus if self.cpus is None else self.cpus
         return min(cpus, most // core * core, in_sockets)
 
 
-def count_cpus_per_core(node: Record) -> int:
+def count_cpus_per_core(node: SlurmNode) -> int:
     """Return how many CPUs Slurm allocates with each core of a node.
 
     Slurm allocates threads only if the node has more CPUs than cores (`_init_node_record` in src/common/node_conf.c).
     Many sites set `CPUs` to the number of cores although `ThreadsPerCore` is 2.
     """
-    cores = (node.get("sockets") or 0) * (node.get("cores_per_socket") or 0)
-    cpus = node.get("total_cpus") or node["effective_cpus"] or 0
-    return 1 if cores >= cpus else max(1, node["threads_per_core"] or 1)
+    cores = (node.sockets or 0) * (node.cores_per_socket or 0)
+    cpus = node.total_cpus or node.effective_cpus or 0
+    return 1 if cores >= cpus else max(1, node.threads_per_core or 1)
 
 
 NodeChoice = BoolArray | Sequence[int] | slice
@@ -139,7 +140,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     @classmethod
     def from_records(
         cls,
-        nodes: Sequence[Record],
+        nodes: Sequence[SlurmNode],
         counts_memory: bool = True,
         previous: SlurmNodeTable | None = None,
         topologies: Mapping[str, Record] | None = None,
@@ -153,7 +154,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         Names, capacities, features, weights, topologies and limits must be the same.
         """
         limits = core_limits or {}
-        names = tuple(node["name"] for node in nodes)
+        names = tuple(node.name for node in nodes)
         found = {name: Topology.from_record(each, names) for name, each in (topologies or {}).items()}
         leaves = found.get("", Topology("")).leaves
         key = tuple(map(_get_node_key, nodes))
@@ -172,7 +173,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
             capacity=capacity,
             core_cpus=core_cpus,
             ids_per_cpu=np.array(
-                [max(1, (node["threads_per_core"] or 1) // count_cpus_per_core(node)) for node in nodes], np.int64
+                [max(1, (node.threads_per_core or 1) // count_cpus_per_core(node)) for node in nodes], np.int64
             ),
             whole_sockets=whole_sockets,
             sockets=sockets,
@@ -277,37 +278,37 @@ class SlurmNodeTable(ConfiguredNodeTable):
         return found
 
 
-def _get_node_key(node: Record) -> tuple[object, ...]:
+def _get_node_key(node: SlurmNode) -> tuple[object, ...]:
     return (
-        node["name"],
-        node.get("total_cpus"),
-        node["effective_cpus"],
-        node.get("sockets"),
-        node.get("cores_per_socket"),
-        node["threads_per_core"],
-        node["real_memory"],
-        node["memory_reserved_for_system"],
-        tuple(sorted((node["configured_gres"] or {}).items())),
-        tuple(node["active_features"] or ()),
-        has_unusable_field(node),
+        node.name,
+        node.total_cpus,
+        node.effective_cpus,
+        node.sockets,
+        node.cores_per_socket,
+        node.threads_per_core,
+        node.real_memory,
+        node.memory_reserved_for_system,
+        tuple(sorted((node.configured_gres or {}).items())),
+        tuple(node.active_features or ()),
+        node.has_unusable_field,
         _get_node_weight(node),
     )
 
 
-def _get_socket_shape(node: Record) -> tuple[int, int]:
+def _get_socket_shape(node: SlurmNode) -> tuple[int, int]:
     """Return the sockets, and the CPUs per socket.
 
     If jobs cannot use all CPUs of the sockets, return 0, and the CPUs per core.
     """
-    sockets, core_cpus = node.get("sockets") or 0, count_cpus_per_core(node)
-    cpus = (node.get("cores_per_socket") or 0) * core_cpus
-    is_whole = cpus > 0 and sockets * cpus == (node["effective_cpus"] or 0)
+    sockets, core_cpus = node.sockets or 0, count_cpus_per_core(node)
+    cpus = (node.cores_per_socket or 0) * core_cpus
+    is_whole = cpus > 0 and sockets * cpus == (node.effective_cpus or 0)
     return (sockets, cpus) if is_whole else (0, core_cpus)
 
 
-def _get_node_weight(node: Record) -> int:
+def _get_node_weight(node: SlurmNode) -> int:
     """Return the node's `Weight`, which is 1 by default, as in slurm.conf."""
-    return 1 if node.get("weight") is None else min(max(0, int(node["weight"])), WEIGHT_RANGE - 1)
+    return 1 if node.weight is None else min(max(0, int(node.weight)), WEIGHT_RANGE - 1)
 
 
 def core_limit_resource_name(partition: str) -> str:
@@ -316,7 +317,7 @@ def core_limit_resource_name(partition: str) -> str:
 
 
 def _compute_capacities(
-    nodes: Sequence[Record], counts_memory: bool, core_limits: Mapping[str, PartitionCpusPerNodeLimit]
+    nodes: Sequence[SlurmNode], counts_memory: bool, core_limits: Mapping[str, PartitionCpusPerNodeLimit]
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
 
@@ -327,36 +328,36 @@ def _compute_capacities(
     A node with impossible amounts (such as more reserved memory than present) or with an unusable field has capacity 0.
     Jobs that fit only on nodes with capacity 0 are left to Slurm.
     """
-    gres = [parse_gres_amounts(node["configured_gres"] or {}) for node in nodes]
+    gres = [parse_gres_amounts(node.configured_gres or {}) for node in nodes]
     for partition, limit in core_limits.items():
         members = set(expand_hostlist_or_empty(limit.nodes))
         for node, amounts in zip(nodes, gres, strict=True):
-            if node["name"] in members:
+            if node.name in members:
                 amounts[core_limit_resource_name(partition)] = limit.on_node(node)
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
-        memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
-        found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
-        if not has_unusable_field(node) and all(0 <= amount < AMOUNT_BOUND for amount in found.values()):
+        memory_mib = (node.real_memory or 0) - (node.memory_reserved_for_system or 0)
+        found = {"cores": node.effective_cpus or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
+        if not node.has_unusable_field and all(0 <= amount < AMOUNT_BOUND for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
 
 
-def _count_no_consume_gres(nodes: Sequence[Record]) -> dict[str, IntArray]:
+def _count_no_consume_gres(nodes: Sequence[SlurmNode]) -> dict[str, IntArray]:
     found: dict[str, IntArray] = {}
     for row, node in enumerate(nodes):
         for name, count in (
-            parse_no_consume_amounts(node["configured_gres"] or {}).items() if not has_unusable_field(node) else ()
+            parse_no_consume_amounts(node.configured_gres or {}).items() if not node.has_unusable_field else ()
         ):
             found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, AMOUNT_BOUND)
     return found
 
 
-def _mask_nodes_by_feature(nodes: Sequence[Record]) -> dict[str, BoolArray]:
+def _mask_nodes_by_feature(nodes: Sequence[SlurmNode]) -> dict[str, BoolArray]:
     """Return a mask of the nodes with each feature, bool[N], by feature."""
     features: dict[str, BoolArray] = {}
     for row, node in enumerate(nodes):
-        for feature in node["active_features"] or ():
+        for feature in node.active_features or ():
             features.setdefault(feature, np.zeros(len(nodes), np.bool_))[row] = True
     return features

@@ -10,6 +10,7 @@ import numpy as np
 
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched.site.accounts import NO_EXEMPTIONS, PartitionLimit
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
@@ -32,7 +33,7 @@ from cpsched_bridge.adapters.slurm.translation.partition_access import Partition
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     CachingPartitionTranslator,
-    SlurmPartition,
+    PartitionRules,
     list_core_limits,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import (
@@ -41,7 +42,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import (
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
-    SlurmReservation,
+    ReservedNodes,
     translate_reservations,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_running import (
@@ -113,7 +114,7 @@ class SlurmTranslator:
         held += sum_running_requests(machine, self._running.list_expedited_jobs(seen.jobs))
         self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
         self.to_come = list_future_core_reservations(machine, reservations, running, seen.now_s)
-        machine.set_weights_by_wakeup_rank([slurm_states.compute_wakeup_rank(node["state"]) for node in seen.nodes])
+        machine.set_weights_by_wakeup_rank([slurm_states.compute_wakeup_rank(node.state) for node in seen.nodes])
         theirs = {job.job.id: each.partly_reserved_nodes for each in reservations for job in inside.get(each.name, ())}
         nowhere = np.zeros(len(machine.names), np.bool_)
         returning = tuple(
@@ -157,7 +158,7 @@ class SlurmTranslator:
             },
         )
 
-    def translate_machine_and_partitions(self, seen: SlurmRecords) -> tuple[SlurmNodeTable, dict[str, SlurmPartition]]:
+    def translate_machine_and_partitions(self, seen: SlurmRecords) -> tuple[SlurmNodeTable, dict[str, PartitionRules]]:
         """Return the machine and the partitions of one reading."""
         machine = self._update_machine(seen)
         return machine, self._partitions.read(machine, seen.partitions, self.job_defaults)
@@ -240,7 +241,7 @@ def _group_by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob])
     return found
 
 
-def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservation], now_s: int) -> tuple[Outage, ...]:
+def list_outages(nodes: Sequence[SlurmNode], reservations: Sequence[ReservedNodes], now_s: int) -> tuple[Outage, ...]:
     """Return the reservations of whole nodes as outages, then the unavailable nodes.
 
     Unavailable nodes with the same state form one outage. Slurm also marks the nodes of an active maintenance
@@ -253,7 +254,7 @@ def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservatio
     parts = {row for r in reservations if r.start_s <= now_s for row in r.partly_reserved_nodes.nonzero()[0].tolist()}
     by_state: dict[str, list[int]] = {}
     for row, node in enumerate(nodes):
-        state = slurm_states.strip_reserved_state(node["state"]) if row in parts else node["state"]
+        state = slurm_states.strip_reserved_state(node.state) if row in parts else node.state
         if row not in reserved and not slurm_states.node_takes_jobs(state):
             by_state.setdefault(state.upper(), []).append(row)
     found += [

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cpsched.model import BoolArray
-from cpsched_bridge.adapters.slurm.slurm_records import Record, has_unusable_field
+from cpsched.slurm_text.objects import SlurmPartition
+from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import PartitionCpusPerNodeLimit, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unusable_object
 
 
 @dataclass(slots=True)
-class SlurmPartition:
+class PartitionRules:
     """A partition's nodes and limits. A limit that is not set is None."""
 
     name: str
@@ -45,7 +47,7 @@ class SlurmPartition:
     max_memory_mib: int | None = None
     """Maximum memory of a job on a node, in MiB."""
     sharing: str = "NO"
-    """`OverSubscribe` in a record that `mark_partitions_sharing_nodes` returned."""
+    """`OverSubscribe`, such as "YES:4"."""
 
     @property
     def may_share_cores(self) -> bool:
@@ -58,87 +60,92 @@ class SlurmPartition:
 
 
 DEFAULTS_PER_GPU = ("DefCpuPerGPU", "DefMemPerGPU")
-SHARES_NODES = "shares_nodes"
-"""Field of a record that `mark_partitions_sharing_nodes` has marked."""
 ONE_JOB_PER_CORE = "FORCE:1"
 """`OverSubscribe` of a partition in which each core runs one job at a time."""
 
 
-def mark_partitions_sharing_nodes(table: Sequence[Record]) -> list[Record]:
-    """Return the records, with partitions that share nodes marked.
+def find_partitions_sharing_nodes(partitions: Sequence[SlurmPartition]) -> frozenset[str]:
+    """Return the names of the partitions with `FORCE:1` or `MaxCPUsPerSocket` that share nodes with other partitions.
 
-    These are partitions with `FORCE:1` or `MaxCPUsPerSocket` whose nodes also belong to other partitions.
-
-    With `FORCE:1`, Slurm starts no job of a marked partition on a node that runs a job of a partition with
+    With `FORCE:1`, Slurm starts no job of such a partition on a node that runs a job of a partition with
     `OverSubscribe=NO`. It may start the job on cores that jobs in partitions of lower tiers use (`_verify_node_state`
     and `_job_test` in cons_tres/job_test.c). With `MaxCPUsPerSocket`, other partitions' jobs may leave it free cores on
     one socket only.
     """
     limited = [
-        at for at, record in enumerate(table) if _is_forced(record) or _parse_limit(record["max_cpus_per_socket"])
+        row
+        for row, partition in enumerate(partitions)
+        if partition.sharing == ONE_JOB_PER_CORE or partition.max_cpus_per_socket
     ]
     if not limited:
-        return list(table)
-    nodes = [frozenset(node_and_task_lists.expand_hostlist_or_empty(record["nodes"])) for record in table]
-    found = list(table)
-    for at in limited:
-        if any(nodes[at] & other for other in (*nodes[:at], *nodes[at + 1 :])):
-            found[at] = {**table[at], SHARES_NODES: True}
-    return found
+        return frozenset()
+    nodes = [frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes)) for partition in partitions]
+    return frozenset(
+        partitions[row].name
+        for row in limited
+        if any(nodes[row] & others for others in (*nodes[:row], *nodes[row + 1 :]))
+    )
 
 
-def _is_forced(record: Record) -> bool:
-    return _get_oversubscribe(record) == ONE_JOB_PER_CORE
+class _TranslationKey(NamedTuple):
+    partition: SlurmPartition
+    shares_nodes: bool
 
 
 @dataclass(slots=True)
 class CachingPartitionTranslator:
-    """A translator of partitions that does not translate unchanged records again."""
+    """A translator of partitions that does not translate unchanged partitions again."""
 
-    _known: dict[str, tuple[Record, SlurmPartition]] = field(default_factory=dict)
+    _known: dict[str, tuple[_TranslationKey, PartitionRules]] = field(default_factory=dict)
 
     def read(
-        self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
-    ) -> dict[str, SlurmPartition]:
+        self, machine: SlurmNodeTable, partitions: Sequence[SlurmPartition], job_defaults: str | None = None
+    ) -> dict[str, PartitionRules]:
         """Return a reading's partitions by name, with slurm.conf's `job_defaults`."""
-        table = mark_partitions_sharing_nodes(table)
-        for record in table:
-            known = self._known.get(record["name"])
-            if known is None or known[0] != record:
-                self._known[record["name"]] = (record, translate_partition(record, machine, job_defaults))
-        return {record["name"]: self._known[record["name"]][1] for record in table}
+        sharing = find_partitions_sharing_nodes(partitions)
+        for partition in partitions:
+            key = _TranslationKey(partition, partition.name in sharing)
+            known = self._known.get(partition.name)
+            if known is None or known[0] != key:
+                self._known[partition.name] = (key, translate_partition(*key, machine, job_defaults))
+        return {partition.name: self._known[partition.name][1] for partition in partitions}
 
     def clear(self) -> None:
         """Discard all translations, which are valid only for the previous machine."""
         self._known.clear()
 
 
-def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
-    """Return a partition, which may override each of slurm.conf's `job_defaults`."""
-    defaults = _parse_job_defaults(job_defaults) | _parse_job_defaults(record.get("job_defaults"))
+def translate_partition(
+    partition: SlurmPartition, shares_nodes: bool, machine: SlurmNodeTable, job_defaults: str | None = None
+) -> PartitionRules:
+    """Return a partition's rules. The partition may override each of slurm.conf's `job_defaults`.
+
+    `shares_nodes`: whether `find_partitions_sharing_nodes` found the partition.
+    """
+    defaults = _parse_job_defaults(job_defaults) | _parse_job_defaults(partition.job_defaults)
     cpus, memory = (int(defaults.pop(n)) if defaults.get(n, "").isdecimal() else 0 for n in DEFAULTS_PER_GPU)
-    return SlurmPartition(
-        name=record["name"],
-        state=str(record["state"]),
-        members=machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(record["nodes"])),
-        max_time_min=_parse_limit(record["max_time"]),
-        default_time_min=_parse_limit(record["default_time"]),
-        max_nodes=_parse_limit(record["max_nodes"]),
-        min_nodes=_parse_limit(record["min_nodes"]) or 0,
-        exclusive=_get_oversubscribe(record) == "EXCLUSIVE",
-        max_memory_mib=_parse_limit(record["max_memory_per_node"]) or None,
-        sharing=_get_oversubscribe(record),
-        unmodelled=find_unmodelled_partition_reason(record),
-        allowed_accounts=_get_allowed_names(record, "allowed_accounts", str.lower),
-        denied_accounts=_get_denied_names(record, "denied_accounts"),
-        allowed_qos=_get_allowed_names(record, "allowed_qos", str.lower),
-        denied_qos=_get_denied_names(record, "denied_qos"),
-        allowed_groups=_get_allowed_names(record, "allowed_groups", str),
+    return PartitionRules(
+        name=partition.name,
+        state=str(partition.state),
+        members=machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(partition.nodes)),
+        max_time_min=partition.max_time,
+        default_time_min=partition.default_time,
+        max_nodes=partition.max_nodes,
+        min_nodes=partition.min_nodes or 0,
+        exclusive=partition.sharing == "EXCLUSIVE",
+        max_memory_mib=partition.max_memory_per_node or None,
+        sharing=partition.sharing,
+        unmodelled=find_unmodelled_partition_reason(partition, shares_nodes),
+        allowed_accounts=_to_allowed_names(partition.allowed_accounts, str.lower),
+        denied_accounts=_to_denied_names(partition.denied_accounts),
+        allowed_qos=_to_allowed_names(partition.allowed_qos, str.lower),
+        denied_qos=_to_denied_names(partition.denied_qos),
+        allowed_groups=_to_allowed_names(partition.allowed_groups, str),
         cpus_per_gpu=cpus,
         memory_per_gpu_mib=memory,
         job_defaults=",".join("=".join(each) for each in defaults.items()) or None,
-        topology=record.get("topology"),
-        tier=_parse_limit(record.get("priority_tier")) or 0,
+        topology=partition.topology,
+        tier=partition.priority_tier or 0,
     )
 
 
@@ -148,54 +155,44 @@ def _parse_job_defaults(text: str | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def list_core_limits(table: Sequence[Record]) -> dict[str, PartitionCpusPerNodeLimit]:
+def list_core_limits(partitions: Sequence[SlurmPartition]) -> dict[str, PartitionCpusPerNodeLimit]:
     """Return `MaxCPUsPerNode` and `MaxCPUsPerSocket` by partition, if one is set."""
-    found = {}
-    for record in table:
-        cpus, per_socket = (_parse_limit(record[f"max_cpus_per_{where}"]) for where in ("node", "socket"))
-        if cpus is not None or per_socket is not None:
-            found[record["name"]] = PartitionCpusPerNodeLimit(cpus, per_socket, record["nodes"])
-    return found
+    return {
+        partition.name: PartitionCpusPerNodeLimit(
+            partition.max_cpus_per_node, partition.max_cpus_per_socket, partition.nodes
+        )
+        for partition in partitions
+        if partition.max_cpus_per_node is not None or partition.max_cpus_per_socket is not None
+    }
 
 
-def _get_allowed_names(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
-    names = record.get(name) or ["ALL"]
-    return None if "ALL" in names else frozenset(map(spelled, names))
+def _to_allowed_names(names: Sequence[str] | None, spelled: Callable[[str], str]) -> frozenset[str] | None:
+    return None if not names or "ALL" in names else frozenset(map(spelled, names))
 
 
-def _get_denied_names(record: Record, name: str) -> frozenset[str]:
-    return frozenset(each.lower() for each in record.get(name) or () if each != "ALL")
+def _to_denied_names(names: Sequence[str] | None) -> frozenset[str]:
+    return frozenset(name.lower() for name in names or () if name != "ALL")
 
 
-def find_unmodelled_partition_reason(record: Record) -> str | None:
+def find_unmodelled_partition_reason(partition: SlurmPartition, shares_nodes: bool) -> str | None:
     """Return why jobs in the partition are left to Slurm, or None if they are not.
 
-    `record` comes from `mark_partitions_sharing_nodes`. Without gang scheduling, `OverSubscribe=YES` affects only the
-    jobs that request it.
+    See `translate_partition` for `shares_nodes`. Without gang scheduling, `OverSubscribe=YES` affects only the jobs
+    that request it.
     """
-    if has_unusable_field(record):
-        return make_unusable_object("partition", record).why
-    sharing = _get_oversubscribe(record)
-    if sharing == ONE_JOB_PER_CORE and record.get(SHARES_NODES):
+    if partition.has_unusable_field:
+        return make_unusable_object("partition", partition).why
+    sharing = partition.sharing
+    if sharing == ONE_JOB_PER_CORE and shares_nodes:
         return f"it sets OverSubscribe={ONE_JOB_PER_CORE}, and other partitions use its nodes"
     if sharing not in ("NO", "EXCLUSIVE", ONE_JOB_PER_CORE) and not sharing.startswith("YES"):
         return f"its nodes are oversubscribed ({sharing})"
-    if _parse_limit(record["max_cpus_per_socket"]) and record.get(SHARES_NODES):
+    if partition.max_cpus_per_socket and shares_nodes:
         return "it sets MaxCPUsPerSocket, and other partitions use its nodes"
-    if record["is_user_exclusive"]:
+    if partition.is_user_exclusive:
         return "its nodes are exclusive to one user at a time"
-    if record.get("is_topology_exclusive"):
+    if partition.is_topology_exclusive:
         return "it gives each job exclusive parts of the topology"
-    if record["requires_reservation"] or record["is_root_only"]:
+    if partition.requires_reservation or partition.is_root_only:
         return "it is closed to ordinary jobs"
     return None
-
-
-def _get_oversubscribe(record: Record) -> str:
-    """Return the partition's `OverSubscribe`, such as "NO", "EXCLUSIVE" or "FORCE:4"."""
-    return str(record["oversubscribe"] or "NO").upper()
-
-
-def _parse_limit(value: object) -> int | None:
-    """Return a limit as a number, or None for "UNLIMITED"."""
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

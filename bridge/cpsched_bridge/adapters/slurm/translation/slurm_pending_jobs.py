@@ -39,10 +39,10 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     translate_pending_job,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
-    SlurmReservation,
+    ReservedNodes,
     find_magnetic_reservation,
     find_reservations_before_job_end,
 )
@@ -62,8 +62,8 @@ class PendingJobTranslationContext:
 
     now_s: int
     machine: SlurmNodeTable
-    partitions: Mapping[str, SlurmPartition]
-    reservations: tuple[SlurmReservation, ...]
+    partitions: Mapping[str, PartitionRules]
+    reservations: tuple[ReservedNodes, ...]
     pinned: Collection[int]
     """Jobs whose node list was set by the bridge."""
     guarded: bool
@@ -83,8 +83,8 @@ class _CachedJobTranslation:
     """A translated record, with the values on which the translation depends."""
 
     record: Record
-    partition: SlurmPartition | None
-    conflicts: tuple[SlurmReservation, ...]
+    partition: PartitionRules | None
+    conflicts: tuple[ReservedNodes, ...]
     exempt_from: frozenset[PartitionLimit]
     asked: SlurmJobWithStartSettings | PendingReason
     """The translated job, or the reason why the job is left to Slurm."""
@@ -92,8 +92,8 @@ class _CachedJobTranslation:
     def is_current(
         self,
         record: Record,
-        partition: SlurmPartition,
-        conflicts: tuple[SlurmReservation, ...],
+        partition: PartitionRules,
+        conflicts: tuple[ReservedNodes, ...],
         exempt_from: frozenset[PartitionLimit],
     ) -> bool:
         """Return whether a new translation would give the same result."""
@@ -342,8 +342,8 @@ def _translate_or_find_reason(
     record: Record,
     number: int,
     machine: SlurmNodeTable,
-    partition: SlurmPartition,
-    conflicts: tuple[SlurmReservation, ...],
+    partition: PartitionRules,
+    conflicts: tuple[ReservedNodes, ...],
     exempt_from: frozenset[PartitionLimit],
 ) -> SlurmJobWithStartSettings | PendingReason:
     try:

@@ -24,6 +24,7 @@ import numpy as np
 
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, Request
+from cpsched.slurm_text.objects import SlurmNode, SlurmReservation
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
@@ -39,7 +40,7 @@ EXCLUSIVE_RESERVATION_FLAGS = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SlurmReservation:
+class ReservedNodes:
     """A reservation of nodes or parts of nodes from `start_s` to `end_s`."""
 
     name: str
@@ -49,7 +50,7 @@ class SlurmReservation:
     end_s: int
     held: IntArray | None = None
     """Amounts reserved on other nodes, int64[N, R], or None if there are none."""
-    record: Record = field(default_factory=dict)
+    reservation: SlurmReservation = field(default_factory=SlurmReservation)
 
     @property
     def partly_reserved_nodes(self) -> BoolArray:
@@ -62,38 +63,39 @@ class SlurmReservation:
     @property
     def is_magnetic(self) -> bool:
         """Return whether the reservation is magnetic or its flags are unreadable."""
-        flags = self.record.get("flags", ())
-        return flags is None or "MAGNETIC" in flags
+        return self.reservation.flags is None or "MAGNETIC" in self.reservation.flags
 
 
 def translate_reservations(
-    table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
-) -> tuple[SlurmReservation, ...]:
+    reservations: Iterable[SlurmReservation], nodes: Sequence[SlurmNode], machine: SlurmNodeTable, now_s: int
+) -> tuple[ReservedNodes, ...]:
     """Return the current and future reservations of nodes, sorted by start time.
 
     A reservation with unreadable nodes excludes no node, because Slurm itself rejects starts on its nodes.
     """
-    core_cpus = {node["name"]: count_cpus_per_core(node) for node in nodes}
+    core_cpus = {node.name: count_cpus_per_core(node) for node in nodes}
     found = [
-        _translate_reservation(r, core_cpus, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s
+        _translate_reservation(r, core_cpus, machine) for r in reservations if r.nodes and (r.end_time or 0) > now_s
     ]
     return tuple(sorted(found, key=lambda r: (r.start_s, r.name)))
 
 
-def _translate_reservation(record: Record, core_cpus: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
-    nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(record["nodes"]))
+def _translate_reservation(
+    reservation: SlurmReservation, core_cpus: Mapping[str, int], machine: SlurmNodeTable
+) -> ReservedNodes:
+    nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(reservation.nodes))
     held = np.zeros_like(machine.capacity)
-    flags = record["flags"]
+    flags = reservation.flags
     if flags is not None and EXCLUSIVE_RESERVATION_FLAGS.isdisjoint(flags):
-        for name, ids in (record["cpu_ids_by_node"] or {}).items():
+        for name, ids in (reservation.cpu_ids_by_node or {}).items():
             if name in machine.index:
                 held[machine.index[name], CORES] = _count_listed_cores(ids) * core_cpus.get(name, 1)
     parts = nodes & (held[:, CORES] > 0)
-    _add_reserved_memory_and_gres(held, parts, record["tres"] or {}, machine)
+    _add_reserved_memory_and_gres(held, parts, reservation.tres or {}, machine)
     held[~parts] = 0
-    start_s, end_s = record["start_time"] or 0, record["end_time"] or 0
+    start_s, end_s = reservation.start_time or 0, reservation.end_time or 0
     kept = np.minimum(held, machine.capacity) if parts.any() else None
-    return SlurmReservation(record["name"], nodes & ~parts, start_s, end_s, kept, record)
+    return ReservedNodes(reservation.name, nodes & ~parts, start_s, end_s, kept, reservation)
 
 
 def _count_listed_cores(ids: str) -> int:
@@ -126,8 +128,8 @@ def _add_reserved_memory_and_gres(
 
 
 def find_reservations_before_job_end(
-    reservations: Iterable[SlurmReservation], now_s: int, end_s: int
-) -> tuple[SlurmReservation, ...]:
+    reservations: Iterable[ReservedNodes], now_s: int, end_s: int
+) -> tuple[ReservedNodes, ...]:
     """Return the reservations of whole nodes that begin before a job ends.
 
     A job that starts now would end at `end_s`.
@@ -136,14 +138,14 @@ def find_reservations_before_job_end(
 
 
 def find_magnetic_reservation(
-    reservations: Iterable[SlurmReservation],
+    reservations: Iterable[ReservedNodes],
     record: Record,
     request: Request,
     span: tuple[int, int],
     partition: BoolArray,
     machine: SlurmNodeTable,
     access_context: PartitionAccessContext,
-) -> SlurmReservation | None:
+) -> ReservedNodes | None:
     """Return the magnetic reservation in which Slurm could start a job now, or None.
 
     `span` is the job's start and end. Slurm does not start a job that would end after the reservation, unless the
@@ -151,9 +153,9 @@ def find_magnetic_reservation(
     """
     now_s, end_s = span
     for each in reservations:
-        if not each.is_magnetic or not may_use_reservation(each.record, record, access_context):
+        if not each.is_magnetic or not may_use_reservation(each.reservation, record, access_context):
             continue
-        if "FLEX" in (each.record["flags"] or ()):
+        if "FLEX" in (each.reservation.flags or ()):
             return each
         if each.start_s <= now_s and end_s <= each.end_s and _fits_empty_reservation(each, request, partition, machine):
             return each
@@ -161,7 +163,7 @@ def find_magnetic_reservation(
 
 
 def _fits_empty_reservation(
-    reservation: SlurmReservation, request: Request, partition: BoolArray, machine: SlurmNodeTable
+    reservation: ReservedNodes, request: Request, partition: BoolArray, machine: SlurmNodeTable
 ) -> bool:
     """Return whether a request fits into an empty reservation."""
     inside = np.zeros_like(machine.capacity) if reservation.held is None else reservation.held.copy()
@@ -172,23 +174,23 @@ def _fits_empty_reservation(
     return bool(found.sum() >= request.units)
 
 
-def may_use_reservation(reservation: Record, job: Record, access_context: PartitionAccessContext) -> bool:
+def may_use_reservation(reservation: SlurmReservation, job: Record, access_context: PartitionAccessContext) -> bool:
     """Return whether a job may use a reservation, or True if this is unknown."""
-    if "TIME_FLOAT" in (reservation["flags"] or ()):
+    if "TIME_FLOAT" in (reservation.flags or ()):
         return False
     if job["user_id"] == 0:
         return True
     user = str(job["user_name"] or job["user_id"])
     line = list_account_and_ancestors(str(job["account"] or ""), access_context)
     return (
-        _is_any_name_admitted(reservation["users"], [user])
-        and _may_be_in_groups(reservation["groups"], user, access_context)
+        _is_any_name_admitted(reservation.users, [user])
+        and _may_be_in_groups(reservation.groups, user, access_context)
         and (
-            _is_any_name_admitted(reservation["accounts"], line)
-            or (access_context.above is None and _is_allow_list(reservation["accounts"]))
+            _is_any_name_admitted(reservation.accounts, line)
+            or (access_context.above is None and _is_allow_list(reservation.accounts))
         )
-        and _is_any_name_admitted(reservation["qos"], [str(job["qos"] or "")])
-        and _is_any_name_admitted(reservation["allowed_partitions"], [str(job["partition"] or "")])
+        and _is_any_name_admitted(reservation.qos, [str(job["qos"] or "")])
+        and _is_any_name_admitted(reservation.allowed_partitions, [str(job["partition"] or "")])
     )
 
 

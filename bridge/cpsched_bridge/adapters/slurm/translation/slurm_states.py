@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Holder
 
@@ -269,13 +271,12 @@ def compute_wakeup_rank(state: str) -> int:
     return 2 if POWERED_DOWN in flags else int(not BOOTING.isdisjoint(flags))
 
 
-def mark_unknown_node_state(record: Record) -> Record:
-    """Return a node's record, with an unlisted state or flag in `unknown`."""
-    state = record["state"]
-    base, *flags = (state or "UNKNOWN").upper().split("+")
-    if base in LISTED_NODE_STATES and (HARMLESS_NODE_FLAGS | CLOSED_NODE_FLAGS).issuperset(flags):
-        return record
-    return {**record, "unknown": {**(record["unknown"] or {}), "state": state}}
+def mark_unusable_node(node: SlurmNode) -> SlurmNode:
+    """Return the node, with an unlisted state or flag in `unknown`, and UNKNOWN if it has an unusable field."""
+    base, *flags = node.state.upper().split("+")
+    if base not in LISTED_NODE_STATES or not (HARMLESS_NODE_FLAGS | CLOSED_NODE_FLAGS).issuperset(flags):
+        node = dataclasses.replace(node, unknown={**(node.unknown or {}), "state": node.state})
+    return dataclasses.replace(node, state=UNKNOWN) if node.has_unusable_field else node
 
 
 def is_powering_up(state: str) -> bool:

@@ -8,7 +8,7 @@ The bridge leaves such jobs to Slurm and reports why. Slurm's fields are named a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from cpsched.model import PendingReason
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
@@ -58,13 +58,13 @@ Slurm shows it for every job if `SelectTypeParameters` contains CR_ONE_TASK_PER_
 _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 
 
-def parse_requested_licenses(record: Record) -> dict[str, int] | None:
-    """Return a job's requested licenses.
+def parse_requested_licenses(licenses: Sequence[str] | None) -> dict[str, int] | None:
+    """Return the number of each license that a job requests or that a reservation holds.
 
-    Return None if the job requests alternative licenses or node licenses.
+    Return None for alternative licenses or node licenses.
     """
     found: dict[str, int] = {}
-    for text in record.get("licenses") or ():
+    for text in licenses or ():
         match = _LICENSE.fullmatch(text)
         if match is None:
             return None
@@ -86,7 +86,7 @@ def find_uncounted_licenses_reason(record: Record, known: Collection[str]) -> Pe
 
     Return None if all of them are `known`.
     """
-    asked = parse_requested_licenses(record)
+    asked = parse_requested_licenses(record["licenses"])
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason
     unknown = [name for name in asked if name not in known]

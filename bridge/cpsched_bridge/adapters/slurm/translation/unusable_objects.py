@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, has_unusable_field
+from cpsched.slurm_text.objects import SlurmObject
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 
-def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
+def make_unusable_object(kind: ObjectKind, slurm_object: SlurmObject) -> UnusableObject:
     """Return a node, partition or reservation with its first unusable field.
 
-    Raise `ValueError` if the record has no unusable field.
+    Raise `ValueError` if the object has no unusable field.
     """
-    for reason in ("unreadable", "unknown"):
-        for name, detail in (record.get(reason) or {}).items():
-            return UnusableObject(kind, str(record["name"]), name, reason, detail)
-    raise ValueError(f"{kind} {record['name']} has no unusable field")
+    for name, detail in (slurm_object.unreadable or {}).items():
+        return UnusableObject(kind, slurm_object.name, name, "unreadable", detail)
+    for name, detail in (slurm_object.unknown or {}).items():
+        return UnusableObject(kind, slurm_object.name, name, "unknown", detail)
+    raise ValueError(f"{kind} {slurm_object.name} has no unusable field")
 
 
 def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
@@ -25,13 +27,13 @@ def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
 
     A job with an unreadable field counts only while it is pending. A job in an unknown state always counts.
     """
-    tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
+    tables: tuple[tuple[ObjectKind, Sequence[SlurmObject]], ...] = (
         ("node", seen.nodes),
         ("partition", seen.partitions),
         ("reservation", seen.reservations),
     )
     for kind, table in tables:
-        yield from (make_unusable_object(kind, record) for record in table if has_unusable_field(record))
+        yield from (make_unusable_object(kind, each) for each in table if each.has_unusable_field)
     for job in seen.jobs:
         if job["state"] == slurm_states.UNKNOWN:
             label = slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job))

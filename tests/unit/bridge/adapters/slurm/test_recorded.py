@@ -11,6 +11,7 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import RunningJob
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation
 from cpsched_bridge.adapters.slurm import slurm_records
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
@@ -37,12 +38,14 @@ class Recorded:
         snapshot = {
             "now_s": content["recorded_at_s"],
             "jobs": pyslurm_rows.to_job_table(as_object(job) for job in content["jobs"]),
-            "nodes": pyslurm_rows.to_table((SimpleNamespace(**n) for n in content["nodes"]), slurm_records.NODE_FIELDS),
+            "nodes": pyslurm_rows.to_table(
+                (SimpleNamespace(**n) for n in content["nodes"]), pyslurm_rows.list_fields(SlurmNode)
+            ),
             "partitions": pyslurm_rows.to_table(
-                (SimpleNamespace(**p) for p in content["partitions"]), slurm_records.PARTITION_FIELDS
+                (SimpleNamespace(**p) for p in content["partitions"]), pyslurm_rows.list_fields(SlurmPartition)
             ),
             "reservations": pyslurm_rows.to_table(
-                (SimpleNamespace(**r) for r in content["reservations"]), slurm_records.RESERVATION_FIELDS
+                (SimpleNamespace(**r) for r in content["reservations"]), pyslurm_rows.list_fields(SlurmReservation)
             ),
         }
         return pyslurm_rows.parse_cluster_records(snapshot)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from cpsched.slurm_text.objects import SlurmReservation
 from cpsched_bridge.adapters.slurm import slurm_backend
 from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_records import RESERVATION_FIELDS
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import list_fields
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
@@ -415,7 +416,7 @@ def test_acquires_lease_if_none_was_read(backend: SlurmBackend, child: Played) -
 def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, child: Played, scene: Scene) -> None:
     """For any words, including unknown ones."""
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
-    odd = dict.fromkeys(RESERVATION_FIELDS) | {
+    odd = dict.fromkeys(list_fields(SlurmReservation)) | {
         "name": "cpsched-bridge",
         "nodes": "n1",
         **times,

@@ -354,7 +354,10 @@ def test_priority_check_uses_all_nodes_as_cluster_size(mocker: MockerFixture) ->
         "cpsched_bridge.adapters.slurm.slurm_doctor.compare_with_sprio", return_value=SprioComparison(0, ())
     )
     records = Scene().read()
-    nodes = [{**node, "effective_cpus": cpus} for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)]
+    nodes = [
+        dataclasses.replace(node, effective_cpus=cpus)
+        for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)
+    ]
     names = [check.name for check in run_policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
     assert names == ["site policy", "priorities", "limits", "associations", "partitions"]
     assert compared.call_args.args[3] == ClusterSize(4, 14)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
+from cpsched.slurm_text.objects import SlurmPartition
 from cpsched.slurm_text.option_lists import OptionList
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
@@ -126,7 +127,7 @@ class SlurmCliReader:
         )
         self._cached: dict[str, tuple[float, str]] = {}
         """Arrival time and text of the answers that several readings reuse, by query name."""
-        self._nodes = scontrol_object_parsing.CachingNodeRecordBuilder()
+        self._nodes = scontrol_object_parsing.CachingNodeParser()
         self._topologies: tuple[float, dict[str, Record]] | None = None
         self._squeued: squeue_parsing.CachingSqueueParser | None = None
         self._before: dict[int, Row] = {}
@@ -180,7 +181,7 @@ class SlurmCliReader:
             "pyslurm": "",
             "rate_limit": make_rate_limit_facts(self._budget.limit),
             "node_versions": sorted(
-                {node["slurm_version"] or "" for node in scontrol_object_parsing.parse_nodes(texts["nodes"])} - {""}
+                {node.slurm_version or "" for node in scontrol_object_parsing.parse_nodes(texts["nodes"])} - {""}
             ),
             **query_admin_level(user),
         }
@@ -517,12 +518,14 @@ class SlurmCliReader:
         except BackendError:
             return ""
 
-    def _find_nonmember_groups(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
+    def _find_nonmember_groups(
+        self, jobs: Sequence[Record], partitions: Sequence[SlurmPartition]
+    ) -> dict[str, list[str]]:
         """Return, by user, the groups in AllowGroups to which the user does not belong.
 
         The result includes only users with pending jobs and groups with known members.
         """
-        allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
+        allowed = {name for partition in partitions for name in partition.allowed_groups or () if name != "ALL"}
         if not allowed:
             return {}
         users = {job["user_name"] for job in jobs if job["state"] == slurm_states.PENDING and job["user_name"]}

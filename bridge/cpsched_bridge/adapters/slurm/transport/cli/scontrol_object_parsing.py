@@ -7,21 +7,17 @@ It affects only this record.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import (
     CONFIG_FIELDS,
-    NODE_FIELDS,
-    PARTITION_FIELDS,
-    RESERVATION_FIELDS,
     Record,
-    has_unusable_field,
-    mark_unusable_node_unknown,
-    to_strictest_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
@@ -34,6 +30,8 @@ from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import (
     Words,
 )
 from cpsched_bridge.errors import AnswerNotUnderstood
+
+ObjectT = TypeVar("ObjectT", bound=SlurmObject)
 
 NODES_COMMAND = ("scontrol", "--all", "show", "nodes")
 PARTITIONS_COMMAND = ("scontrol", "--all", "show", "partitions")
@@ -57,38 +55,38 @@ def _split_object_records(printed: str, name: str) -> list[str]:
     return [f"{name}={piece}" for piece in pieces]
 
 
-def _parse_object_record(
-    text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
-) -> Record:
-    """Return one record, including its `unreadable` and `unknown` fields."""
-    return _build_record(known.parse_fields(text), fields, how, known)
-
-
-def _build_record(
+def _parse_object(
+    kind: type[ObjectT],
     values: Mapping[str, Any],
-    fields: Sequence[str],
-    how: Mapping[str, Callable[[Any], Any]],
+    field_parsers: Mapping[str, Callable[[Any], Any]],
     known: KnownScontrolFields,
-) -> Record:
-    record: Record = dict.fromkeys(fields)
+) -> ObjectT:
+    """Return one object, including its `unreadable` and `unknown` fields."""
+    fields: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
-    for name, read in how.items():
+    for name, parse in field_parsers.items():
         try:
-            record[name] = read(values)
+            fields[name] = parse(values)
         except KeyError as error:
             unreadable[name] = f"scontrol does not print {error.args[0]}"
         except (ValueError, IndexError) as error:
             unreadable[name] = str(error)[:MAX_QUOTED_CHARS]
-    return record | {"unreadable": unreadable or None, "unknown": known.find_unsupported_fields(values) or None}
+    return kind(**fields, unreadable=unreadable or None, unknown=known.find_unsupported_fields(values) or None)
 
 
-def _parse_limit(word: str) -> int | str | None:
-    """Return a limit, "UNLIMITED" for infinity, or None if it is not set. A limit of 0 admits no job."""
+def _parse_limit(word: str) -> int | None:
+    """Return a limit, or None if there is none. A limit of 0 admits no job."""
     return (
-        slurm_output_values.UNLIMITED
+        None
         if word in (slurm_output_values.UNLIMITED, "INFINITE", "-1")
         else slurm_output_values.parse_number_or_none(word)
     )
+
+
+def _parse_partition_time_limit(word: str) -> int | None:
+    """Return a time limit in minutes, or None if there is none."""
+    limit = slurm_output_values.parse_time_limit(word)
+    return limit if isinstance(limit, int) else None
 
 
 def _parse_node_list(word: str) -> str | None:
@@ -135,41 +133,41 @@ _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
 
 
 @dataclass(slots=True)
-class CachingNodeRecordBuilder:
-    """A builder of node records that reuses the record of an unchanged node."""
+class CachingNodeParser:
+    """A parser of nodes that does not parse the text of an unchanged node again."""
 
-    _known: dict[str, Record] = field(default_factory=dict)
+    _known: dict[str, SlurmNode] = field(default_factory=dict)
 
-    def read(self, printed: str) -> list[Record]:
-        """Return the nodes in `printed` as records with the fields in `NODE_FIELDS`."""
+    def read(self, printed: str) -> list[SlurmNode]:
+        """Return the nodes in `printed`."""
         texts = _split_object_records(printed, "NodeName")
         self._known = {text: self._known.get(text) or _parse_node(text) for text in texts}
         return [self._known[text] for text in texts]
 
 
-def parse_nodes(printed: str) -> list[Record]:
-    """Return the nodes in `printed` as records with the fields in `NODE_FIELDS`."""
-    return CachingNodeRecordBuilder().read(printed)
+def parse_nodes(printed: str) -> list[SlurmNode]:
+    """Return the nodes in `printed`."""
+    return CachingNodeParser().read(printed)
 
 
-def _parse_node(text: str) -> Record:
-    record = slurm_states.mark_unknown_node_state(_parse_object_record(text, NODE_FIELDS, _NODE_FIELD_PARSERS, NODE))
-    record = mark_unusable_node_unknown(record)
-    if has_unusable_field(record):
-        return record
-    idle = record["effective_cpus"] - record["allocated_cpus"]
-    base, *flags = record["state"].split("+")
-    if idle and idle != record["effective_cpus"]:
-        base = "MIXED"  # scontrol itself prints this, unless the node's state has changed since
-    return record | {"state": "+".join((base, *flags))}
+def _parse_node(text: str) -> SlurmNode:
+    node = _parse_object(SlurmNode, NODE.parse_fields(text), _NODE_FIELD_PARSERS, NODE)
+    node = slurm_states.mark_unusable_node(node)
+    cpus = node.effective_cpus or 0
+    idle = cpus - (node.allocated_cpus or 0)
+    if node.has_unusable_field or idle in (0, cpus):
+        return node
+    _, *flags = node.state.split("+")
+    # scontrol itself prints this, unless the node's state has changed since
+    return dataclasses.replace(node, state="+".join(("MIXED", *flags)))
 
 
 _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "name": lambda words: words["PartitionName"],
     "state": lambda words: words["State"],
     "nodes": lambda words: _parse_node_list(words["Nodes"]),
-    "max_time": lambda words: slurm_output_values.parse_time_limit(words["MaxTime"]),
-    "default_time": lambda words: slurm_output_values.parse_time_limit(words["DefaultTime"]),
+    "max_time": lambda words: _parse_partition_time_limit(words["MaxTime"]),
+    "default_time": lambda words: _parse_partition_time_limit(words["DefaultTime"]),
     "max_nodes": lambda words: _parse_limit(words["MaxNodes"]),
     "min_nodes": lambda words: _parse_limit(words["MinNodes"]),
     "priority_tier": lambda words: slurm_output_values.parse_number_or_none(words.get("PriorityTier", "")),
@@ -200,10 +198,10 @@ def _normalize_partition_oversubscribe(values: Words) -> str:
     return "EXCLUSIVE" if values.get("Exclusive") in ("NODE", "TOPO") else values["OverSubscribe"]
 
 
-def parse_partitions(printed: str) -> list[Record]:
-    """Return the partitions in `printed`, with the fields in `PARTITION_FIELDS`."""
+def parse_partitions(printed: str) -> list[SlurmPartition]:
+    """Return the partitions in `printed`."""
     return [
-        _parse_object_record(text, PARTITION_FIELDS, _PARTITION_FIELD_PARSERS, PARTITION)
+        _parse_object(SlurmPartition, PARTITION.parse_fields(text), _PARTITION_FIELD_PARSERS, PARTITION)
         for text in _split_object_records(printed, "PartitionName")
     ]
 
@@ -230,22 +228,23 @@ _RESERVATION_FIELD_PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-def parse_reservations(printed: str) -> list[Record]:
-    """Return the reservations in `printed`, with the fields in `RESERVATION_FIELDS`.
+def parse_reservations(printed: str) -> list[SlurmReservation]:
+    """Return the reservations in `printed`.
 
     The burst buffer's text replaces a missing comment.
     """
     return [_parse_reservation(text) for text in _split_object_records(printed, "ReservationName")]
 
 
-def _parse_reservation(text: str) -> Record:
-    """Return the record of one reservation.
+def _parse_reservation(text: str) -> SlurmReservation:
+    """Return one reservation.
 
     Only core lists above the TRES line are read, because lines in the comment may look like core lists.
     """
     above = text.partition("\n   TRES=")[0]
     values = {**RESERVATION.parse_fields(text), "CoreIDs": dict(_CORES.findall(above))}
-    return to_strictest_reservation(_build_record(values, RESERVATION_FIELDS, _RESERVATION_FIELD_PARSERS, RESERVATION))
+    reservation = _parse_object(SlurmReservation, values, _RESERVATION_FIELD_PARSERS, RESERVATION)
+    return reservation.with_strictest_values()
 
 
 def _parse_upper_names(word: str) -> list[str]:

@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import (
     CONFIG_FIELDS,
     ENDED_JOB_FIELDS,
     JOB_FIELDS,
-    NODE_FIELDS,
     NODE_FILTER_PARAMETER,
-    PARTITION_FIELDS,
-    RESERVATION_FIELDS,
     Record,
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
@@ -29,6 +27,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
     Table,
+    list_fields,
     table_to_records,
     to_job_table,
     to_partition_table,
@@ -36,7 +35,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
 )
 from cpsched_bridge.host_users import find_user_name
 
-_NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topology")
+_NAME, _TOPOLOGY = (list_fields(SlurmPartition).index(name) for name in ("name", "topology"))
 _STATE = JOB_FIELDS.index("state")
 _EXTRA = JOB_FIELDS.index("extra")
 _CONFIG_COMMAND = ["scontrol", "show", "config"]
@@ -116,8 +115,8 @@ class PyslurmReader:
         topologies, named = self._get_topologies(table_to_records(to_table([config], CONFIG_FIELDS))[0])
         for row in partitions["rows"]:
             row[_TOPOLOGY] = named.get(row[_NAME])
-        reservations = to_table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
-        nodes = to_table(slurm.Nodes.load().values(), NODE_FIELDS)
+        reservations = to_table(slurm.Reservations.load().values(), list_fields(SlurmReservation))
+        nodes = to_table(slurm.Nodes.load().values(), list_fields(SlurmNode))
         return {
             "now_s": int(time.time()),
             "nodes": nodes,

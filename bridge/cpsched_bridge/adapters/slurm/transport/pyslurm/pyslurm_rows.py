@@ -6,27 +6,34 @@ field names are sent only once. Both the bridge and the child use this module, w
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from enum import Flag
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
+from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation
 from cpsched_bridge.adapters.slurm.slurm_records import (
     COMMON_JOB_FIELDS,
     JOB_FIELDS,
-    PARTITION_FIELDS,
     PENDING_JOB_FIELDS,
     PLACED_JOB_FIELDS,
-    TROUBLE,
     Record,
     SlurmRecords,
-    mark_unusable_node_unknown,
-    to_strictest_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import CHECKED_FIELDS
 
 Table = dict[str, Any]
+ObjectT = TypeVar("ObjectT", bound=SlurmObject)
+TROUBLE = ("unreadable", "unknown")
+"""Fields of a `SlurmObject` that describe its unusable fields."""
+
+
+def list_fields(kind: type[SlurmObject]) -> list[str]:
+    """Return the names of a class's fields."""
+    return [field.name for field in dataclasses.fields(kind)]
+
 
 FLAG_NAMES = {
     "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
@@ -190,7 +197,7 @@ def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
 def to_partition_table(partitions: Iterable[Any]) -> Table:
     """Return a table of partitions, combining two fields into `JobDefaults`."""
     sources = list(partitions)
-    table, at = to_table(sources, PARTITION_FIELDS), PARTITION_FIELDS.index("job_defaults")
+    table, at = to_table(sources, list_fields(SlurmPartition)), list_fields(SlurmPartition).index("job_defaults")
     for row, source in zip(table["rows"], sources, strict=True):
         found = {name: _read_field(source, field) for field, name in _JOB_DEFAULTS.items() if _has_field(source, field)}
         words = [f"{name}={value if ok else '?'}" for name, (value, ok) in found.items() if value or not ok]
@@ -215,42 +222,49 @@ def table_to_records(source: Table) -> list[Record]:
 
 def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     """Return the records in the child's snapshot, whose parts are tables."""
-    tables = {name: table_to_records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    jobs = table_to_records(snapshot["jobs"])
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     unlimited = set(snapshot.get("unlimited", ()))
-    for job in tables["jobs"]:
+    for job in jobs:
         if job["id"] in unlimited:
             job["time_limit"] = "UNLIMITED"
         if job["dependencies"] and not job["dependencies"].get("singleton"):
             job["dependencies"]["singleton"] = singletons.get(
                 job["id"]
             )  # pyslurm shows `singleton` only once it is satisfied
-    tables["nodes"] = [
-        mark_unusable_node_unknown(slurm_states.mark_unknown_node_state(_mark_invalid_node_list_unreadable(node)))
-        for node in tables["nodes"]
-    ]
-    tables["partitions"] = [_mark_invalid_node_list_unreadable(partition) for partition in tables["partitions"]]
-    tables["reservations"] = [
-        to_strictest_reservation(_mark_invalid_node_list_unreadable(each)) for each in tables["reservations"]
-    ]
-    tables["jobs"] = slurm_states.mark_unknown_states(tables["jobs"], snapshot["now_s"])
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     topologies = snapshot.get("topologies", {})
     return SlurmRecords(
-        snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside, topologies=topologies
+        snapshot["now_s"],
+        nodes=[slurm_states.mark_unusable_node(node) for node in _table_to_objects(SlurmNode, snapshot["nodes"])],
+        partitions=_table_to_objects(SlurmPartition, snapshot["partitions"]),
+        reservations=[
+            reservation.with_strictest_values()
+            for reservation in _table_to_objects(SlurmReservation, snapshot["reservations"])
+        ],
+        jobs=slurm_states.mark_unknown_states(jobs, snapshot["now_s"]),
+        layouts=layouts,
+        guarded=guarded,
+        outside=outside,
+        topologies=topologies,
     )
 
 
-def _mark_invalid_node_list_unreadable(record: Record) -> Record:
-    """Return the record, with an invalid node list reported in `unreadable`.
+def _table_to_objects(kind: type[ObjectT], source: Table) -> list[ObjectT]:
+    return [_to_object(kind, record) for record in table_to_records(source)]
 
-    pyslurm does not check the node list that Slurm prints.
+
+def _to_object(kind: type[ObjectT], record: Record) -> ObjectT:
+    """Return an object, with an invalid node list reported in `unreadable`.
+
+    pyslurm does not check the node list that Slurm prints. It shows limits that are not set as "UNLIMITED" or None.
     """
-    record = {**dict.fromkeys(TROUBLE), **record}
+    fields: dict[str, Any] = {name: None if value == "UNLIMITED" else value for name, value in record.items()}
+    if fields.get("state", "") is None:
+        del fields["state"]
     try:
-        node_and_task_lists.expand_hostlist(record.get("nodes"))
+        node_and_task_lists.expand_hostlist(fields.get("nodes"))
     except ValueError as error:
-        unreadable = {**(record["unreadable"] or {}), "nodes": str(error)}
-        return {**record, "nodes": None, "unreadable": unreadable}
-    return record
+        fields |= {"nodes": None, "unreadable": {**(fields.get("unreadable") or {}), "nodes": str(error)}}
+    return kind(**fields)

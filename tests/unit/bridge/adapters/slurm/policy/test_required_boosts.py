@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
+from cpsched.slurm_text.objects import SlurmPartition
 from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
@@ -40,9 +41,15 @@ def free(**facts: Any) -> dict[str, Any]:
 
 def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: PriorityPolicy = STEADY) -> int:
     partitions = [
-        {"name": "main", "nodes": "n[1-4]"}, {"name": "fast", "nodes": "n[1-2]"}, {"name": "late", "nodes": "n1"},
-        {"name": "part", "nodes": "n[2-3]"}, {"name": "other", "nodes": "m[1-4]"},
-    ]  # fmt: skip
+        SlurmPartition(name=name, nodes=nodes)
+        for name, nodes in [
+            ("main", "n[1-4]"),
+            ("fast", "n[1-2]"),
+            ("late", "n1"),
+            ("part", "n[2-3]"),
+            ("other", "m[1-4]"),
+        ]
+    ]
     seen = SlurmRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
     return compute_start_boosts(
         {7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most

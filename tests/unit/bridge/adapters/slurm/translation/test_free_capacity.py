@@ -8,7 +8,7 @@ import pytest
 from cpsched.model import NEVER, Job, NodeSetCondition, Request, RunningJob
 from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
+from tests.builders import a_node
 
 MACHINE = SlurmNodeTable.from_records([a_node(f"n{i}") for i in range(3)], counts_memory=False)
 """Three nodes of 8 cores."""

@@ -15,8 +15,8 @@ from cpsched_bridge.adapters.slurm.translation.node_availability import (
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from tests.builders import a_node
 from tests.unit.bridge.adapters.slurm.scenes import Scene
-from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 GPUS, SHARES = 4, 8
 PER_GPU = SHARES // GPUS

@@ -14,7 +14,7 @@ from cpsched.model import Request
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_running import compute_amounts_by_node, match_allocation_to_request
-from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
+from tests.builders import a_node
 
 
 def a_machine(**facts: Any) -> SlurmNodeTable:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
+from cpsched.slurm_text.objects import SlurmReservation
 from cpsched_bridge.adapters.slurm.translation import lease_reservation
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Lease
@@ -15,9 +15,9 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 CLAIM = Lease("4be1c2d3", "00ff", 17, "login2:/var/lib/cpsched")
 
 
-def reservation(comment: str | None, name: str = lease_reservation.LEASE_RESERVATION_NAME) -> dict[str, Any]:
+def reservation(comment: str | None, name: str = lease_reservation.LEASE_RESERVATION_NAME) -> SlurmReservation:
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
-    return {"name": name, "nodes": "n2", **times, "users": ["cpsched"], "accounts": None, "comment": comment}
+    return SlurmReservation(name=name, nodes="n2", **times, users=["cpsched"], comment=comment)
 
 
 @pytest.mark.parametrize("where", ["login2:/var/lib/cpsched", "a:/with blank", 'b:/"&=%', "c:/\n\x1b[2J", "d:/ü"])
@@ -56,7 +56,7 @@ def test_lease_reservation_closes_no_node() -> None:
         read,
         reservations=[
             *read.reservations,
-            {**reservation(lease_reservation.format_lease(CLAIM)), "start_time": read.now_s + 5},
+            dataclasses.replace(reservation(lease_reservation.format_lease(CLAIM)), start_time=read.now_s + 5),
         ],
     )
     with_claim = SlurmTranslator().observe(claimed)

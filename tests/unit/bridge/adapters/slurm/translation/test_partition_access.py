@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.slurm.translation.partition_access import (
     find_access_denied_reason,
     find_account_check_rules,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_observation import observe, pending
@@ -27,7 +27,7 @@ def why(
     access_context: PartitionAccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any
 ) -> str | None:
     lists = {name: frozenset(names) for name, names in partition.items()}
-    whole = SlurmPartition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
+    whole = PartitionRules("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
     return words(find_access_denied_reason(record, whole, access_context))
 
 

@@ -29,8 +29,8 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import (
     restore_requested_node_count,
 )
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
+from tests.builders import a_node
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_jobs import a_partition
-from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 EVENLY = "its tasks cannot be divided evenly among nodes"
 TOO_MANY = "requests more tasks than its nodes may run"

@@ -19,10 +19,9 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     translate_unreadable_job,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
-from tests.builders import words
-from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import ReservedNodes
+from tests.builders import a_node, words
 
 
 def a_machine(**facts: Any) -> SlurmNodeTable:
@@ -32,7 +31,7 @@ def a_machine(**facts: Any) -> SlurmNodeTable:
     )
 
 
-def a_partition(**facts: Any) -> SlurmPartition:
+def a_partition(**facts: Any) -> PartitionRules:
     parts: dict[str, Any] = {
         "name": "main",
         "state": "UP",
@@ -44,7 +43,7 @@ def a_partition(**facts: Any) -> SlurmPartition:
         "exclusive": False,
         "unmodelled": None,
     }
-    return SlurmPartition(**parts | facts)
+    return PartitionRules(**parts | facts)
 
 
 def a_record(**facts: Any) -> dict[str, Any]:
@@ -105,8 +104,8 @@ def test_walltime_may_equal_partition_limit() -> None:
         require_walltime_within_partition_limit(a_partition(max_time_min=10), 601)
 
 
-def reservation(name: str, *members: bool) -> SlurmReservation:
-    return SlurmReservation(name, np.array(members), 0, 1)
+def reservation(name: str, *members: bool) -> ReservedNodes:
+    return ReservedNodes(name, np.array(members), 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def reservation(name: str, *members: bool) -> SlurmReservation:
     ],
 )
 def test_computes_allowed_nodes_of_job(
-    facts: dict[str, Any], conflicts: tuple[SlurmReservation, ...], allowed: list[int], named: str
+    facts: dict[str, Any], conflicts: tuple[ReservedNodes, ...], allowed: list[int], named: str
 ) -> None:
     machine = a_machine()
     row = find_allowed_node_set(a_record(**facts), machine, a_partition(), conflicts)

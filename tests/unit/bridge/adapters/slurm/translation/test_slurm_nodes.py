@@ -10,19 +10,7 @@ import pytest
 from cpsched.model import NodeSetCondition
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-
-
-def a_node(name: str = "n1", **facts: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "effective_cpus": 8,
-        "threads_per_core": 1,
-        "real_memory": 1000,
-        "memory_reserved_for_system": None,
-        "configured_gres": None,
-        "active_features": None,
-        **facts,
-    }
+from tests.builders import a_node
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_running import adjust_to_state, drop_overcommitted_nodes
 from cpsched_bridge.ports import Observation
+from tests.builders import a_node
 from tests.unit.bridge.adapters.slurm.scenes import Scene
-from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 
 class Site:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import NEVER_S, SlurmRecords
+from cpsched.slurm_text.objects import NEVER_S, SlurmReservation
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import translate_partition
@@ -64,8 +65,8 @@ def test_parses_complete_ordinary_records() -> None:
     records, seen = read(reservations=RESERVATION)
     assert seen.unusable == ()
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert records.reservations[0]["comment"] == "see n3, Nodes=n3 StartTime=0"
-    assert records.reservations[0]["nodes"] == "n1"
+    assert records.reservations[0].comment == "see n3, Nodes=n3 StartTime=0"
+    assert records.reservations[0].nodes == "n1"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_unusable_reservation_closes_named_nodes(
     records, seen = read(reservations=RESERVATION.replace(*change, 1))
     assert [(each.kind, each.name) for each in seen.unusable] == [("reservation", "maint")]
     (found,) = records.reservations
-    assert (found["start_time"], found["end_time"]) == (start_s, end_s)
+    assert (found.start_time, found.end_time) == (start_s, end_s)
     names = seen.cluster.node_names
     assert [names[node] for outage in seen.outages for node in outage.nodes] == closed
 
@@ -148,10 +149,10 @@ def test_names_and_values_may_contain_blanks() -> None:
     """slurm.conf takes them in quotes; groups of a directory service have them."""
     text = partition("long queue", "n1", ("AllowGroups=ALL", "AllowGroups=domain users,hpc"))
     (found,) = scontrol_object_parsing.parse_partitions(text)
-    assert (found["name"], found["allowed_groups"], found["allowed_accounts"]) == (
+    assert (found.name, found.allowed_groups, found.allowed_accounts) == (
         "long queue", ["domain users", "hpc"], ["ALL"],
     )  # fmt: skip
-    assert found["unknown"] is None
+    assert found.unknown is None
 
 
 @pytest.mark.parametrize(
@@ -166,9 +167,9 @@ def test_unset_list_excludes_no_job(word: str, names: list[str] | None) -> None:
     (found,) = scontrol_object_parsing.parse_partitions(
         partition("main", "n1", ("AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL", lists))
     )
-    assert {name: found[name] for name in fields.values()} == dict.fromkeys(fields.values(), names or ["ALL"])
-    assert (found["unreadable"], found["unknown"]) == (None, None)
-    used = translate_partition(found, SlurmNodeTable.from_records(read()[0].nodes))
+    assert {name: getattr(found, name) for name in fields.values()} == dict.fromkeys(fields.values(), names or ["ALL"])
+    assert (found.unreadable, found.unknown) == (None, None)
+    used = translate_partition(found, False, SlurmNodeTable.from_records(read()[0].nodes))
     allowed, denied = (frozenset({"lab", "ops"}), frozenset({"lab", "ops"})) if names else (None, frozenset())
     assert (used.allowed_accounts, used.denied_accounts) == (allowed, denied)
     assert (used.allowed_qos, used.denied_qos) == (allowed, denied)
@@ -178,7 +179,7 @@ def test_unset_list_excludes_no_job(word: str, names: list[str] | None) -> None:
 def test_user_text_is_no_field() -> None:
     below = "   Reason=State=DOWN Colour=red\nState=DOWN Sound=loud [root@now]\n   Comment=Gres=none\n\n"
     (found,) = scontrol_object_parsing.parse_nodes(node("n1").rstrip("\n") + "\n" + below)
-    assert (found["state"], found["configured_gres"], found["unknown"]) == ("IDLE", {"gpu": 2}, None)
+    assert (found.state, found.configured_gres, found.unknown) == ("IDLE", {"gpu": 2}, None)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_user_text_is_no_field() -> None:
 )
 def test_reads_exclusive_field_of_26_05(printed: str, sharing: str) -> None:
     (found,) = scontrol_object_parsing.parse_partitions(partition("main", "n1", ("OverSubscribe=NO", printed)))
-    assert found["oversubscribe"] == sharing
+    assert found.oversubscribe == sharing
 
 
 def test_leaves_gpu_jobs_of_partition_with_unknown_defaults() -> None:
@@ -234,7 +235,7 @@ def test_recorded_partitions_have_no_unknown_field() -> None:
                   "\n   ", RECORDED.read_text()).replace("\nPartitionName", "\n\nPartitionName")  # fmt: skip
     found = scontrol_object_parsing.parse_partitions(text.rstrip("\n") + "\n\n")
     assert len(found) > 1
-    assert [each["unknown"] or each["unreadable"] for each in found] == [None] * len(found)
+    assert [each.unknown or each.unreadable for each in found] == [None] * len(found)
 
 
 CORES_26_05 = """\
@@ -276,8 +277,6 @@ CORES_READ = {
     "allowed_partitions": ["main"],
     "licenses": [],
     "comment": "below",
-    "unreadable": None,
-    "unknown": None,
 }
 
 
@@ -287,7 +286,7 @@ CORES_READ = {
 )
 def test_parses_core_reservation(printed: str, read: dict[str, object]) -> None:
     """26.05 and 22.05; a comment that looks like a line of cores is none."""
-    assert scontrol_object_parsing.parse_reservations(printed) == [read]
+    assert scontrol_object_parsing.parse_reservations(printed) == [SlurmReservation(**read)]
 
 
 def test_licence_reservation_has_no_nodes() -> None:
@@ -295,4 +294,4 @@ def test_licence_reservation_has_no_nodes() -> None:
         "     NodeName=n1 CoreIDs=0,8\n     NodeName=n2 CoreIDs=0-3\n", ""
     )
     found = scontrol_object_parsing.parse_reservations(printed.replace("Licenses=(null)", "Licenses=a:2,b"))[0]
-    assert (found["nodes"], found["cpu_ids_by_node"], found["licenses"]) == (None, {}, ["a:2", "b"])
+    assert (found.nodes, found.cpu_ids_by_node, found.licenses) == (None, {}, ["a:2", "b"])

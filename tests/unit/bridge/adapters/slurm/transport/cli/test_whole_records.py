@@ -5,6 +5,7 @@ Fields that are not named here, such as new ones, are not compared.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -175,8 +176,8 @@ def test_reads_complete_nodes_partitions_and_reservations() -> None:
         "allowed_groups": ["ml", "vis"], "is_root_only": True, "is_user_exclusive": True, "requires_reservation": True,
     }  # fmt: skip
     long = {
-        "name": "long", "state": "UP", "nodes": None, "max_time": "UNLIMITED", "default_time": None,
-        "max_nodes": "UNLIMITED", "min_nodes": 0, "max_cpus_per_node": "UNLIMITED", "max_cpus_per_socket": "UNLIMITED",
+        "name": "long", "state": "UP", "nodes": None, "max_time": None, "default_time": None,
+        "max_nodes": None, "min_nodes": 0, "max_cpus_per_node": None, "max_cpus_per_socket": None,
         "max_memory_per_node": 64000, "max_memory_per_cpu": None, "oversubscribe": "NO", "allowed_accounts": ["lab"],
         "denied_accounts": ["ALL"], "allowed_qos": ["ALL"], "denied_qos": ["low"], "allowed_groups": ["ALL"],
         "is_root_only": False, "is_user_exclusive": True, "requires_reservation": False,
@@ -186,7 +187,7 @@ def test_reads_complete_nodes_partitions_and_reservations() -> None:
         "accounts": ["lab"],
     }  # fmt: skip
     records = (*seen.nodes, *seen.partitions, *seen.reservations)
-    found = [among(r, e) for r, e in zip(records, (node, gpu, long, maint), strict=True)]
+    found = [among(dataclasses.asdict(r), e) for r, e in zip(records, (node, gpu, long, maint), strict=True)]
     assert found == [node, gpu, long, maint]
     assert looking.read().nodes[0] is seen.nodes[0]
 
@@ -200,7 +201,7 @@ def test_partly_used_node_is_mixed(allocated: int, state: str, expected: str) ->
         "State=IDLE+RESERVED", f"State={state}"
     )
     seen = SlurmCliReader(programs=Programs([Job(5)], broken={"scontrol --all show nodes": printed})).read()
-    assert (seen.nodes[0]["effective_cpus"], seen.nodes[0]["state"]) == (16, expected)
+    assert (seen.nodes[0].effective_cpus, seen.nodes[0].state) == (16, expected)
 
 
 def test_reads_complete_configuration() -> None:

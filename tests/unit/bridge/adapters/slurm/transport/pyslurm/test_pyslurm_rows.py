@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.slurm_records import NODE_FIELDS, RESERVATION_FIELDS
+from cpsched.slurm_text.objects import SlurmNode, SlurmReservation
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import UnlimitedJobLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
+    list_fields,
     parse_cluster_records,
     table_to_records,
     to_job_table,
@@ -37,24 +38,24 @@ def snapshot(*reservations: Reservation) -> dict[str, Any]:
     empty: dict[str, Any] = {"fields": [], "rows": []}
     return {
         "now_s": 7,
-        "nodes": to_table([Node()], NODE_FIELDS),
+        "nodes": to_table([Node()], list_fields(SlurmNode)),
         "partitions": empty,
-        "reservations": to_table(reservations, RESERVATION_FIELDS),
+        "reservations": to_table(reservations, list_fields(SlurmReservation)),
         "jobs": to_job_table([]),
     }
 
 
 def test_node_unreadable_for_library_is_unusable() -> None:
     (node,) = parse_cluster_records(snapshot()).nodes
-    assert (node["state"], node["effective_cpus"], node["configured_gres"]) == ("UNKNOWN", 16, None)
-    assert node["unreadable"] == {"configured_gres": "pyslurm cannot read it"}
-    assert (node["slurm_version"], node["unknown"]) == (None, None)
+    assert (node.state, node.effective_cpus, node.configured_gres) == ("UNKNOWN", 16, None)
+    assert node.unreadable == {"configured_gres": "pyslurm cannot read it"}
+    assert (node.slurm_version, node.unknown) == (None, None)
 
 
 def test_broken_node_list_is_unreadable() -> None:
     whole, broken = parse_cluster_records(snapshot(Reservation("n[1-2]"), Reservation("n[1-"))).reservations
-    assert (whole["nodes"], whole["unreadable"]) == ("n[1-2]", None)
-    assert (broken["nodes"], list(broken["unreadable"])) == (None, ["nodes"])
+    assert (whole.nodes, whole.unreadable) == ("n[1-2]", None)
+    assert (broken.nodes, list(broken.unreadable)) == (None, ["nodes"])
 
 
 def test_takes_singleton_dependency_from_squeue() -> None:

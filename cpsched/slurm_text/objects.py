@@ -1,0 +1,155 @@
+"""Define the nodes, partitions and reservations that a reading of Slurm delivers.
+
+Memory is in MiB, times are in Unix seconds, and time limits are in minutes. A field that Slurm does not set or that
+cannot be read is None. Trackable resources have the form {"cpu": 4, "mem": 4000, "gres/gpu": 2}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+NEVER_S = 0x7FFFFFFF
+"""End time given to a reservation whose end cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmObject:
+    """An object that administrators define: a node, a partition or a reservation."""
+
+    name: str = ""
+    unreadable: Mapping[str, str] | None = None
+    """Why fields could not be read, by field, or None if all were read."""
+    unknown: Mapping[str, str] | None = None
+    """Slurm fields whose names or values the adapter does not list, or None if there are none."""
+
+    @property
+    def has_unusable_field(self) -> bool:
+        """Return whether a field is unreadable or unknown."""
+        return bool(self.unreadable or self.unknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmNode(SlurmObject):
+    """A node."""
+
+    state: str = "UNKNOWN"
+    """The state and its flags, such as "IDLE+DRAIN"."""
+    total_cpus: int | None = None
+    effective_cpus: int | None = None
+    allocated_cpus: int | None = None
+    sockets: int | None = None
+    cores_per_socket: int | None = None
+    threads_per_core: int | None = None
+    real_memory: int | None = None
+    memory_reserved_for_system: int | None = None
+    allocated_memory: int | None = None
+    configured_gres: Mapping[str, int] | None = None
+    allocated_tres: Mapping[str, object] | None = None
+    """Amounts as numbers where possible."""
+    active_features: Sequence[str] | None = None
+    partitions: Sequence[str] | None = None
+    slurm_version: str | None = None
+    weight: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmPartition(SlurmObject):
+    """A partition. A limit of None is unlimited, and a limit of 0 admits no job."""
+
+    state: str | None = None
+    nodes: str | None = None
+    """Hostlist of the nodes."""
+    max_time: int | None = None
+    default_time: int | None = None
+    max_nodes: int | None = None
+    min_nodes: int | None = None
+    priority_tier: int | None = None
+    max_cpus_per_node: int | None = None
+    max_cpus_per_socket: int | None = None
+    max_memory_per_node: int | None = None
+    max_memory_per_cpu: int | None = None
+    oversubscribe: str | None = None
+    """How jobs share nodes, in the form that Slurm releases before 26.05 print."""
+    allowed_accounts: Sequence[str] | None = None
+    denied_accounts: Sequence[str] | None = None
+    allowed_qos: Sequence[str] | None = None
+    denied_qos: Sequence[str] | None = None
+    allowed_groups: Sequence[str] | None = None
+    """["ALL"] or None if the list is not set."""
+    is_root_only: bool | None = None
+    is_user_exclusive: bool | None = None
+    is_topology_exclusive: bool | None = None
+    topology: str | None = None
+    requires_reservation: bool | None = None
+    job_defaults: str | None = None
+
+    @property
+    def sharing(self) -> str:
+        """Return `OverSubscribe` in upper case, such as "NO", "EXCLUSIVE" or "FORCE:4"."""
+        return (self.oversubscribe or "NO").upper()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmReservation(SlurmObject):
+    """A reservation."""
+
+    nodes: str | None = None
+    """Hostlist of the nodes."""
+    cpu_ids_by_node: Mapping[str, str] | None = None
+    """The reserved cores ("0-3,8") by node, or empty if whole nodes are reserved."""
+    tres: Mapping[str, int] | None = None
+    partition: str | None = None
+    flags: Sequence[str] | None = ()
+    """scontrol's flag names, or None if they cannot be read, such as a flag that the client library lacks."""
+    start_time: int | None = None
+    end_time: int | None = None
+    users: Sequence[str] | None = None
+    groups: Sequence[str] | None = None
+    accounts: Sequence[str] | None = None
+    qos: Sequence[str] | None = None
+    allowed_partitions: Sequence[str] | None = None
+    licenses: Sequence[str] | None = None
+    comment: str | None = None
+
+    def with_strictest_values(self) -> SlurmReservation:
+        """Return the reservation with the strictest values for unreadable fields.
+
+        If its start or end is unreadable, the reservation counts as already begun or as never ending. If any field is
+        unusable or a flag is unlisted, its flags count as unreadable.
+        """
+        unlisted = [flag for flag in self.flags or () if flag.partition("=")[0] not in RESERVATION_FLAGS]
+        unknown = {**(self.unknown or {}), "flags": ",".join(unlisted)} if unlisted else self.unknown
+        unreadable = self.unreadable or {}
+        if not unreadable and not unknown:
+            return self
+        return replace(
+            self,
+            unknown=unknown,
+            flags=None,
+            start_time=0 if "start_time" in unreadable else self.start_time,
+            end_time=NEVER_S if "end_time" in unreadable else self.end_time,
+        )
+
+
+RESERVATION_FLAGS = frozenset(
+    {
+        *(
+            "ALL_NODES",
+            "ANY",
+            "ANY_NODES",
+            "DAILY",
+            "FLEX",
+            "FORCE_START",
+            "HOURLY",
+            "IGNORE_JOBS",
+            "MAGNETIC",
+            "MAINT",
+        ),
+        *("NO_ANY_NODES", "NO_DAILY", "NO_HOLD_JOBS_AFTER_END", "NO_HOURLY", "NO_MAGNETIC", "NO_MAINT"),
+        *("NO_PART_NODES", "NO_STATIC", "NO_USER_DELETE", "NO_WEEKLY", "OVERLAP", "PART_NODES", "PURGE_COMP"),
+        *("REPLACE", "REPLACE_DOWN", "SPEC_NODES", "STATIC", "TIME_FLOAT", "USER_DELETE", "WEEKDAY", "WEEKEND"),
+        "WEEKLY",
+    }
+)
+"""All flags of reservations in Slurm 22.05 to 26.11 (`reservation_flags_string` in common/slurm_protocol_defs.c)."""
