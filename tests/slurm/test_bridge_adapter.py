@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.harness import TRANSPORT, Slurm, wait_until
+from tests.slurm.harness import RELEASE, TRANSPORT, Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -58,7 +58,7 @@ def python(slurm: Slurm, code: str, *arguments: str) -> Any:
 
 def submit(slurm: Slurm, *requests: str, script: str = "sleep 60") -> list[str]:
     """Submit jobs as alice, which the plugin holds, and return their ids in order."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     lines = " ; ".join(f"sbatch --parsable -o /dev/null -t 5 {request} --wrap '{script}'" for request in requests)
     return slurm.run("bash", "-c", lines, user="alice").split()
 
@@ -338,7 +338,8 @@ print(json.dumps([kind, time.monotonic() - began]))"""
 def test_doctor_accepts_documented_cluster_and_names_faults(slurm: Slurm) -> None:
     check = "print(json.dumps({c.name: [c.ok, c.required, c.fix] for c in backend.run_checks()}))"
     told = python(slurm, check)
-    assert all(ok for ok, _, _ in told.values()), told
+    only_noted = set() if RELEASE["slurm"] == "26.05" else {"boosts"}  # Slurm itself undoes boosts before 26.05.3
+    assert {name for name, (ok, _, _) in told.items() if not ok} == only_noted, told
     as_nobody = slurm.python(PRELUDE + check, user="alice")
     assert [name for name, (ok, required, _) in as_nobody.items() if required and not ok] == ["privilege"]
     assert re.search("AdminLevel=Operator", as_nobody["privilege"][2])
