@@ -56,7 +56,7 @@ print(json.dumps([len(wanted & running), commanded - decided, time.monotonic() -
 
 def burst(slurm: Slurm, count: int) -> None:
     """Release `count` held jobs in one batch, and print the time until all are seen running."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     slurm.burst(count, "-n1", "-t5", script="sleep 120")
     running, commands_s, all_s, failed = slurm.python(BURST, str(count))
     print(f"{running} of {count} jobs RUNNING {all_s:.2f} s after the decision ({commands_s:.2f} s for the commands)")
@@ -67,7 +67,7 @@ def burst(slurm: Slurm, count: int) -> None:
 
 def long_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
     """Measure a cycle with `queued` held jobs that cannot start."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     slurm.burst(queued, "-n1", "-t5", "--begin=now+1hour", script="sleep 1")
     print(f"{queued} queued jobs that nothing can start, ", end="")
     cycles(slurm, rounds, policy, cpus, 3)
@@ -76,7 +76,7 @@ def long_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: flo
 
 def busy_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
     """Measure a cycle with about `queued` jobs of many sizes, on a full cluster where jobs end and others start."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     choose = random.Random(1)
     shapes = ["-n1", "-n4", "-n16", "-N4 -n64", "-N16 -n256", "-N64 -n1024", "-n32 --gres=gpu:1"]
     lines = []

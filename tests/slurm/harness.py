@@ -391,11 +391,15 @@ class Slurm:
         """Return whether slurmdbd and its database answer the controller's host."""
         return "lab" in self.run("timeout", "5", "sacctmgr", "--noheader", "show", "cluster", check=False)
 
-    def plugin(self, on: bool, begin_delay_s: int = 0) -> None:
-        """Switch the job_submit plugin; while it is on, new jobs arrive held, or delayed. `reset` switches it off."""
+    def plugin(self, on: bool, begin_delay_s: int | None = None) -> None:
+        """Switch the job_submit plugin; `reset` switches it off.
+
+        While it is on, new jobs arrive delayed, as at a site with the default settings. With `begin_delay_s` 0, they
+        arrive held, which a test without a bridge can observe.
+        """
         if on:
-            edit = f"s/{{.*bridge_uid = /{{ begin_delay_s = {begin_delay_s}, bridge_uid = /"
-            self.run("sed", "-i", edit, "/etc/slurm/cpsched.lua")
+            delay = "" if begin_delay_s is None else f"begin_delay_s = {begin_delay_s}, "
+            self.run("sed", "-i", f"s/{{.*bridge_uid = /{{ {delay}bridge_uid = /", "/etc/slurm/cpsched.lua")
             self.run("touch", "/etc/slurm/job_submit.lua")
         self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
 

@@ -174,7 +174,7 @@ def fill(slurm: Slurm) -> None:
     slurm.run("scancel", jobs["completing"])
     print(slurm.run("bash", "-c", PENDING, user="alice", timeout_s=300), file=sys.stderr)
     slurm.run("bash", "-c", "cd; sbatch --output=/dev/null -J waits_of_bob -n1 --wrap 'sleep 9'", user="bob")
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     slurm.sbatch("-J", "by_plugin", "-n3", "-L", "ansys:1")
     slurm.sbatch("-J", "by_plugin_array", "--array=0-3%2")
     slurm.sbatch("-J", "by_plugin_user_hold", "--hold")

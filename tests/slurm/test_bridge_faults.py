@@ -105,7 +105,7 @@ scontrol -o show job {job}
 @pytest.mark.conformance
 def test_node_is_drained_between_decision_and_start(slurm: Slurm) -> None:
     """The start fails. The job is held again without its pin, and starts when the node has returned."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     with LiveBridge(slurm, "drain", **QUICK) as bridge:
         for _ in range(8):
             job = slurm.sbatch("-n2", "-t1", "-C", "cpu&rack1", script="sleep 1")
@@ -148,7 +148,7 @@ def test_shadow_mode_changes_nothing_in_100_cycles(slurm: Slurm) -> None:
     running = slurm.burst(4, "-N1", "-n14", "-t5", script="sleep 300")
     slurm.wait_for_state(running, "RUNNING", 30)
     slurm.burst(3, "-N2", "-n20", "-t5", script="sleep 300")
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     slurm.burst(6, "-n2", "-t5", script="sleep 300")
     slurm.sbatch("-H", "-n1", "-t5")
     slurm.sbatch("--array=0-9", "-n1", "-t5")

@@ -14,7 +14,7 @@ HEARTBEAT = "/var/lib/cpsched/heartbeat"
 @pytest.fixture
 def waiting(slurm: Slurm) -> Iterator[Slurm]:
     """Yield a cluster with the plugin on, and without a dead-man container or heartbeat file."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     slurm.run("rm", "-f", HEARTBEAT)
     yield slurm
     slurm.plugin(on=False)

@@ -34,7 +34,7 @@ def start(slurm: Slurm, job: str, *nodes: str) -> str:
 
 
 def held_job(slurm: Slurm, *options: str, script: str = "sleep 30") -> str:
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     job = slurm.sbatch("--time=10", *options, script=script)
     slurm.plugin(on=False)
     assert slurm.job(job).held
@@ -198,7 +198,7 @@ def test_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str) -
 
 
 def test_one_scontrol_releases_many_jobs(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     jobs = slurm.burst(30, "--time=10", script="true")
     slurm.plugin(on=False)
     assert all(slurm.squeue()[j].held for j in jobs)

@@ -73,7 +73,7 @@ PLUGIN = ("on", "off", "absent")
 @pytest.fixture(params=PLUGIN)
 def plugin(slurm: Slurm, request: pytest.FixtureRequest) -> Iterator[tuple[Slurm, str]]:
     """Yield the cluster with the plugin on, switched off, or not configured."""
-    slurm.plugin(on=request.param == "on")
+    slurm.plugin(on=request.param == "on", begin_delay_s=0)
     if request.param == "absent":
         with slurm.without_plugin():
             yield slurm, request.param
@@ -143,7 +143,7 @@ def test_submission_cannot_set_marks(plugin: tuple[Slurm, str]) -> None:
 
 def test_long_user_comment_does_not_prevent_hold(slurm: Slurm) -> None:
     """Slurm rejects a hold if its mark extends the comment beyond 1,024 bytes, so the plugin truncates the comment."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     for size in (1000, 1024):
         job = slurm.sbatch("--begin=now+1hour", "--comment=" + "ä" * (size // 2))
         slurm.scontrol("hold", job, user="root")
@@ -156,7 +156,7 @@ def test_long_user_comment_does_not_prevent_hold(slurm: Slurm) -> None:
 
 def test_requeuehold_is_no_hold_of_bridge(slurm: Slurm) -> None:
     """The plugin does not see a requeuehold. The owner may release it, but may not release an administrator's hold."""
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     job = slurm.sbatch("--requeue", script="sleep 60")
     slurm.scontrol("release", job, user="cpsched")
     slurm.wait_for_state(job, "RUNNING", 15)

@@ -177,7 +177,7 @@ def test_slurm_gives_no_reason_for_excluded_account_if_released(site: Slurm) -> 
     slurm = site
     partitions = ("allow-account", "deny-account")
     never_held = [slurm.sbatch("-p", name, "-n1", "-t1") for name in partitions]
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     released = [slurm.sbatch("-p", name, "-n1", "-t1") for name in partitions]
     before = [slurm.record(job)["LastSchedEval"] for job in released]
     slurm.scontrol("release", ",".join(released))

@@ -11,7 +11,7 @@ from tests.slurm.harness import SAYS_WHY, Slurm
 
 @pytest.fixture
 def plugin(slurm: Slurm) -> Iterator[Slurm]:
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     yield slurm
     slurm.plugin(on=False)
 
@@ -32,7 +32,7 @@ IMPOSSIBLE = (
 @pytest.mark.parametrize("request_", IMPOSSIBLE)
 def test_slurm_rejects_impossible_request(slurm: Slurm, request_: str) -> None:
     """Slurm tests the request of a delayed job, but not of a held one."""
-    slurm.plugin(on=True, begin_delay_s=120)
+    slurm.plugin(on=True)
     message = slurm.refused("sbatch", *request_.split(), "--wrap=true", user="alice")
     assert "Requested node configuration is not available" in message
     assert slurm.squeue(states="pending") == {}
@@ -40,7 +40,7 @@ def test_slurm_rejects_impossible_request(slurm: Slurm, request_: str) -> None:
 
 @pytest.mark.conformance
 def test_delayed_job_does_not_start_until_bridge_releases_it(slurm: Slurm) -> None:
-    slurm.plugin(on=True, begin_delay_s=120)
+    slurm.plugin(on=True)
     job, held = slurm.sbatch("--comment=mine", script="true"), slurm.sbatch()
     slurm.scontrol("hold", held, user="cpsched")
     assert (slurm.job(held).held, slurm.job(held).comment) == (True, "bridge:wait")
@@ -66,11 +66,11 @@ def test_disabled_plugin_holds_no_job(slurm: Slurm) -> None:
 
 
 def test_switch_needs_no_restart(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     held = slurm.sbatch()
     slurm.plugin(on=False)
     free = slurm.sbatch("--begin=now+1hour")
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     held_again = slurm.sbatch()
     assert [slurm.job(j).held for j in (held, free, held_again)] == [True, False, True]
 

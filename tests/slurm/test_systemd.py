@@ -102,7 +102,7 @@ def test_watchdog_kills_and_restarts_hung_bridge(host: Host) -> None:
 def test_deadman_acts_after_five_failed_restarts(host: Host, slurm: Slurm) -> None:
     host.drop_in("[Service]\\nType=exec\\nExecStartPre=\\nExecStart=\\nExecStart=/bin/false\\nRestartSec=0\\n")
     host.run("rm", "-f", "/var/lib/cpsched/heartbeat")
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)
     jobs = slurm.burst(3, "--begin=now+1hour")
     host.run("systemctl", "start", UNIT, check=False)
     wait_until(lambda: host.show("Result") == "start-limit-hit", 60, "the unit has failed for good", 0.5)
