@@ -18,7 +18,6 @@ import os
 import pwd
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,17 +35,18 @@ from cpsched.model import Cluster, PendingReason, Request
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import COMMANDS, BackgroundCommandOutput
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_programs import interpret_result
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli import job_records
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import interpret_exit
 from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.ports import Observation, PreemptionOptions
+from cpsched_sim.program_runner import ProgramResult
 
 FOLDER = Path(__file__).parent / "data" / "slurm" / "recordings"
 FIELD_END = "\x1e"
@@ -161,7 +161,7 @@ Run = Callable[[Sequence[str], str], Answer]
 
 
 class AnsweredPrograms:
-    """A stand-in for `ParallelSlurmPrograms`."""
+    """A stand-in for `RunningPrograms`."""
 
     def __init__(self, run: Run, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None) -> None:
         self._texts: dict[str, str] = {}
@@ -169,7 +169,8 @@ class AnsweredPrograms:
         for name, command in commands.items():
             status, printed, complaint = run(command, (typed or {}).get(name, ""))
             self._texts[name] = printed
-            self._error = self._error or interpret_exit(" ".join(command[:3]), status, complaint)
+            result = ProgramResult(" ".join(command[:3]), complaint, printed, status)
+            self._error = self._error or interpret_result(result)
 
     def wait_for_outputs(self, wait_s: float) -> bool:
         return True
@@ -293,15 +294,15 @@ class Replay:
     def read(self, moment: Moment) -> dict[str, Any]:
         """Return the description of the observation, and at the first moment of the ended jobs in accounting."""
 
-        def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+        def run(command: list[str], timeout_s: float) -> ProgramResult:
             status, printed, complaint = self._run(command, "")
-            return subprocess.CompletedProcess(command, status, printed, complaint)
+            return ProgramResult(" ".join(command), complaint, printed, status)
 
         self._moment, self.module.content = moment, moment.pyslurm or {}
         with (
             patch("time.time", lambda: float(moment.now_s)),
             patch("time.monotonic", lambda: self.clock_s),
-            patch.object(slurm_program_calls, "_run_program", run),
+            patch.object(slurm_program_calls, "_RUNNER", SimpleNamespace(run=run)),
         ):
             history = self.backend.read_history() if self.clock_s == 0.0 else []
             observation = self.backend.observe()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -13,14 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from cpsched_sim.program_runner import kill_with_parent
+
 STALL_TIMEOUT_S = 600.0
 """Seconds without progress after which a starting child counts as hung.
 
 Start-up (imports, compilation) has no other limit, because a busy machine may be slow.
 """
-
-_SET_PARENT_DEATH_SIGNAL = 1
-_LIBC = ctypes.CDLL(None)  # loaded before a fork, which would leave the locks of other threads locked
 
 
 class SocketChildProcess:
@@ -72,8 +70,3 @@ def prepare_child_process(parent: int) -> None:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries and plug-ins may print; the socket must stay clean
-
-
-def kill_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner, interpret_exit
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner, interpret_result
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
+from cpsched_sim.program_runner import ProgramResult
 from tests.chaos.site import Fuse
 from tests.pbs import printing
 from tests.pbs.server import POINTS, Refused, Server
@@ -146,7 +147,7 @@ class StandIn(PbsProgramRunner):
         found = {}
         for name, argv in commands.items():
             status, text, complaint = self._execute(argv)
-            if error := interpret_exit(argv[0], status, complaint):
+            if error := interpret_result(ProgramResult(argv[0], complaint, text, status)):
                 raise error
             found[name] = text
         return found

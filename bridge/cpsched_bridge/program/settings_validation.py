@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_sim.file_io import read_setting_file
+from cpsched_sim.program_runner import ProgramRunner
 
 SHIPPED_WATCHDOG_S = 120.0
 """`WatchdogSec` in deploy/systemd/cpsched-bridge.service."""
@@ -176,12 +176,9 @@ def read_watchdog_s() -> float | None:
     if (mine_s := SystemdNotifier().watchdog_s) is not None:
         return mine_s
     command = ["systemctl", "show", "--property=LoadState,WatchdogUSec", _SYSTEMD_UNIT]
-    try:
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return SHIPPED_WATCHDOG_S
-    facts = dict(line.partition("=")[::2] for line in shown.splitlines())
-    if facts.get("LoadState") != "loaded":
+    result = ProgramRunner(lambda: os.environ).run(command, 5.0)
+    facts = dict(line.partition("=")[::2] for line in result.output.splitlines())
+    if not result.has_succeeded or facts.get("LoadState") != "loaded":
         return SHIPPED_WATCHDOG_S
     return parse_systemd_time_span_s(facts.get("WatchdogUSec", ""))
 

@@ -9,7 +9,6 @@ their digests. `python -m cpsched_sim.experiments.dask_executor` runs one task.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -30,9 +29,8 @@ from typing_extensions import override
 from cpsched.errors import escape_controls
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.task_runner import TaskCallback, TaskExecutor, TaskFailure, Work, execute_task
+from cpsched_sim.program_runner import kill_with_parent
 
-_PR_SET_PDEATHSIG = 1
-"""The operation PR_SET_PDEATHSIG of Linux's prctl(2)."""
 MAX_WORKER_DEATHS = 3
 """Number of workers that may die while running a task before that task fails."""
 _MAX_ERROR_CHARS = 300
@@ -176,8 +174,7 @@ def main() -> None:
 
     This process ends when the worker ends.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    kill_with_parent()
     out = os.dup(1)
     os.dup2(2, 1)
     os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # children of a plug-in must not write to the result

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.program_runner import ProgramFailure, ProgramRunner
 from cpsched_sim.slurm_environment import UNIX_TIME_FORMAT, build_slurm_environment
 from cpsched_sim.systems.slurm_node_parsing import SCONTROL_COMMAND
 
@@ -25,17 +24,12 @@ def run_slurm_command(
 
     Raise `InputError` if the command is missing (with the advice `elsewhere`), fails, or exceeds `limit_s`.
     """
-    try:
-        done = subprocess.run(
-            command.split(), capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace", check=False,
-            env=build_slurm_environment() | {"SLURM_TIME_FORMAT": time_format},
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{error.filename} is not installed on this machine: {elsewhere.format(command=command)}"
-        ) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"{command}: {error}") from error
-    if done.returncode:
-        raise InputError(f"{command}: exit code {done.returncode}: {quote_value(done.stderr.strip(), 500)}")
-    return done.stdout
+    runner = ProgramRunner(lambda: build_slurm_environment() | {"SLURM_TIME_FORMAT": time_format})
+    result = runner.run(command.split(), limit_s)
+    if result.failure is ProgramFailure.NOT_FOUND:
+        raise InputError(f"{result.command} is not installed on this machine: {elsewhere.format(command=command)}")
+    if result.failure is not None:
+        raise InputError(f"{command}: {result.complaint}")
+    if result.status:
+        raise InputError(f"{command}: exit code {result.status}: {quote_value(result.complaint, 500)}")
+    return result.output

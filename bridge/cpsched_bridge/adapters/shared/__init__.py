@@ -1,6 +1,6 @@
 """Provide code that the adapters for real clusters share, for any scheduler.
 
-- `parallel_commands`: runs programs in parallel with one deadline.
+- `program_errors`: translates the results of programs into errors of the bridge.
 - `node_table`: represents nodes, capacities and node sets as a `Cluster`.
 - `allocation`: translates a running job's allocation into a request and a placement.
 - `lease_text`: formats and parses a bridge's lease.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
 
 COMMAND = ("sdiag",)
 OUTPUT_NAME = "sdiag"
@@ -53,7 +53,7 @@ def parse_controller_load(text: str) -> ControllerLoad | None:
 class ControllerLoadMonitor:
     """A monitor that reports when slurmctld is too busy for the usual calls."""
 
-    asking: BackgroundQuery
+    asking: BackgroundCommandQuery
     clock: Callable[[], float]
     busy: str = ""
     """Why slurmctld counts as busy according to the last output, or "" if it is not busy.

@@ -63,9 +63,7 @@ def connect(options: Options) -> SlurmBackend:
     """Return the backend, which connects to the cluster on its first call."""
     budget = SlurmRpcTokenBucket()
     reader = (
-        PeriodicSitePolicyReader(BackgroundCommandQuery(counted=budget.count_background_call), time.monotonic)
-        if options.site_policy
-        else None
+        PeriodicSitePolicyReader(BackgroundCommandQuery(budget=budget), time.monotonic) if options.site_policy else None
     )
     advising = SiteFactorBoostAccess(options.deadline_s)
     watch = make_load_monitor(options, budget)
@@ -84,7 +82,7 @@ def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) 
 def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
     """Return the monitor of slurmctld's load."""
     asking = BackgroundCommandQuery(
-        options.deadline_s, {controller_load.OUTPUT_NAME: (controller_load.COMMAND,)}, budget.count_background_call
+        options.deadline_s, {controller_load.OUTPUT_NAME: (controller_load.COMMAND,)}, budget
     )
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, format_error_output
+from cpsched_bridge.adapters.shared.program_errors import make_failure_error
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_sim.program_runner import ProgramResult, ProgramRunner
 
 FIXED_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC0"}
 """Environment settings: untranslated messages, and UTC because PBS prints local times without a zone."""
@@ -33,13 +34,15 @@ _UNREACHABLE_ERRORS = re.compile(
 _REFUSED_ERRORS = re.compile(r"unauthorized|permission denied|access .*denied|illegal option|invalid option", re.I)
 
 
-def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error that a query's exit status and error output indicate.
+def interpret_result(result: ProgramResult) -> BackendError | None:
+    """Return the error that a query's result indicates.
 
     Return None on success.
     """
-    error = _interpret_command_exit(command, status, complaint)
-    return error if error is None or _REFUSED_ERRORS.search(complaint) else BackendUnavailable(str(error))
+    error = _interpret_command_result(result)
+    if error is None or result.failure is not None or _REFUSED_ERRORS.search(result.complaint):
+        return error
+    return BackendUnavailable(str(error))
 
 
 class PbsProgramRunner:
@@ -65,7 +68,7 @@ class PbsProgramRunner:
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: exceeded the time limit of {self.within_s:g} s")
         placed = {name: [self._resolve_path(words[0]), *words[1:]] for name, words in commands.items()}
-        return ParallelCommands(placed, left_s, build_pbs_environment(), interpret_exit).collect_outputs()
+        return _QUERIES.start(placed, left_s).collect_outputs()
 
     def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
         """Run one command.
@@ -74,12 +77,7 @@ class PbsProgramRunner:
         """
         try:
             deadline_s = self.within_s if within_s is None else within_s
-            ParallelCommands(
-                {"": [self._resolve_path(command[0]), *command[1:]]},
-                deadline_s,
-                build_pbs_environment(),
-                _interpret_command_exit,
-            ).collect_outputs()
+            _COMMANDS.run([self._resolve_path(command[0]), *command[1:]], deadline_s)
         except BackendUnavailable as error:
             raise BackendTimeout(str(error)) from error
 
@@ -87,15 +85,18 @@ class PbsProgramRunner:
         return str(Path(self._bin) / name) if self._bin else name
 
 
-def _interpret_command_exit(command: str, status: int, complaint: str) -> BackendError | None:
+def _interpret_command_result(result: ProgramResult) -> BackendError | None:
     """Return a command's error, or None on success.
 
     An error message from the server counts as a refusal.
     """
-    if status == 0:
-        return None
-    text = f"{command}: {format_error_output(complaint, status)}"
-    return BackendUnavailable(text) if _UNREACHABLE_ERRORS.search(complaint) else CommandRefused(text)
+    if result.failure is not None or result.has_succeeded:
+        return make_failure_error(result)
+    text = f"{result.command}: {result.error}"
+    return BackendUnavailable(text) if _UNREACHABLE_ERRORS.search(result.complaint) else CommandRefused(text)
 
+
+_QUERIES = ProgramRunner(build_pbs_environment, interpret_result)
+_COMMANDS = ProgramRunner(build_pbs_environment, _interpret_command_result)
 
 Clock = Callable[[], float]

@@ -9,7 +9,7 @@ from cpsched.errors import CpschedError, exception_message
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import (
     REQUIRED_OUTPUTS,
     BackgroundCommandOutput,
-    BackgroundQuery,
+    BackgroundCommandQuery,
 )
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot, parse_site_policy
 
@@ -27,7 +27,7 @@ class PeriodicSitePolicyReader:
     recoveries.
     """
 
-    asking: BackgroundQuery
+    asking: BackgroundCommandQuery
     clock: Callable[[], float]
     """A function that returns a monotonic time in seconds."""
     policy_snapshot: SitePolicySnapshot | None = None

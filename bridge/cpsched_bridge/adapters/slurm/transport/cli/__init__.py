@@ -1,6 +1,6 @@
 """Read Slurm 22.05 and later with its own commands, without libslurm.
 
-- `slurm_programs` runs programs with a deadline. `slurm_output_values` parses single values.
+- `slurm_output_values` parses single values.
 - `squeue_parsing`, `scontrol_job_parsing` and `job_records` read jobs, and `sacct_parsing` reads ended jobs.
 - `scontrol_object_parsing` reads the other objects of slurmctld.
 - `cli_reader` combines these modules.

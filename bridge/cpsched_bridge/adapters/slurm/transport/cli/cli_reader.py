@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from cpsched.formatting import format_count
 from cpsched.slurm_text.objects import SlurmPartition
 from cpsched.slurm_text.option_lists import OptionList
+from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S, PARTITIONS_INTERVAL_S
@@ -38,12 +39,10 @@ from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import Ad
 from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import ParallelSlurmPrograms
 from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
-    count_slurmctld_calls,
     make_rate_limit_facts,
     parse_rate_limit,
 )
@@ -51,6 +50,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import que
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 from cpsched_bridge.host_users import find_user_name
+from cpsched_sim.program_runner import RunningPrograms
 
 DETAILS_INTERVAL_S = 20.0
 DETAILS_INTERVAL_FACTOR, MAX_DETAILS_INTERVAL_S = 20, 60.0
@@ -101,7 +101,7 @@ class SlurmCliReader:
 
     - `deadline_s`: how long slurmctld may be silent. See `AdaptiveIdleTimeout`.
     - `history_deadline_s`: the same for the accounting database.
-    - `programs`: starts programs as `ParallelSlurmPrograms` does.
+    - `programs`: starts programs as `ProgramRunner.start` does.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class SlurmCliReader:
         deadline_s: float = 10.0,
         history_deadline_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
-        programs: Callable[..., ParallelSlurmPrograms] = ParallelSlurmPrograms,
+        programs: Callable[..., RunningPrograms] | None = None,
         budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
-        self._programs = programs
         self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
         self._idle_timeout = AdaptiveIdleTimeout(deadline_s)
         self._budget = budget or SlurmRpcTokenBucket()
+        self._programs = programs or make_slurm_runner(self._budget).start
         self._clock = clock
         self._version: tuple[int, int] | None = None
         self._clients = ""
@@ -140,7 +140,7 @@ class SlurmCliReader:
         """Time until which scontrol is called only for some jobs, because showing all of them took too long."""
         self._hidden_rows: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
         """Query time, scontrol's record at that time, and squeue's row, by number of a task that squeue hides."""
-        self._past: tuple[ParallelSlurmPrograms, str, int] | None = None
+        self._past: tuple[RunningPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
     # ---- calls of SlurmTransport
@@ -295,14 +295,9 @@ class SlurmCliReader:
 
     def _start_programs(
         self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None
-    ) -> ParallelSlurmPrograms:
+    ) -> RunningPrograms:
         """Start programs with limits on the silence and the total time of each program."""
-        calls = sum(count_slurmctld_calls(command) for name, command in commands.items() if name not in (typed or {}))
-        self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
-        slack_s = self._budget.deadline_extension_s
-        return self._programs(
-            commands, self._idle_timeout.silence_s + slack_s, typed, self._idle_timeout.limit_s + slack_s
-        )
+        return self._programs(commands, self._idle_timeout.silence_s, typed, self._idle_timeout.limit_s)
 
     def _show_jobs_alone(self, numbers: list[int]) -> str | None:
         """Return scontrol's output for these jobs and no others, or None on failure."""
@@ -399,13 +394,13 @@ class SlurmCliReader:
         known = self._shown.keys() | self._twice
         return {number: row for number, row in found.items() if number in known or row["State"] != pending}
 
-    def _start_job_details_query(self, numbers: Collection[int]) -> ParallelSlurmPrograms:
+    def _start_job_details_query(self, numbers: Collection[int]) -> RunningPrograms:
         return self._start_programs(
             {"apart": scontrol_job_parsing.INTERACTIVE_COMMAND},
             {"apart": scontrol_job_parsing.format_show_job_input(numbers)},
         )
 
-    def _store_job_details(self, apart: ParallelSlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
+    def _store_job_details(self, apart: RunningPrograms, numbers: Collection[int], whole: bool = True) -> bool:
         """Store only these jobs' records. Any job may forge records of other jobs.
 
         Return False if scontrol does not show all of them, for example because a job has left the queue. With `whole`,

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
+from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import find_lease_comment
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import ParallelSlurmPrograms
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
     LeaseCommandRefused,
     LeaseReservationCommands,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket, count_slurmctld_calls
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 
@@ -102,13 +102,10 @@ def make_lease_commands(
     scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: SlurmRpcTokenBucket | None = None
 ) -> LeaseReservationCommands:
     """Return the lease reservation's commands, with a deadline for each."""
-    spent = budget or SlurmRpcTokenBucket()
+    runner = make_slurm_runner(budget)
 
     def run_query(command: Sequence[str]) -> str:
-        spent.spend(count_slurmctld_calls(command))
-        return ParallelSlurmPrograms({"answer": command}, deadline_s + spent.deadline_extension_s).collect_outputs()[
-            "answer"
-        ]
+        return runner.run(command, deadline_s).output
 
     def read_lease_text() -> str | None:
         return find_lease_comment(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.slurm_text.option_lists import OptionList, parse_config
@@ -133,9 +133,13 @@ class SlurmRpcTokenBucket:
             self._refill_tokens(self.limit)
             self._tokens -= calls
 
-    def count_background_call(self, command: Sequence[str]) -> float:
-        """Count a background program's calls, and return its extra time in seconds."""
-        self.spend(count_slurmctld_calls(command))
+    def count_programs(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str]) -> float:
+        """Count the calls of programs that start now, and return their extra time in seconds.
+
+        scontrol makes one call for each line of `typed`.
+        """
+        self.spend(sum(count_slurmctld_calls(command) for name, command in commands.items() if name not in typed))
+        self.spend(sum(text.count("\n") for text in typed.values()))
         return self.deadline_extension_s
 
     def correct_tokens_by_call_duration(self, seconds: float) -> None:

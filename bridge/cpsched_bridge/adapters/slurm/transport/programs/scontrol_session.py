@@ -26,7 +26,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
     count_calls_of_scontrol_input,
 )
-from cpsched_bridge.socket_child_process import kill_with_parent
+from cpsched_sim.program_runner import start_process
 from cpsched_sim.slurm_environment import build_slurm_environment
 
 MAX_ERROR_BYTES = 1 << 20
@@ -127,14 +127,8 @@ class ScontrolSession:
 
     def _start_scontrol(self) -> subprocess.Popen[bytes]:
         try:
-            process = subprocess.Popen(
-                [self._program],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=build_slurm_environment(),
-                preexec_fn=kill_with_parent,
+            process = start_process(
+                [self._program], build_slurm_environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
             )
         except OSError as error:
             self._over = f"{self._program} cannot run: {error.strerror or error}"

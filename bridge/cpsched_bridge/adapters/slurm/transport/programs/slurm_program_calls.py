@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
@@ -11,12 +10,14 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     make_not_sent_error,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_sim.program_runner import ProgramFailure, ProgramRunner
 from cpsched_sim.slurm_environment import build_slurm_environment
 
 SCONTROL_TIMEOUT_S = 20.0
 """Time limit in seconds of each command of `run_scontrol`, and of `run_scancel`."""
 QUERY_TIMEOUT_S = 2.5
 """Time limit of a query in seconds."""
+_RUNNER = ProgramRunner(build_slurm_environment)
 
 
 def run_scontrol(commands: Sequence[str]) -> list[str]:
@@ -56,36 +57,16 @@ def may_command_have_taken_effect(text: str) -> bool:
 
 def run_scancel(selector: str) -> None:
     """Cancel a job. Raise `ControllerCallError` if scancel fails or does not answer."""
-    try:
-        run = _run_program(["scancel", selector], SCONTROL_TIMEOUT_S)
-    except OSError as error:
-        raise make_not_sent_error(f"scancel cannot be run: {error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise ControllerCallError("scancel did not respond", lost=True) from error
-    if run.returncode:
-        text = run.stderr.strip()
-        raise ControllerCallError(
-            text or f"scancel failed with status {run.returncode}", lost=may_command_have_taken_effect(text)
-        )
+    result = _RUNNER.run(["scancel", selector], SCONTROL_TIMEOUT_S)
+    if result.failure in (ProgramFailure.NOT_FOUND, ProgramFailure.CANNOT_RUN):
+        raise make_not_sent_error(f"scancel: {result.complaint}")
+    if result.failure is not None:
+        raise ControllerCallError(f"scancel: {result.complaint}", lost=True)
+    if result.status:
+        raise ControllerCallError(result.error, lost=may_command_have_taken_effect(result.complaint))
 
 
 def run_and_read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
     """Return a command's output, or None if it fails or exceeds the time limit."""
-    try:
-        run = _run_program(command, timeout_s)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return run.stdout if run.returncode == 0 else None
-
-
-def _run_program(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm program. Raise `OSError` or `subprocess.TimeoutExpired`."""
-    return subprocess.run(
-        command,
-        capture_output=True,
-        encoding="utf-8",
-        errors="backslashreplace",
-        timeout=timeout_s,
-        stdin=subprocess.DEVNULL,
-        env=build_slurm_environment(),
-    )
+    result = _RUNNER.run(command, timeout_s)
+    return result.output if result.has_succeeded else None

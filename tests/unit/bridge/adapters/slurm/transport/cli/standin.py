@@ -190,7 +190,7 @@ class Programs:
         typed: Mapping[str, str] | None = None,
         most_s: float = 0.0,
     ) -> Answers:
-        """As `ParallelSlurmPrograms`."""
+        """As `ProgramRunner.start`."""
         found: dict[str, str] = {}
         error: BackendError | None = None
         for name, command in commands.items():
@@ -273,7 +273,7 @@ class Programs:
 
 @dataclass
 class Answers:
-    """As `ParallelSlurmPrograms` has them."""
+    """As `RunningPrograms`."""
 
     found: dict[str, str]
     error: BackendError | None = None

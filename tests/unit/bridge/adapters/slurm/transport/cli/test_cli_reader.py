@@ -10,10 +10,8 @@ from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct_parsing, scontrol_job_parsing, squeue_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SLEEP_S, SlurmRpcTokenBucket
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import (
-    CONFIG,
     NODE,
     PARTITION,
     RELEASES,
@@ -358,8 +356,8 @@ def test_queries_some_jobs_after_late_query_for_all(monkeypatch: pytest.MonkeyPa
     assert details_asked(programs)[0] == 3
 
 
-def test_timeout_follows_recent_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each program of a reading has one of its own; a limit on calls gives time to sleep in."""
+def test_timeout_follows_recent_pace() -> None:
+    """Each program of a reading has one of its own."""
     programs = Programs([Job(5)])
     given: list[tuple[float, float]] = []
 
@@ -369,19 +367,16 @@ def test_timeout_follows_recent_pace(monkeypatch: pytest.MonkeyPatch) -> None:
         given.append((deadline_s, most_s))
         return programs(commands, deadline_s, typed)
 
-    monkeypatch.setattr("os.getuid", lambda: 2100)
-    looking = SlurmCliReader(10.0, programs=noting, budget=SlurmRpcTokenBucket(sleep=lambda _: None))
+    looking = SlurmCliReader(10.0, programs=noting)
     programs.broken["squeue --local"] = BackendTimeout("squeue: no answer")
     with pytest.raises(BackendTimeout):
         looking.read()
     del programs.broken["squeue --local"]
-    programs.broken["scontrol show config"] = f"{CONFIG.format(plugins='lua')}SlurmctldParameters = rl_enable\n"
     looking.read()
     looking.read()
     assert set(given[:2]) == {(10.0, 60.0)}
-    assert set(given[2:4]) == {(20.0, 120.0)}
-    assert given[4] == (20.0 + SLEEP_S, 120.0 + SLEEP_S)  # the topologies, whose query needs the configuration
-    assert set(given[5:]) == {(10.0 + SLEEP_S, 60.0 + SLEEP_S)}
+    assert set(given[2:5]) == {(20.0, 120.0)}
+    assert set(given[5:]) == {(10.0, 60.0)}
 
 
 def test_elapsed_time_changes_no_record() -> None:

@@ -114,9 +114,12 @@ def test_calls_wait_for_tokens_within_maximum() -> None:
 
 def test_counts_programs_outside_cycle_without_waiting() -> None:
     found, clock = budget(DEFAULT, passed_s=10.0)
-    asked = ("scontrol", "show", "config"), ("sacctmgr", "-P", "show", "qos"), ("sshare", "-a", "--json")
-    assert [found.count_background_call(command) for command in asked] == [SLEEP_S] * 3
-    assert (found.wait_s(20), clock.now_s) == (1.5, 110.0)
+    asked = {
+        "config": ("scontrol", "show", "config"), "qos": ("sacctmgr", "-P", "show", "qos"),
+        "shares": ("sshare", "-a", "--json"), "jobs": ("scontrol",),
+    }  # fmt: skip
+    assert found.count_programs(asked, {"jobs": "show job 1\nshow job 2\n"}) == SLEEP_S
+    assert (found.wait_s(20), clock.now_s) == (2.5, 110.0)
 
 
 def test_call_that_slept_found_no_token() -> None:
