@@ -121,7 +121,7 @@ def test_30_kinds_of_unstartable_jobs_delay_no_other_user(site: Slurm) -> None:
     slurm.run("sbatch", "--parsable", "-o", "/dev/null", "-L", "matlab:4", "-n1", "--wrap", "sleep 1200")  # as root
     failed = slurm.sbatch("-n1", script="exit 1")
     slurm.wait_for_state(failed, "FAILED", 30)
-    slurm.plugin(on=True)
+    slurm.plugin(on=True, begin_delay_s=0)  # Slurm rejects some of these kinds if it tests them
     with LiveBridge(slurm, "nobody-pays", start={"timeout_s": 6}) as bridge:
         alone = ordinary(slurm, 40)
         wait_until_completed(slurm, alone, 180)
