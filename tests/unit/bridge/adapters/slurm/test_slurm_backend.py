@@ -331,8 +331,9 @@ def test_checks_of_unreachable_controller_fail(child: Played, backend: SlurmBack
 
 def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: SlurmBackend) -> None:
     names = [check.name for check in backend.run_checks()]
-    assert names[-7:] == [
-        "objects", "dynamic nodes", "power saving", "node weights", "partition settings", "reservations", "node lists",
+    assert names[-8:] == [
+        "objects", "core selection", "dynamic nodes", "power saving", "node weights", "partition settings",
+        "reservations", "node lists",
     ]  # fmt: skip
 
     class Half(Played):
@@ -342,7 +343,7 @@ def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: Slu
             return super().call(name, deadline_s, **arguments)
 
     half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).run_checks()
-    assert [check.name for check in half] == [*names[:-7], "reading"]
+    assert [check.name for check in half] == [*names[:-8], "reading"]
     assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
 
 

@@ -153,7 +153,6 @@ def test_only_req_node_not_avail_means_refused_nodes() -> None:
 
 def test_missing_reason_has_no_owner() -> None:
     assert pending_reasons.find_cluster_reason(subject(None)) is None
-    assert pending_reasons.get_reason_meaning("Novelty") is pending_reasons.NO_GROUP
 
 
 def test_only_unevaluated_reasons_are_transient() -> None:
