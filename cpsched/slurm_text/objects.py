@@ -1,4 +1,4 @@
-"""Define the nodes, partitions and reservations that a reading of Slurm delivers.
+"""Define the nodes, partitions, reservations and topologies that a reading of Slurm delivers.
 
 Memory is in MiB, times are in Unix seconds, and time limits are in minutes. A field that Slurm does not set or that
 cannot be read is None. Trackable resources have the form {"cpu": 4, "mem": 4000, "gres/gpu": 2}.
@@ -7,7 +7,7 @@ cannot be read is None. Trackable resources have the form {"cpu": 4, "mem": 4000
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 NEVER_S = 0x7FFFFFFF
 """End time given to a reservation whose end cannot be read."""
@@ -130,6 +130,18 @@ class SlurmReservation(SlurmObject):
             start_time=0 if "start_time" in unreadable else self.start_time,
             end_time=NEVER_S if "end_time" in unreadable else self.end_time,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTopology:
+    """A topology."""
+
+    plugin: str = ""
+    """The topology plugin, or empty if it accepts every set of nodes."""
+    networks: Mapping[str, str] = field(default_factory=dict)
+    """The topmost switch above each node, or the node's block, by node, or empty if unknown."""
+    leaves: Mapping[str, int] = field(default_factory=dict)
+    """The position of each node's leaf switch in Slurm's order, by node, or empty if unknown."""
 
 
 RESERVATION_FLAGS = frozenset(

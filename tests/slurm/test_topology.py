@@ -36,13 +36,15 @@ LEAVES = {"n1": 0, "n2": 0, "n3": 1, "n4": 1}
 BLOCKS = {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
 READ = """
 import json, sys
+from dataclasses import asdict
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 transport = {"cli": SlurmCliTransport, "pyslurm": PyslurmTransport}[sys.argv[1]]()
 seen, facts = transport.read(), transport.gather_doctor_facts()
 named = {each.name: each.topology for each in seen.partitions}
-configured = facts["config"]["topology_plugin"]
-print(json.dumps([seen.topologies, named, configured, facts["topology_plugins"]]))
+configured = facts["config"].topology_plugin
+topologies = {name: asdict(topology) for name, topology in seen.topologies.items()}
+print(json.dumps([topologies, named, configured, facts["topology_plugins"]]))
 transport.close()
 """
 

@@ -57,14 +57,19 @@ held --mail-user="$(printf 'a\nMinMemoryCPU=1M')" --mail-type=ALL
 
 COMPARE = r"""
 import json
+from dataclasses import asdict
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+
+def plain(record):
+    return record if isinstance(record, dict) else asdict(record)
 
 library, text = PyslurmTransport(60.0), SlurmCliReader(60.0)
 before, read, after = library.read(), text.read(), library.read()
 found, counts = [], {}
 for kind, key in (("jobs", "id"), ("nodes", "name"), ("partitions", "name"), ("reservations", "name")):
-    first, here, last = ({record[key]: record for record in getattr(seen, kind)} for seen in (before, read, after))
+    readings = (map(plain, getattr(seen, kind)) for seen in (before, read, after))
+    first, here, last = ({record[key]: record for record in reading} for reading in readings)
     found += [[kind, str(number), "missing"] for number in first.keys() & last.keys() - here.keys()]
     found += [[kind, str(number), "of nobody"] for number in here.keys() - first.keys() - last.keys()]
     for number in first.keys() & here.keys() & last.keys():
@@ -80,7 +85,7 @@ for record in read.jobs:
     for name, value in looked.get(record["id"], {}).items():
         if record[name] != value and record["state"] == looked[record["id"]]["state"]:
             found.append(["looks", str(record["id"]), name, repr(record[name]), repr(value)])
-mine, theirs = text.read_config(), library.read_config()
+mine, theirs = plain(text.read_config()), plain(library.read_config())
 found += [["config", "", name, repr(theirs[name]), repr(mine[name])] for name in theirs if mine[name] != theirs[name]]
 def alike(record):
     '''Without what says nothing: the name that stands for none, and how many nodes a job had that had nothing.'''

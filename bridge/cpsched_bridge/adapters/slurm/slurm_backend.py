@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched.site import multifactor_priority
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
@@ -26,14 +27,12 @@ from cpsched_bridge.adapters.slurm.policy.unmanaged_by_policy import (
 )
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
-    LINEAR,
     check_for_unusable_objects,
     run_policy_checks,
     run_slurm_doctor_checks,
 )
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, name_users, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.partition_access import find_account_check_rules
 from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
@@ -121,7 +120,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._preemptors = PreemptorsLeftToSlurm()
         self._ranked_by = 0
         self._translator: SlurmTranslator | None = None
-        self._config: Record = {}
+        self._config = SlurmConfig()
         self._restores: dict[int, str] = {}
         """The scontrol settings that restore what the bridge's pins changed, by job number."""
         self._under_way: dict[int, SentJobStart] = {}
@@ -184,7 +183,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         """Return ended jobs from the accounting database or, if it fails, from slurmctld."""
         translator = self._get_translator()
         seen = self._transport.read()
-        if not self._config.get("accounting_storage_type"):
+        if not self._config.accounting_storage_type:
             return translator.list_remembered_ended_jobs(seen)
         try:
             past = self._transport.read_accounting(int(seen.now_s - HISTORY_S))
@@ -222,7 +221,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return asked.pins if asked else StartPinSettings(0, 0, "")
 
     def _sets_cpus_per_node(self, pins: StartPinSettings) -> bool:
-        return bool(pins.tasks_per_node) and parse_release(str(self._config["version"])) < EQUAL_SHARES_SINCE
+        return bool(pins.tasks_per_node) and parse_release(str(self._config.version)) < EQUAL_SHARES_SINCE
 
     def _format_settings_to_restore(self, order: StartCommand) -> str:
         """Return scontrol settings that undo a start's changes, except to the nice value."""
@@ -358,7 +357,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
                 ReadinessCheck("reading", False, str(error), _suggest_reading_remedy(error), may_pass_later=True),
             ]
         policy = self._run_policy_checks(records)
-        parameters = facts["config"]["select_type_parameters"] or ()
+        parameters = facts["config"].select_type_parameters or ()
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         unusable = [
             *list_unusable_objects(records),
@@ -428,19 +427,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         """Return the translator, which is created on first use from the configuration."""
         if self._translator is None:
             self._config = self._transport.read_config()
-            text = " ".join(self._config["select_type_parameters"] or ()).upper()
-            name = str(self._config["cluster_name"] or "")
-            checked = find_account_check_rules(self._config)
-            linear = self._config["select_type"] == LINEAR
-            self._translator = SlurmTranslator(
-                "MEMORY" in text,
-                checked,
-                name,
-                self._config.get("job_defaults"),
-                linear,
-                "MULTIPLE_SHARING_GRES_PJ" in text,
-                "CR_SOCKET" in text,
-            )
+            self._translator = SlurmTranslator.from_config(self._config)
         return self._translator
 
     def _get_account_parents(self) -> Mapping[str, str] | None:

@@ -12,6 +12,7 @@ from cpsched.formatting import format_count
 from cpsched.site.accounts import AssociationTree
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched.site.preemption import PreemptionRules
+from cpsched.slurm_text.configuration import LINEAR, SlurmConfig
 from cpsched.slurm_text.option_lists import OptionList, OptionRemark
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
@@ -27,8 +28,6 @@ MIN_MIN_JOB_AGE_S = 60
 Below it, slurmctld might forget an ended job between two readings of a bridge that backs off.
 """
 DEEP_QUEUE_JOBS = 1000
-LINEAR = "select/linear"
-"""The node selection plugin that gives each job whole nodes."""
 PREEMPT_TYPES = ("preempt/qos", "preempt/partition_prio")
 MAX_READING_S, MAX_READING_CALLS = 60, 8
 """Maximum duration of a reading in seconds, and maximum number of its calls.
@@ -56,16 +55,16 @@ def run_slurm_doctor_checks(
     - `transport_text`: the transport and the reason for the choice.
     - `reads_policy`: whether `options.site_policy` is set.
     """
-    config = facts["config"]
-    read = read_scheduler_parameters(config["scheduler_parameters"])
+    config: SlurmConfig = facts["config"]
+    read = read_scheduler_parameters(config.scheduler_parameters)
     parameters = read.parameters
     found = [
-        ReadinessCheck("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
+        ReadinessCheck("controller", True, f"{config.cluster_name}, Slurm {config.version}"),
         *([ReadinessCheck("transport", True, transport_text)] if transport_text else []),
         check_privilege(facts),
         check_accounting(facts),
         check_versions(facts),
-        check_job_shrink(config["scheduler_parameters"]),
+        check_job_shrink(config.scheduler_parameters),
         check_option_words(read.remarks),
         check_scheduler_intervals(parameters),
         check_preemption(config, reads_policy),
@@ -252,7 +251,7 @@ def check_privilege(facts: Mapping[str, Any]) -> ReadinessCheck:
     Operator suffices for holds, releases and node lists. root and SlurmUser also suffice.
     """
     user, level = facts["user"], facts["admin_level"]
-    born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
+    born = facts["uid"] == 0 or user == facts["config"].slurm_user_name
     if level is None and not born:
         text = f"{user}: AdminLevel is unknown, because the accounting database does not respond"
         return ReadinessCheck(
@@ -275,7 +274,7 @@ def check_accounting(facts: Mapping[str, Any]) -> ReadinessCheck:
 
     Without it, the bridge learns run times only from the jobs that the controller remembers.
     """
-    kind = facts["config"].get("accounting_storage_type")
+    kind = facts["config"].accounting_storage_type
     ok = not kind or bool(facts.get("accounting_answers", True))
     text = f"{kind} responds" if kind else "no accounting database configured"
     return ReadinessCheck(
@@ -289,7 +288,7 @@ def check_accounting(facts: Mapping[str, Any]) -> ReadinessCheck:
 
 def check_versions(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Check that the clients on this host are not newer than the controller."""
-    controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
+    controller, clients = str(facts["config"].version or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
     ok = not clients or not controller or parse_release(clients) <= parse_release(controller)
     return ReadinessCheck(
@@ -349,9 +348,9 @@ def check_scheduler_intervals(parameters: SchedulerParameters) -> ReadinessCheck
     )
 
 
-def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> ReadinessCheck:
+def check_preemption(config: SlurmConfig, reads_policy: bool = True) -> ReadinessCheck:
     """Check that preemption is off, or that the bridge supports its mode and rules."""
-    kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
+    kind, mode = config.preempt_type, str(config.preempt_mode or "OFF").upper()
     words = {word.strip() for word in mode.split(",")}
     off = words == {"OFF"}
     preempts = kind in PREEMPT_TYPES and words <= {"REQUEUE", "CANCEL", "PRIORITY", "OFF"}
@@ -388,22 +387,22 @@ def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may
     )
 
 
-def check_select_type(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_select_type(config: SlurmConfig) -> ReadinessCheck:
     """Check the node selection plugin.
 
     The translation requires cons_tres that allocates cores or whole sockets, not boards, or select/linear.
     """
-    parameters = config["select_type_parameters"] or ()
+    parameters = config.select_type_parameters or ()
     boards = any("BOARD" in word.upper() for word in parameters)
-    ok = config["select_type"] == LINEAR or (config["select_type"] == "select/cons_tres" and not boards)
+    ok = config.select_type == LINEAR or (config.select_type == "select/cons_tres" and not boards)
     fix = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
-    return ReadinessCheck("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", fix)
+    return ReadinessCheck("node selection", ok, f"{config.select_type} {', '.join(parameters)}", fix)
 
 
-def check_settings_of_job_fields(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_settings_of_job_fields(config: SlurmConfig) -> ReadinessCheck:
     """Report settings that turn another field of a job into a request which only Slurm can place."""
-    options = OptionList(config["scheduler_parameters"])
-    words = {word.upper() for word in config["select_type_parameters"] or ()}
+    options = OptionList(config.scheduler_parameters)
+    words = {word.upper() for word in config.select_type_parameters or ()}
     found = [
         f"{name}: jobs with {what} are left to Slurm"
         for name, what in FIELD_SETTINGS.items()
@@ -430,20 +429,20 @@ def check_topology(facts: Mapping[str, Any]) -> ReadinessCheck:
         not plugins,
         f"{plugins}: the bridge chooses only leaf switches; jobs whose nodes Slurm may reject are left to Slurm"
         if plugins
-        else f"{facts['config'].get('topology_plugin') or 'none'}: does not affect jobs",
+        else f"{facts['config'].topology_plugin or 'none'}: does not affect jobs",
         "no action needed; in control mode the dispatcher chooses the nodes",
         required=False,
         mode="control",
     )
 
 
-def check_gres_tracking(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_gres_tracking(config: SlurmConfig) -> ReadinessCheck:
     """Check that accounting tracks every type of generic resource.
 
     pyslurm shows GPUs requested with --gpus only if accounting tracks them.
     """
-    tracked = set(config["accounting_storage_tres"] or ())
-    missing = [f"gres/{name}" for name in config["gres_types"] or () if f"gres/{name}" not in tracked]
+    tracked = set(config.accounting_storage_tres or ())
+    missing = [f"gres/{name}" for name in config.gres_types or () if f"gres/{name}" not in tracked]
     return ReadinessCheck(
         "generic resources",
         not missing,
@@ -464,12 +463,12 @@ def check_clocks(ahead_s: int) -> ReadinessCheck:
     )
 
 
-def check_submit_plugin(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_submit_plugin(config: SlurmConfig) -> ReadinessCheck:
     """Check that the job submit plugin is configured.
 
     Without it, the bridge holds new jobs only when it first sees them, which may be too late.
     """
-    ok = "lua" in (config["job_submit_plugins"] or ())
+    ok = "lua" in (config.job_submit_plugins or ())
     return ReadinessCheck(
         "submit plugin",
         ok,
@@ -482,11 +481,11 @@ def check_submit_plugin(config: Mapping[str, Any]) -> ReadinessCheck:
     )
 
 
-def check_backfill(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_backfill(config: SlurmConfig) -> ReadinessCheck:
     """Check that Slurm, which takes over when the bridge pauses, uses backfill."""
-    ok = config["scheduler_type"] == "sched/backfill"
+    ok = config.scheduler_type == "sched/backfill"
     return ReadinessCheck(
-        "fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False
+        "fallback", ok, str(config.scheduler_type), "set SchedulerType=sched/backfill", required=False
     )
 
 
@@ -506,24 +505,24 @@ def check_start_latency_settings(parameters: SchedulerParameters) -> ReadinessCh
     )
 
 
-def check_min_job_age(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_min_job_age(config: SlurmConfig) -> ReadinessCheck:
     """Check that slurmctld remembers ended jobs from one reading to the next."""
-    seconds = int(config["min_job_age"] or 0)
+    seconds = int(config.min_job_age or 0)
     return ReadinessCheck(
         "job memory", seconds >= MIN_MIN_JOB_AGE_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
     )
 
 
-def check_priority_type(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_priority_type(config: SlurmConfig) -> ReadinessCheck:
     """Check the priority plugin. Only priority/multifactor supports boosts."""
-    kind = str(config["priority_type"] or "priority/basic")
+    kind = str(config.priority_type or "priority/basic")
     ok = kind == "priority/multifactor"
     return ReadinessCheck("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
 
 
-def check_site_factor(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_site_factor(config: SlurmConfig) -> ReadinessCheck:
     """Check that no site factor plugin is configured. It would overwrite boosts."""
-    plugin = config["priority_site_factor_plugin"]
+    plugin = config.priority_site_factor_plugin
     ok = not plugin or str(plugin).endswith("/none")
     remedy = (
         "remove PrioritySiteFactorPlugin from slurm.conf, because the plugin overwrites boosts, or use another mode"
@@ -531,10 +530,10 @@ def check_site_factor(config: Mapping[str, Any]) -> ReadinessCheck:
     return ReadinessCheck("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", remedy, mode="advise")
 
 
-def check_boosts_outlast_backfill(config: Mapping[str, Any]) -> ReadinessCheck:
+def check_boosts_outlast_backfill(config: SlurmConfig) -> ReadinessCheck:
     """Check that backfill does not undo a boost that is set while it runs (`_attempt_backfill` in backfill.c)."""
-    release = str(config["version"] or "")
-    ok = parse_maintenance_release(release) >= BOOSTS_LAST_SINCE or config["scheduler_type"] != "sched/backfill"
+    release = str(config.version or "")
+    ok = parse_maintenance_release(release) >= BOOSTS_LAST_SINCE or config.scheduler_type != "sched/backfill"
     return ReadinessCheck(
         "boosts",
         ok,

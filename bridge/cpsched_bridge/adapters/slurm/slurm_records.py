@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation, SlurmTopology
 
 Record = dict[str, Any]
 
@@ -38,8 +38,8 @@ class SlurmRecords:
     """Whether the submit plugin is loaded, even if it is switched off."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Groups, by user, that partitions allow and that the user is known not to belong to."""
-    topologies: Mapping[str, Record] = field(default_factory=dict)
-    """Topology records from `make_topology_record`, by the name that partitions use ("" if they name no topology)."""
+    topologies: Mapping[str, SlurmTopology] = field(default_factory=dict)
+    """Topologies by the name that partitions use ("" if they name no topology)."""
 
 
 COMMON_JOB_FIELDS = (
@@ -154,28 +154,6 @@ def name_users(records: SlurmRecords, user_names: Mapping[int, str]) -> SlurmRec
 
 JOB_FIELDS = (*COMMON_JOB_FIELDS, *dict.fromkeys((*PENDING_JOB_FIELDS, *PLACED_JOB_FIELDS)), "unreadable")
 
-CONFIG_FIELDS = (
-    "accounting_storage_enforce",
-    "accounting_storage_tres",
-    "accounting_storage_type",
-    "cluster_name",
-    "gres_types",
-    "job_defaults",
-    "job_submit_plugins",
-    "min_job_age",
-    "preempt_mode",
-    "preempt_type",
-    "priority_site_factor_plugin",
-    "priority_type",
-    "scheduler_parameters",
-    "scheduler_type",
-    "select_type",
-    "select_type_parameters",
-    "slurm_user_name",
-    "topology_parameters",
-    "topology_plugin",
-    "version",
-)
 ENDED_JOB_FIELDS = (
     "id",
     "name",
@@ -201,16 +179,6 @@ ENDED_JOB_FIELDS = (
 
 NODE_FILTER_PARAMETER = "extra_constraints"
 """Item of SchedulerParameters with which `--extra` is a node filter instead of a comment."""
-
-
-def make_topology_record(plugin: str, networks: Mapping[str, str], leaves: Mapping[str, int] | None = None) -> Record:
-    """Return a topology's record.
-
-    - `plugin`: the topology plugin, or empty if it accepts every set of nodes.
-    - `networks`: the topmost switch above each node, or the node's block, by node, or empty if unknown.
-    - `leaves`: the position of each node's leaf switch in Slurm's order, by node, or empty if unknown.
-    """
-    return {"plugin": plugin, "networks": dict(networks), "leaves": dict(leaves or {})}
 
 
 PARTITIONS_FIELD = "partitions"

@@ -80,7 +80,7 @@ def compute_allocated_amounts(nodes: Sequence[SlurmNode], machine: SlurmNodeTabl
     """
     used = np.zeros_like(machine.capacity)
     used[:, CORES] = [min(node.allocated_cpus or 0, AMOUNT_BOUND) for node in nodes]
-    if machine.counts_memory:
+    if machine.rules.counts_memory:
         used[:, MEMORY] = [min(node.allocated_memory or 0, AMOUNT_BOUND) for node in nodes]
     for row, node in enumerate(nodes):
         for name, count in gres_from_tres(_select_integer_tres(node.allocated_tres)).items():

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.model import PendingCode, PendingReason
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 
@@ -41,19 +42,19 @@ class PartitionAccessContext:
     outside: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def find_account_check_rules(config: Record) -> tuple[bool | None, bool]:
+def find_account_check_rules(config: SlurmConfig) -> tuple[bool | None, bool]:
     """Return a configuration's `checks_accounts` and `includes_child_accounts`."""
-    version, enforced = _parse_version(config.get("version")), config.get("accounting_storage_enforce")
+    version, enforced = _parse_version(config.version), config.accounting_storage_enforce
     if version is not None and version < _CHILD_ACCOUNTS_SINCE:
         return True, False
     if version is None or enforced is None:
         return None, True
-    text = " ".join(enforced) if isinstance(enforced, list) else str(enforced)
-    return any(word in text.lower() for word in ("associations", "limits", "qos", "safe", "wckeys")), True
+    text = " ".join(enforced).lower()
+    return any(word in text for word in ("associations", "limits", "qos", "safe", "wckeys")), True
 
 
-def _parse_version(text: object) -> tuple[int, int] | None:
-    parts = str(text or "").split(".")
+def _parse_version(text: str | None) -> tuple[int, int] | None:
+    parts = (text or "").split(".")
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
 
 

@@ -165,7 +165,7 @@ def find_task_split(
     if tasks < 2 or for_each_node or per_gpu or low == high or (high is not None and high < tasks):
         return None
     if (
-        machine.whole_sockets
+        machine.rules.whole_sockets
         or (record["cpus_per_task"] % machine.core_cpus[machine.rows[node_set]]).any()
         or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]
     ):
@@ -195,7 +195,7 @@ def compute_requested_per_node(
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
         memory_mib = record["memory_per_cpu"] * cpus
-    elif machine.counts_memory and not for_gpus_mib:
+    elif machine.rules.counts_memory and not for_gpus_mib:
         raise JobNotModelled("requests all of a node's memory")
     else:
         memory_mib = 0
@@ -217,7 +217,7 @@ def _round_up_to_equal_cores(cpus: int, tasks: int, has_own_cores: bool, machine
     if has_own_cores and (machine.core_cpus[nodes] > 1).any():
         what = "requests one task per core"
         raise JobNotModelled(what, f"{what} (--ntasks-per-core=1 or CR_ONE_TASK_PER_CORE) on cores of several CPUs")
-    if machine.whole_sockets and not machine.sockets[nodes].all():
+    if machine.rules.whole_sockets and not machine.sockets[nodes].all():
         raise JobNotModelled("the sockets of the nodes differ, and Slurm allocates whole sockets")
     rounded = machine.round_up_to_cores(cpus, nodes, tasks)
     if rounded.size and rounded.min() < rounded.max():

@@ -108,7 +108,7 @@ def translate_pending_job(
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
         text = f"reservation {met[0]} ends" if len(met) == 1 else f"reservations {', '.join(met)} end"
         reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), text))
-    exclusive = machine.whole_nodes or partition.exclusive or record["resource_sharing"] == "NO"
+    exclusive = machine.rules.whole_nodes or partition.exclusive or record["resource_sharing"] == "NO"
     column = machine.core_limit_column(partition.name)
     if exclusive and column is not None:
         capacity = machine.capacity[machine.rows[node_set]]
@@ -201,7 +201,7 @@ def keep_placeable_splits(
     parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: PartitionRules
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
-    spread = machine.spreads_shares and machine.may_share_gpus(mask)
+    spread = machine.rules.spreads_shares and machine.may_share_gpus(mask)
     for each in (parts.equal, parts.tasks):
         if each is not None and _requests_any_gres(GPU_SHARING_GRES, each.amounts, machine):
             raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs (shard, mps)")
@@ -258,7 +258,7 @@ def find_allowed_node_set(
     if shared := compute_requested_no_consume_gres(record, machine):
         mask = mask & machine.mask_nodes_with_no_consume_gres(shared)
         parts += [NodeSetCondition("resource", name) for name in shared]
-    if machine.whole_nodes and machine.counts_memory and record.get("memory_per_cpu"):
+    if machine.rules.whole_nodes and machine.rules.counts_memory and record.get("memory_per_cpu"):
         mask = mask & machine.mask_nodes_with_memory_per_cpu(record["memory_per_cpu"])
         parts.append(NodeSetCondition("resource", "memory for all CPUs"))
     for reservation in conflicts:

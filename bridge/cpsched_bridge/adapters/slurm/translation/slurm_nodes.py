@@ -11,10 +11,10 @@ import numpy as np
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.parsing.hostlist import expand_hostlist_or_empty
-from cpsched.slurm_text.objects import SlurmNode
+from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.objects import SlurmNode, SlurmTopology
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_no_consume_amounts
 
 GPU_SHARING_GRES = frozenset({"shard", "mps"})
@@ -28,7 +28,7 @@ TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "bl
 """Topology plugins that accept any single node. topology/torus3d accepts only its own placements."""
 
 
-def find_restricting_topology_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
+def find_restricting_topology_plugins(config: SlurmConfig, named: Mapping[str, str]) -> dict[str, str]:
     """Return topology plugins by topology name.
 
     A plugin is "" if it accepts every set of nodes.
@@ -36,10 +36,9 @@ def find_restricting_topology_plugins(config: Record, named: Mapping[str, str]) 
     default first. If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With
     TopoOptional, topology/tree decides only for jobs that request it.
     """
-    parameters = config.get("topology_parameters") or ()
-    words = parameters.split(",") if isinstance(parameters, str) else parameters
-    optional = {"topology/tree"} if "topooptional" in {str(word).lower() for word in words} else set()
-    default = next(iter(named.values()), str(config.get("topology_plugin") or ""))
+    words = {word.lower() for word in config.topology_parameters or ()}
+    optional = {"topology/tree"} if "topooptional" in words else set()
+    default = next(iter(named.values()), config.topology_plugin or "")
     plugins = {"": default, **(named or {"default": default})}
     return {name: "" if plugin in FLAT_TOPOLOGIES | optional else plugin for name, plugin in plugins.items()}
 
@@ -55,11 +54,11 @@ class Topology:
     """The position of each node's leaf switch in Slurm's order, or () if unknown for any node."""
 
     @classmethod
-    def from_record(cls, record: Record, names: Sequence[str]) -> Topology:
+    def of_nodes(cls, topology: SlurmTopology, names: Sequence[str]) -> Topology:
         """Return the topology of these nodes."""
-        leaves = tuple(record["leaves"][name] for name in names if name in record["leaves"])
-        networks = tuple(record["networks"].get(name, "") for name in names)
-        return cls(record["plugin"], networks, leaves if len(leaves) == len(names) else ())
+        leaves = tuple(topology.leaves[name] for name in names if name in topology.leaves)
+        networks = tuple(topology.networks.get(name, "") for name in names)
+        return cls(topology.plugin, networks, leaves if len(leaves) == len(names) else ())
 
 
 class PartitionCpusPerNodeLimit(NamedTuple):
@@ -90,6 +89,7 @@ def count_cpus_per_core(node: SlurmNode) -> int:
 
 NodeChoice = BoolArray | Sequence[int] | slice
 """A mask or indices of nodes."""
+DEFAULT_RULES = SelectRules()
 WEIGHT_RANGE = 1 << 32
 """Number of different weights, which Slurm stores in 32 bits."""
 UNKNOWN_TOPOLOGY = Topology("unknown")
@@ -117,19 +117,12 @@ class SlurmNodeTable(ConfiguredNodeTable):
     features: dict[str, BoolArray]
     own_weights: IntArray
     """`Weight` of each node, int64[N]. `weights` also includes the nodes' wake-up ranks."""
-    counts_memory: bool
-    """Whether Slurm allocates memory (CR_*_Memory)."""
-    whole_nodes: bool
-    """Whether Slurm allocates only whole nodes (select/linear)."""
-    whole_sockets: bool
-    """Whether Slurm allocates whole sockets (CR_Socket)."""
+    rules: SelectRules
     sockets: IntArray
     """Sockets of each node if Slurm allocates whole sockets, otherwise 0, int64[N].
 
     0 if jobs cannot use all CPUs of the sockets.
     """
-    spreads_shares: bool
-    """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
     shared: dict[str, IntArray]
     """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
@@ -141,13 +134,10 @@ class SlurmNodeTable(ConfiguredNodeTable):
     def from_records(
         cls,
         nodes: Sequence[SlurmNode],
-        counts_memory: bool = True,
+        rules: SelectRules = DEFAULT_RULES,
         previous: SlurmNodeTable | None = None,
-        topologies: Mapping[str, Record] | None = None,
+        topologies: Mapping[str, SlurmTopology] | None = None,
         core_limits: Mapping[str, PartitionCpusPerNodeLimit] | None = None,
-        whole_nodes: bool = False,
-        spreads_shares: bool = False,
-        whole_sockets: bool = False,
     ) -> SlurmNodeTable:
         """Return `previous` if it still matches the nodes, otherwise a new table.
 
@@ -155,15 +145,15 @@ class SlurmNodeTable(ConfiguredNodeTable):
         """
         limits = core_limits or {}
         names = tuple(node.name for node in nodes)
-        found = {name: Topology.from_record(each, names) for name, each in (topologies or {}).items()}
+        found = {name: Topology.of_nodes(each, names) for name, each in (topologies or {}).items()}
         leaves = found.get("", Topology("")).leaves
         key = tuple(map(_get_node_key, nodes))
         same = previous is not None and previous.topologies == found and previous.core_limits == limits
         if previous is not None and same and previous.key == key:
             return previous
-        resources, capacity = _compute_capacities(nodes, counts_memory, limits)
+        resources, capacity = _compute_capacities(nodes, rules.counts_memory, limits)
         weights = np.array([_get_node_weight(node) for node in nodes], np.int64)
-        shapes = [_get_socket_shape(node) if whole_sockets else (0, count_cpus_per_core(node)) for node in nodes]
+        shapes = [_get_socket_shape(node) if rules.whole_sockets else (0, count_cpus_per_core(node)) for node in nodes]
         sockets, core_cpus = np.array(shapes, np.int64).reshape(len(nodes), 2).T
         return cls(
             key=key,
@@ -175,12 +165,9 @@ class SlurmNodeTable(ConfiguredNodeTable):
             ids_per_cpu=np.array(
                 [max(1, (node.threads_per_core or 1) // count_cpus_per_core(node)) for node in nodes], np.int64
             ),
-            whole_sockets=whole_sockets,
+            rules=rules,
             sockets=sockets,
             features=_mask_nodes_by_feature(nodes),
-            counts_memory=counts_memory,
-            whole_nodes=whole_nodes,
-            spreads_shares=spreads_shares,
             shared=_count_no_consume_gres(nodes),
             topologies=found,
             core_limits=limits,
@@ -237,7 +224,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
             gres = {**gres, core_limit_resource_name(partition or ""): cpus}
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
-        memory_mib = memory_mib if self.counts_memory else 0
+        memory_mib = memory_mib if self.rules.counts_memory else 0
         return (
             cpus,
             memory_mib,

@@ -10,6 +10,7 @@ import numpy as np
 
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched.site.accounts import NO_EXEMPTIONS, PartitionLimit
+from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
 from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
@@ -29,8 +30,8 @@ from cpsched_bridge.adapters.slurm.translation.node_availability import (
     mask_overcommitted_nodes,
     sum_running_requests,
 )
-from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, find_account_check_rules
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import DEFAULT_RULES, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     CachingPartitionTranslator,
     PartitionRules,
@@ -60,19 +61,12 @@ MAX_UNUSED_NODE_SETS = 100
 class SlurmTranslator:
     """A translator of readings, with the state that later readings need."""
 
-    counts_memory: bool = True
-    """Whether Slurm allocates memory (CR_*_Memory)."""
+    rules: SelectRules = DEFAULT_RULES
     accounts_checked: tuple[bool | None, bool] = (None, True)
     """Whether partitions check accounts, in the form that `partition_access.find_account_check_rules` returns."""
     cluster_name: str = ""
     job_defaults: str | None = None
-    """slurm.conf's `JobDefaults` for jobs that request GPUs. Partitions may override each of them."""
-    whole_nodes: bool = False
-    """Whether Slurm allocates only whole nodes (select/linear)."""
-    spreads_shares: bool = False
-    """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
-    whole_sockets: bool = False
-    """Whether Slurm allocates only whole sockets (CR_Socket)."""
+    """slurm.conf's `JobDefaults`."""
     machine: SlurmNodeTable | None = None
     queue: CachingPendingJobTranslator = field(default_factory=CachingPendingJobTranslator)
     free: IntArray | None = None
@@ -84,6 +78,16 @@ class SlurmTranslator:
     _ended: NewlyEndedJobReader = field(default_factory=NewlyEndedJobReader)
     _jobs: dict[int, Job] = field(default_factory=dict)
     """Jobs as translated while pending or running, so that an ended job keeps the same request for the predictors."""
+
+    @classmethod
+    def from_config(cls, config: SlurmConfig) -> SlurmTranslator:
+        """Return a translator for a cluster with this configuration."""
+        return cls(
+            SelectRules.from_config(config),
+            find_account_check_rules(config),
+            config.cluster_name or "",
+            config.job_defaults,
+        )
 
     def observe(
         self,
@@ -181,16 +185,7 @@ class SlurmTranslator:
         """
         previous = None if self._has_too_many_node_sets() else self.machine
         limits = list_core_limits(seen.partitions)
-        machine = SlurmNodeTable.from_records(
-            seen.nodes,
-            self.counts_memory,
-            previous,
-            seen.topologies,
-            limits,
-            self.whole_nodes,
-            self.spreads_shares,
-            self.whole_sockets,
-        )
+        machine = SlurmNodeTable.from_records(seen.nodes, self.rules, previous, seen.topologies, limits)
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()

@@ -118,7 +118,7 @@ def _add_reserved_memory_and_gres(
     Each node is therefore assumed to provide all of them, of any type if no type is named.
     """
     cores = held[parts, CORES]
-    if machine.counts_memory and cores.sum():
+    if machine.rules.counts_memory and cores.sum():
         held[parts, MEMORY] = -(-tres.get("mem", 0) * cores // cores.sum())
     amounts = gres_from_tres(tres)
     typed = {name.partition(":")[0] for name in amounts if ":" in name}

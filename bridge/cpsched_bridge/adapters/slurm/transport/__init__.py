@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.ports import OutcomeCode, Result
 
@@ -73,14 +74,14 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def read_config(self) -> Record:
-        """Return the controller's configuration with the fields in `CONFIG_FIELDS`."""
+    def read_config(self) -> SlurmConfig:
+        """Return the controller's configuration."""
         ...
 
     def gather_doctor_facts(self) -> Record:
         """Return the facts that the doctor checks.
 
-        - `config`: the record that `read_config()` returns.
+        - `config`: what `read_config()` returns.
         - `user`, `uid`, `admin_level`: the bridge's user and the user's AdminLevel, which is None if unknown.
         - `accounting_answers`: whether the accounting database answered.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's clock.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import parse_cluster_records, table_to_records
 
@@ -42,7 +44,7 @@ class Scene:
         self.tables: dict[str, Any] = content["snapshot"]
         self.now_s: int = self.tables["now_s"]
         self.guarded = True
-        self.topologies: dict[str, dict[str, Any]] = {}
+        self.topologies: dict[str, SlurmTopology] = {}
         self.rows = {t: table_to_records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
         for name, facts in LATER.items():
             self.tables[name]["fields"] += [field for field in facts if field not in self.tables[name]["fields"]]
@@ -74,7 +76,8 @@ class Scene:
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot with all changes made so far."""
-        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded, "topologies": self.topologies}
+        topologies = {name: asdict(topology) for name, topology in self.topologies.items()}
+        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded, "topologies": topologies}
         for table, rows in self.rows.items():
             fields = self.tables[table]["fields"]
             made[table] = {"fields": fields, "rows": [[copy.deepcopy(row.get(f)) for f in fields] for row in rows]}

@@ -25,6 +25,7 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import (
     run_policy_checks,
     run_slurm_doctor_checks,
 )
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import to_config
 from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import ReadinessCheck
@@ -37,13 +38,13 @@ def failing(facts: dict[str, Any]) -> dict[str, bool]:
 
 
 def changed(**config: Any) -> dict[str, Any]:
+    """Facts of the recorded cluster, with other settings."""
     facts = Scene().facts
-    facts["config"] = {**facts["config"], **config}
-    return facts
+    return {**facts, "config": to_config({**facts["config"], **config})}
 
 
 def test_documented_cluster_passes_all_required_checks() -> None:
-    assert failing(Scene().facts) == {"generic resources": False}
+    assert failing(changed()) == {"generic resources": False}
 
 
 @pytest.mark.parametrize(
@@ -76,12 +77,12 @@ def test_rejects_harmful_configuration(config: dict[str, object], name: str, req
 
 @pytest.mark.parametrize(("level", "ok"), [("None", False), (None, False), ("Operator", True), ("Administrator", True)])
 def test_requires_operator_level_of_ordinary_user(level: str | None, ok: bool) -> None:
-    facts = {**Scene().facts, "uid": 2100, "user": "cpsched", "admin_level": level}
+    facts = {**changed(), "uid": 2100, "user": "cpsched", "admin_level": level}
     assert ("privilege" not in failing(facts)) is ok
 
 
 def test_rejects_clock_difference() -> None:
-    assert failing({**Scene().facts, "clock_ahead_s": -30})["clocks"]
+    assert failing({**changed(), "clock_ahead_s": -30})["clocks"]
 
 
 def test_every_failed_check_names_fix() -> None:
@@ -212,27 +213,25 @@ def test_each_check_decides_at_its_boundary(name: str, config: dict[str, Any], o
 
 @pytest.mark.parametrize(("ahead_s", "ok"), [(3, True), (-3, True), (4, False), (-4, False)])
 def test_clocks_may_differ_by_3_seconds(ahead_s: int, ok: bool) -> None:
-    assert check_of("clocks", {**Scene().facts, "clock_ahead_s": ahead_s}).ok is ok
+    assert check_of("clocks", {**changed(), "clock_ahead_s": ahead_s}).ok is ok
 
 
 def test_reports_unknown_versions_of_clients_and_nodes() -> None:
-    check = check_of("versions", {**Scene().facts, "clients": None, "node_versions": []})
+    check = check_of("versions", {**changed(), "clients": None, "node_versions": []})
     assert check.ok
     assert check.detail == "controller 26.05.5, clients on this host unknown, pyslurm 25.11.2, nodes unknown"
 
 
 def test_omits_version_of_missing_pyslurm() -> None:
-    check = check_of("versions", {**Scene().facts, "pyslurm": ""})
+    check = check_of("versions", {**changed(), "pyslurm": ""})
     assert check.detail == "controller 26.05.5, clients on this host 26.05.5, nodes 26.05.5"
-    newer = check_of("versions", {**Scene().facts, "pyslurm": "", "clients": "27.05.1"})
+    newer = check_of("versions", {**changed(), "pyslurm": "", "clients": "27.05.1"})
     assert newer.fix == "install Slurm clients that are not newer than slurmctld"
 
 
 def test_reports_transport_with_reason() -> None:
     (check,) = (
-        each
-        for each in run_slurm_doctor_checks(Scene().facts, "cli: pyslurm is not installed")
-        if each.name == "transport"
+        each for each in run_slurm_doctor_checks(changed(), "cli: pyslurm is not installed") if each.name == "transport"
     )
     assert (check.ok, check.detail) == (True, "cli: pyslurm is not installed")
 
@@ -389,7 +388,7 @@ def test_selects_checks_of_each_mode() -> None:
 )
 def test_reports_call_limit_with_fix(per_s: float, pyslurm: str, required: bool) -> None:
     """Where not even a reading a minute is accepted, there is nothing to control with. pyslurm keeps to no limit."""
-    facts = {**Scene().facts, "pyslurm": pyslurm, "rate_limit": {"bucket": 30, "per_s": per_s}}
+    facts = {**changed(), "pyslurm": pyslurm, "rate_limit": {"bucket": 30, "per_s": per_s}}
     check = check_of("call limit", facts)
     assert (check.ok, check.required) == (False, required)
     assert check.detail == f"rl_enable: bursts of up to 30 calls, otherwise {per_s:g} calls per second"
@@ -398,7 +397,7 @@ def test_reports_call_limit_with_fix(per_s: float, pyslurm: str, required: bool)
 
 def test_reports_no_call_limit_if_disabled() -> None:
     assert not [
-        check for check in run_slurm_doctor_checks({**Scene().facts, "rate_limit": None}) if check.name == "call limit"
+        check for check in run_slurm_doctor_checks({**changed(), "rate_limit": None}) if check.name == "call limit"
     ]
 
 

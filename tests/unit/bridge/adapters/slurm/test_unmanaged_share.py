@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS, make_topology_record
+from cpsched.slurm_text.objects import SlurmTopology
+from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -43,7 +44,7 @@ def test_judges_ended_jobs_by_rules_for_pending_jobs(facts: dict[str, Any], why:
 
 def test_partition_and_topology_settings_leave_jobs() -> None:
     scene = Scene()
-    scene.topologies = {"": make_topology_record("topology/tree", {})}
+    scene.topologies = {"": SlurmTopology("topology/tree", {})}
     assert list(share(scene, ended()).left) == []
     wide = ended(num_nodes=2, nodelist="n[1-2]")
     assert list(share(scene, wide).left) == ["the topology plugin may reject its combination of nodes"]

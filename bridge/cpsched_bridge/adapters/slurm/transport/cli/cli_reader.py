@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
-from cpsched.slurm_text.objects import SlurmPartition
+from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.objects import SlurmPartition, SlurmTopology
 from cpsched.slurm_text.option_lists import OptionList
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
@@ -128,7 +129,7 @@ class SlurmCliReader:
         self._cached: dict[str, tuple[float, str]] = {}
         """Arrival time and text of the answers that several readings reuse, by query name."""
         self._nodes = scontrol_object_parsing.CachingNodeParser()
-        self._topologies: tuple[float, dict[str, Record]] | None = None
+        self._topologies: tuple[float, dict[str, SlurmTopology]] | None = None
         self._squeued: squeue_parsing.CachingSqueueParser | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
@@ -145,7 +146,7 @@ class SlurmCliReader:
 
     # ---- calls of SlurmTransport
 
-    def read_config(self) -> Record:
+    def read_config(self) -> SlurmConfig:
         """Return the configuration, read at most every `CONFIG_INTERVAL_S` seconds."""
         self._cache_answers(
             self._run_queries(
@@ -217,7 +218,7 @@ class SlurmCliReader:
             raise
         self._before = found
         config = scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
-        self._jobs.set_node_filter(OptionList(config["scheduler_parameters"]).has(NODE_FILTER_PARAMETER))
+        self._jobs.set_node_filter(OptionList(config.scheduler_parameters).has(NODE_FILTER_PARAMETER))
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
         now_s = int(time.time())
@@ -228,7 +229,7 @@ class SlurmCliReader:
             reservations=scontrol_object_parsing.parse_reservations(texts["reservations"]),
             jobs=slurm_states.mark_unknown_states(jobs, now_s),
             layouts=layouts,
-            guarded="lua" in config["job_submit_plugins"],
+            guarded="lua" in (config.job_submit_plugins or ()),
             outside=self._find_nonmember_groups(jobs, partitions),
             topologies=self._get_topologies(config),
         )
@@ -498,7 +499,7 @@ class SlurmCliReader:
             found.update(own[: squeue_parsing.MAX_JOBS_PER_QUERY])
         return found
 
-    def _get_topologies(self, config: Record) -> dict[str, Record]:
+    def _get_topologies(self, config: SlurmConfig) -> dict[str, SlurmTopology]:
         """Return the topologies, queried every `QUERY_INTERVAL_S` seconds."""
         now_s = self._clock()
         if self._topologies is None or now_s - self._topologies[0] >= topology_queries.QUERY_INTERVAL_S:

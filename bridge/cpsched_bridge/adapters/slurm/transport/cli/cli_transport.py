@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import find_lease_comment
@@ -56,7 +57,7 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         return TRANSPORT_NAME, self._why
 
     @override
-    def read_config(self) -> Record:
+    def read_config(self) -> SlurmConfig:
         return self._records.read_config()
 
     @override

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind
@@ -53,7 +54,7 @@ MAX_RELEASES_PER_CALL = 50
 class JobRecordLookup(Protocol):
     """The methods of `cli.cli_reader.SlurmCliReader` that commands use."""
 
-    def read_config(self) -> Record:
+    def read_config(self) -> SlurmConfig:
         """Return the controller's configuration."""
         ...
 
@@ -90,7 +91,7 @@ class ScontrolJobActions(SingleJobActions):
     @override
     def has_submit_plugin(self) -> bool:
         self._guarded = has_lua_submit_plugin(
-            _call_or_raise_controller_error(self._reading.read_config)["job_submit_plugins"]
+            _call_or_raise_controller_error(self._reading.read_config).job_submit_plugins
         )
         return self._guarded
 

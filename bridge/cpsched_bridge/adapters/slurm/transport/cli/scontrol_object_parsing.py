@@ -13,12 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation
 from cpsched.slurm_text.option_lists import parse_config
-from cpsched_bridge.adapters.slurm.slurm_records import (
-    CONFIG_FIELDS,
-    Record,
-)
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import (
@@ -285,18 +282,18 @@ def _parse_preempt_type(word: str) -> str | None:
     return None if word == "preempt/none" else slurm_output_values.parse_text_or_none(word)
 
 
-def parse_controller_config(printed: str) -> Record:
-    """Return the configuration in `printed`, with the fields in `CONFIG_FIELDS`.
+def parse_controller_config(printed: str) -> SlurmConfig:
+    """Return the configuration in `printed`.
 
-    Raise `AnswerNotUnderstood` if a field is unreadable.
+    Raise `AnswerNotUnderstood` if a setting is unreadable.
     """
     values: Words = parse_config(printed)
-    record: Record = {}
-    for field_name in CONFIG_FIELDS:
+    settings: dict[str, Any] = {}
+    for name, parse in _CONFIG_FIELD_PARSERS.items():
         try:
-            record[field_name] = _CONFIG_FIELD_PARSERS[field_name](values)
+            settings[name] = parse(values)
         except (KeyError, ValueError, IndexError) as error:
             raise AnswerNotUnderstood(
-                f"scontrol show config: {field_name} cannot be read: {type(error).__name__}: {error}"
+                f"scontrol show config: {name} cannot be read: {type(error).__name__}: {error}"
             ) from error
-    return record
+    return SlurmConfig(**settings)

@@ -9,12 +9,13 @@ unless topology.yaml also exists on this host.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import yaml
 
 from cpsched.parsing.hostlist import expand_hostlist_or_empty
-from cpsched_bridge.adapters.slurm.slurm_records import Record, make_topology_record
+from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 
 TOPOCONF_COMMAND = ("scontrol", "show", "topoconf")
@@ -37,7 +38,7 @@ _UNSET: tuple[object, ...] = ({}, "", "false")
 """Values of the attributes that do not apply to the topology's type."""
 
 
-def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
+def read_topologies(config: SlurmConfig, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, SlurmTopology]:
     """Return the topologies in the form of `SlurmRecords.topologies`.
 
     `named` is the output of `TOPOCONF_COMMAND`, or empty before Slurm 25.05. `ask` returns the output of a command, or
@@ -45,11 +46,13 @@ def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], s
     """
     known = parse_topoconf(named)
 
-    def record_of(name: str, plugin: str) -> Record:
+    def read_topology(name: str, plugin: str) -> SlurmTopology:
         printed = ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND) if plugin else ""
-        return make_topology_record(plugin, parse_node_networks(printed), parse_leaf_switches(printed))
+        return SlurmTopology(plugin, parse_node_networks(printed), parse_leaf_switches(printed))
 
-    return {name: record_of(name, plugin) for name, plugin in find_restricting_topology_plugins(config, known).items()}
+    return {
+        name: read_topology(name, plugin) for name, plugin in find_restricting_topology_plugins(config, known).items()
+    }
 
 
 def parse_topoconf(printed: str) -> dict[str, str]:
@@ -106,6 +109,6 @@ def parse_leaf_switches(printed: str) -> dict[str, int]:
     return {node: at for node, at in found.items() if at >= 0}
 
 
-def list_restricting_topology_plugins(found: dict[str, Record]) -> list[str]:
+def list_restricting_topology_plugins(found: Mapping[str, SlurmTopology]) -> list[str]:
     """Return the plugins that may reject nodes, for the doctor."""
-    return sorted({each["plugin"] for each in found.values()} - {""})
+    return sorted({each.plugin for each in found.values()} - {""})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation
+from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation, SlurmTopology
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import (
-    CONFIG_FIELDS,
     ENDED_JOB_FIELDS,
     JOB_FIELDS,
     NODE_FILTER_PARAMETER,
@@ -29,6 +30,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
     Table,
     list_fields,
     table_to_records,
+    to_config,
     to_job_table,
     to_partition_table,
     to_table,
@@ -52,7 +54,7 @@ class PyslurmReader:
         self._unlimited = UnlimitedJobLookup()
         self._loaded: dict[str, tuple[float, Any]] = {}
         """Time and value of what several readings use, by name."""
-        self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
+        self._topology: tuple[float, dict[str, SlurmTopology], dict[str, str]] | None = None
 
     def hello(self) -> Record:
         """Return the pid, uid, pyslurm version, call limit and controller configuration."""
@@ -60,7 +62,7 @@ class PyslurmReader:
 
     def _build_hello_reply(self, printed: str) -> Record:
         """Return the facts of `hello` from the output of `scontrol show config`."""
-        config = table_to_records(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
+        config = _make_config_record(self._pyslurm.slurmctld.Config.load())
         # pyslurm has no field for the job defaults, and shows a repeated option only once
         settings = parse_config(printed)
         texts = {
@@ -88,7 +90,7 @@ class PyslurmReader:
         return {
             **hello,
             "topology_plugins": topology_queries.list_restricting_topology_plugins(
-                self._get_topologies(hello["config"])[0]
+                self._get_topologies(to_config(hello["config"]))[0]
             ),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
@@ -112,7 +114,7 @@ class PyslurmReader:
         records = table_to_records(jobs)
         loaded = self._load_periodically("partitions", slurm.Partitions.load, PARTITIONS_INTERVAL_S)
         partitions = to_partition_table(loaded.values())
-        topologies, named = self._get_topologies(table_to_records(to_table([config], CONFIG_FIELDS))[0])
+        topologies, named = self._get_topologies(to_config(_make_config_record(config)))
         for row in partitions["rows"]:
             row[_TOPOLOGY] = named.get(row[_NAME])
         reservations = to_table(slurm.Reservations.load().values(), list_fields(SlurmReservation))
@@ -128,7 +130,7 @@ class PyslurmReader:
             "unlimited": self._unlimited.read(records),
             "guarded": guarded,
             "outside": self._find_nonmember_groups(jobs, partitions),
-            "topologies": topologies,
+            "topologies": {name: dataclasses.asdict(topology) for name, topology in topologies.items()},
         }
 
     def _load_periodically(self, name: str, load: Callable[[], Any], interval_s: float) -> Any:
@@ -138,7 +140,7 @@ class PyslurmReader:
             self._loaded[name] = now_s, load()
         return self._loaded[name][1]
 
-    def _get_topologies(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
+    def _get_topologies(self, config: SlurmConfig) -> tuple[dict[str, SlurmTopology], dict[str, str]]:
         """Return the topologies, and the topology that each partition names.
 
         pyslurm reports neither.
@@ -178,6 +180,10 @@ class PyslurmReader:
         database = self._pyslurm.db
         found = database.Jobs.load(database.JobFilter(start_time=since_s))
         return to_table(found.values(), ENDED_JOB_FIELDS)
+
+
+def _make_config_record(config: Any) -> Record:
+    return table_to_records(to_table([config], list_fields(SlurmConfig)))[0]
 
 
 def query_program_version(command: list[str]) -> str | None:

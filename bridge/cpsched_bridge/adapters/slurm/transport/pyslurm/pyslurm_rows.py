@@ -12,7 +12,8 @@ from enum import Flag
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation
+from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation, SlurmTopology
 from cpsched_bridge.adapters.slurm.slurm_records import (
     COMMON_JOB_FIELDS,
     JOB_FIELDS,
@@ -30,7 +31,7 @@ TROUBLE = ("unreadable", "unknown")
 """Fields of a `SlurmObject` that describe its unusable fields."""
 
 
-def list_fields(kind: type[SlurmObject]) -> list[str]:
+def list_fields(kind: type[SlurmObject | SlurmConfig]) -> list[str]:
     """Return the names of a class's fields."""
     return [field.name for field in dataclasses.fields(kind)]
 
@@ -234,7 +235,7 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
             )  # pyslurm shows `singleton` only once it is satisfied
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
-    topologies = snapshot.get("topologies", {})
+    topologies = {name: SlurmTopology(**each) for name, each in snapshot.get("topologies", {}).items()}
     return SlurmRecords(
         snapshot["now_s"],
         nodes=[slurm_states.mark_unusable_node(node) for node in _table_to_objects(SlurmNode, snapshot["nodes"])],
@@ -249,6 +250,18 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
         outside=outside,
         topologies=topologies,
     )
+
+
+def to_config(record: Record) -> SlurmConfig:
+    """Return the configuration in a record. pyslurm shows some lists as text."""
+    fields: dict[str, Any] = {
+        name: value.split(",") if name in _LIST_SETTINGS and isinstance(value, str) else value
+        for name, value in record.items()
+    }
+    return SlurmConfig(**fields)
+
+
+_LIST_SETTINGS = {"accounting_storage_enforce", "topology_parameters"}
 
 
 def _table_to_objects(kind: type[ObjectT], source: Table) -> list[ObjectT]:

@@ -7,12 +7,17 @@ from typing import Any
 
 from typing_extensions import override
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_BATCH_TIME_FACTOR
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import parse_cluster_records, table_to_records
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
+    parse_cluster_records,
+    table_to_records,
+    to_config,
+)
 from cpsched_bridge.errors import BackendTimeout
 
 TRANSPORT_NAME = "pyslurm"
@@ -67,14 +72,13 @@ class PyslurmTransport(SlurmTransport):
         return reply
 
     @override
-    def read_config(self) -> Record:
-        config: Record = self.hello()["config"]
-        return config
+    def read_config(self) -> SlurmConfig:
+        return to_config(self.hello()["config"])
 
     @override
     def gather_doctor_facts(self) -> Record:
         facts: Record = self._call("facts")
-        facts = query_admin_level(facts["user"]) | facts
+        facts = query_admin_level(facts["user"]) | facts | {"config": to_config(facts["config"])}
         if not facts["accounting_answers"]:
             self._past_wait_s = 0.0
         return facts

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from cpsched.model import NEVER, Job, NodeSetCondition, Request, RunningJob
+from cpsched.slurm_text.configuration import SelectRules
 from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from tests.builders import a_node
 
-MACHINE = SlurmNodeTable.from_records([a_node(f"n{i}") for i in range(3)], counts_memory=False)
+MACHINE = SlurmNodeTable.from_records([a_node(f"n{i}") for i in range(3)], rules=SelectRules(counts_memory=False))
 """Three nodes of 8 cores."""
 FIRST_TWO = MACHINE.intern_node_set(np.array([True, True, False]), NodeSetCondition("feature", "first two"))
 FREE = np.array([[8, 0], [3, 0], [5, 0]])

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import make_topology_record
+from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
@@ -34,7 +35,6 @@ SPREAD = "requests GPUs on nodes where one job may share several GPUs (MULTIPLE_
         ("topology/flat", [], False),
         ("topology/tree", ["RouteTree"], True),
         ("topology/tree", ["Dragonfly", "TopoOptional"], False),
-        ("topology/tree", "TopoOptional,RoutePart", False),
         ("topology/block", ["TopoOptional"], True),
         ("topology/3d_torus", [], True),
         ("topology/of_2030", [], True),
@@ -42,7 +42,7 @@ SPREAD = "requests GPUs on nodes where one job may share several GPUs (MULTIPLE_
 )
 def test_decides_which_topology_plugins_choose_nodes(plugin: str | None, parameters: Any, decides: bool) -> None:
     """One that is not known does."""
-    found = find_restricting_topology_plugins({"topology_plugin": plugin, "topology_parameters": parameters}, {})
+    found = find_restricting_topology_plugins(SlurmConfig(topology_plugin=plugin, topology_parameters=parameters), {})
     assert found == dict.fromkeys(("", "default"), plugin if decides else "")
 
 
@@ -76,10 +76,10 @@ def test_leaves_multi_node_job_unless_below_one_switch(
     networks: dict[str, str], facts: dict[str, Any], left: bool
 ) -> None:
     scene = Scene().only("two-nodes")
-    scene.topologies = {"": make_topology_record("topology/tree", networks)}
+    scene.topologies = {"": SlurmTopology("topology/tree", networks)}
     scene.job("two-nodes").update(facts)
     assert reason(scene, "two-nodes") == (TOGETHER if left else None)
-    scene.topologies[""]["plugin"] = ""
+    scene.topologies = {"": SlurmTopology("", networks)}
     assert reason(scene, "two-nodes") is None
 
 
@@ -89,7 +89,7 @@ def test_topology_keeps_tasks_on_one_node() -> None:
     for node in scene.rows["nodes"]:
         node.update(state="MIXED", allocated_cpus=12)
     for plugin, units in (("", 6), ("topology/block", 1)):
-        scene.topologies = {"": make_topology_record(plugin, {})}
+        scene.topologies = {"": SlurmTopology(plugin, {})}
         seen = SlurmTranslator().observe(scene.read())
         assert seen.pending[0].job.request.units == units
 
@@ -112,11 +112,11 @@ def test_uses_topology_of_partition(named: str | None, several: str | None, one:
     """One that Slurm has not shown yet may reject any node; so may one of a plugin that is not known."""
     scene = Scene().only("two-nodes")
     scene.topologies = {
-        "": make_topology_record("topology/tree", ONE),
-        "trees": make_topology_record("topology/tree", ONE),
-        "blocks": make_topology_record("topology/block", TWO),
-        "plain": make_topology_record("", {}),
-        "torus": make_topology_record("topology/torus3d", {}),
+        "": SlurmTopology("topology/tree", ONE),
+        "trees": SlurmTopology("topology/tree", ONE),
+        "blocks": SlurmTopology("topology/block", TWO),
+        "plain": SlurmTopology("", {}),
+        "torus": SlurmTopology("topology/torus3d", {}),
     }
     scene.partition("main")["topology"] = named
     assert reason(scene, "two-nodes") == several
@@ -128,8 +128,8 @@ def test_changed_topology_applies_from_next_reading() -> None:
     """`scontrol reconfigure` makes another topology of topology.yaml the default."""
     scene, translator = Scene().only("two-nodes"), SlurmTranslator()
     for topology, left in (("topology/flat", 0), ("topology/tree", 1)):
-        plugins = find_restricting_topology_plugins({"topology_plugin": topology}, {})
-        scene.topologies = {name: make_topology_record(plugin, TWO) for name, plugin in plugins.items()}
+        plugins = find_restricting_topology_plugins(SlurmConfig(topology_plugin=topology), {})
+        scene.topologies = {name: SlurmTopology(plugin, TWO) for name, plugin in plugins.items()}
         assert len(translator.observe(scene.read()).left) == left
 
 
@@ -184,7 +184,7 @@ def test_parses_leaf_switch_of_each_node(printed: str, leaves: dict[str, int]) -
 def test_cluster_has_leaf_switches_unless_some_are_unknown(leaves: list[int], found: list[int] | None) -> None:
     scene = Scene()
     known = dict(zip(("n1", "n2", "n3", "n4"), leaves, strict=False))
-    scene.topologies = {"": make_topology_record("topology/tree", ONE, known)}
+    scene.topologies = {"": SlurmTopology("topology/tree", ONE, known)}
     seen = SlurmTranslator().observe(scene.read()).cluster.leaf_switches
     assert (None if seen is None else seen.tolist()) == found
 
@@ -219,8 +219,8 @@ NAMED = """\
 def test_topology_yaml_replaces_configured_plugin(printed: str) -> None:
     """Each is asked for by its name, and `scontrol show config` has nothing to say."""
     asked = {("scontrol", "show", "topology", "trees"): TREE}
-    config = {"topology_plugin": "topology/block"}
-    flat, trees = make_topology_record("", {}), make_topology_record("topology/tree", ONE, parse_leaf_switches(TREE))
+    config = SlurmConfig(topology_plugin="topology/block")
+    flat, trees = SlurmTopology("", {}), SlurmTopology("topology/tree", ONE, parse_leaf_switches(TREE))
     assert read_topologies(config, printed, lambda command: asked[tuple(command)]) == {
         "": flat, "plain": flat, "trees": trees,
     }  # fmt: skip
@@ -239,7 +239,9 @@ def test_topology_yaml_replaces_configured_plugin(printed: str) -> None:
 )
 def test_reads_configured_or_unreadable_topology(printed: str, plugin: str) -> None:
     """Jobs are left to Slurm under a topology that cannot be read."""
-    assert read_topologies({"topology_plugin": "topology/block"}, printed, lambda command: "")[""]["plugin"] == plugin
+    assert (
+        read_topologies(SlurmConfig(topology_plugin="topology/block"), printed, lambda command: "")[""].plugin == plugin
+    )
 
 
 def test_parses_topologies_of_partitions() -> None:
@@ -269,7 +271,7 @@ def test_leaves_requests_of_gpu_shares(
     if expected == SHARES:
         scene.job("gpu-task")["requested_tres"] = None
     scene.job("gpu-task").update(facts)
-    assert reason(scene, "gpu-task", SlurmTranslator(spreads_shares=spread)) == expected
+    assert reason(scene, "gpu-task", SlurmTranslator(SelectRules(spreads_shares=spread))) == expected
 
 
 def test_leaves_jobs_with_preferred_features() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
     PartitionAccessContext,
     find_access_denied_reason,
@@ -125,7 +126,7 @@ def test_escapes_control_characters() -> None:
         ("23.02.0", ["limits"], (True, True)),
         ("26.05.5", ["none"], (False, True)),
         ("26.05.5", [], (False, True)),
-        ("26.05.5", "associations,qos", (True, True)),
+        ("26.05.5", ["associations", "qos"], (True, True)),
         ("22.05.8", ["none"], (True, False)),
         ("22.05.8", None, (True, False)),
         ("26.05.5", None, (None, True)),
@@ -139,7 +140,7 @@ def test_escapes_control_characters() -> None:
 def test_reads_whether_controller_checks_accounts(
     version: object, enforced: object, expected: tuple[object, bool]
 ) -> None:
-    assert find_account_check_rules({"version": version, "accounting_storage_enforce": enforced}) == expected
+    assert find_account_check_rules(SlurmConfig(version=version, accounting_storage_enforce=enforced)) == expected
 
 
 @pytest.mark.parametrize(

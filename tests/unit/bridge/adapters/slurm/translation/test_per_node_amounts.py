@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import NodeSetCondition
+from cpsched.slurm_text.configuration import SelectRules
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
@@ -38,11 +39,15 @@ MORE_CPUS = "nodes with more CPUs than its tasks use"
 WHOLE_JOB = "requests a total number of GPUs"
 NOT_UNDERSTOOD = "requests generic resources in an unsupported way"
 
+WHOLE_SOCKETS = SelectRules(whole_sockets=True)
+
 
 def a_machine(nodes: int = 4, counts_memory: bool = True, **facts: Any) -> SlurmNodeTable:
     """Nodes of 8 cores, 1000 MiB and 2 GPUs."""
     configured = {"configured_gres": {"gpu": 2}, **facts}
-    return SlurmNodeTable.from_records([a_node(f"n{i}", **configured) for i in range(nodes)], counts_memory)
+    return SlurmNodeTable.from_records(
+        [a_node(f"n{i}", **configured) for i in range(nodes)], SelectRules(counts_memory=counts_memory)
+    )
 
 
 def asked(**facts: Any) -> dict[str, Any]:
@@ -212,7 +217,7 @@ def test_adds_default_cpus_per_gpu(facts: dict[str, Any], default: int, nodes: i
 def test_rounds_to_whole_sockets(facts: dict[str, Any], nodes: int, cpus: int) -> None:
     """Two sockets of 8 CPUs: what Slurm 26.05 allocated with CR_Socket_Memory on empty nodes."""
     shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 2000}
-    machine = SlurmNodeTable.from_records([a_node(f"n{i}", **shape) for i in range(4)], whole_sockets=True)
+    machine = SlurmNodeTable.from_records([a_node(f"n{i}", **shape) for i in range(4)], WHOLE_SOCKETS)
     assert compute_requested_per_node(asked(**facts), machine, nodes) == (cpus, 100 * cpus)
     assert find_task_split(asked(ntasks=4, max_nodes=4, cpus_per_task=8), machine, 0) is None
 
@@ -241,7 +246,7 @@ def test_leaves_jobs_if_sockets_differ(odd: dict[str, Any]) -> None:
     shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 8}
     nodes = [a_node("n1", **shape), a_node("n2", **shape | odd)]
     with pytest.raises(JobNotModelled, match="the sockets of the nodes differ"):
-        compute_requested_per_node(asked(), SlurmNodeTable.from_records(nodes, whole_sockets=True), 1)
+        compute_requested_per_node(asked(), SlurmNodeTable.from_records(nodes, WHOLE_SOCKETS), 1)
     assert compute_requested_per_node(asked(), SlurmNodeTable.from_records(nodes), 1) == (1, 100)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cpsched.model import NodeSetCondition
 from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched.slurm_text.configuration import SelectRules
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from tests.builders import a_node
 
@@ -35,7 +36,7 @@ def test_reads_node_capacity_or_zero_if_invalid(facts: dict[str, Any], capacity:
 
 
 def test_ignores_memory_that_slurm_does_not_allocate() -> None:
-    machine = SlurmNodeTable.from_records([a_node()], counts_memory=False)
+    machine = SlurmNodeTable.from_records([a_node()], rules=SelectRules(counts_memory=False))
     assert machine.capacity.tolist() == [[8, 0]]
     assert machine.to_amount_vector(3, 500, {}) == (3, 0)
     assert SlurmNodeTable.from_records([a_node()]).to_amount_vector(3, 500, {}) == (3, 500)

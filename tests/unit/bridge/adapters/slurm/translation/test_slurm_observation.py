@@ -9,6 +9,7 @@ import pytest
 from cpsched.feasibility import units_fitting_by_node
 from cpsched.formatting import format_cluster_time
 from cpsched.model import PendingCode, PendingReason
+from cpsched.slurm_text.configuration import SelectRules
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
@@ -122,7 +123,7 @@ def test_linear_selection_gives_each_job_whole_nodes() -> None:
     for memory_mib, allowed in ((1, True), (1_000_000, False)):
         scene.job("first")["memory_per_cpu"] = memory_mib
         scene.rows["nodes"][0]["real_memory"] = 64_000_000
-        seen = SlurmTranslator(whole_nodes=True).observe(scene.read())
+        seen = SlurmTranslator(SelectRules(whole_nodes=True)).observe(scene.read())
         (job,) = [each.job for each in seen.pending]
         assert job.request.exclusive
         # Slurm needs the memory per CPU for all CPUs of a node.

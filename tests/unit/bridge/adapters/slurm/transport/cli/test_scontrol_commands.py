@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport import CommandReply
@@ -41,8 +42,8 @@ class Jobs:
         self.before: Callable[[], None] = lambda: None
         self.then: Callable[[], None] = lambda: None
 
-    def read_config(self) -> Record:
-        return {"job_submit_plugins": self.plugins}
+    def read_config(self) -> SlurmConfig:
+        return SlurmConfig(job_submit_plugins=self.plugins)
 
     def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
         if self.error is not None:

@@ -221,7 +221,7 @@ def test_reads_complete_configuration() -> None:
         "select_type_parameters": ["CR_CORE_MEMORY"], "slurm_user_name": "slurm", "version": "22.05.8",
     }  # fmt: skip
     found = SlurmCliReader(programs=Programs(broken={"scontrol show config": printed})).read_config()
-    assert among(found, expected) == expected
+    assert among(dataclasses.asdict(found), expected) == expected
     bare = printed.replace("associations,limits,qos", "none").replace("preempt/none", "preempt/qos")
     found = SlurmCliReader(programs=Programs(broken={"scontrol show config": bare})).read_config()
-    assert (found["accounting_storage_enforce"], found["preempt_type"]) == ([], "preempt/qos")
+    assert (found.accounting_storage_enforce, found.preempt_type) == ([], "preempt/qos")

@@ -78,7 +78,7 @@ class Facts(PyslurmClient):
     """A controller's child that reports the user of its connection."""
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        return {"user": "cpsched"}
+        return {"user": "cpsched", "config": {}}
 
 
 @pytest.mark.parametrize(("script", "waited_s"), [("echo Operator", [7.0, 0.0]), ("exit 1", [0.0, 0.0])])
