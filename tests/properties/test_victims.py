@@ -133,6 +133,27 @@ def test_wide_job_is_stopped_if_it_costs_less():
     assert found.victims == (wide,)
 
 
+def test_stops_no_more_jobs_than_slurm():
+    cluster = Cluster.of([[4], [2], [2]], ["cores"])
+    dear, *cheap = (preemptible(at, ((at, 1),), price, per_unit)
+                    for at, (price, per_unit) in enumerate([(20, 4), (1, 2), (1, 2)]))  # fmt: skip
+    amounts = FreeAmounts(cluster, np.zeros((3, 1), np.int64))
+    found = cheapest_victims(amounts, Request(4, (1,)), [dear, *cheap], [dear], COMPLETE)
+    assert found.victims == (dear,)
+
+
+def test_leaves_out_the_dearest_job_that_is_not_needed():
+    """Without effort, the result is the greedy set, which stops two small jobs of which one suffices."""
+    cluster = Cluster.of([[6]], ["cores"])
+    cheap, _, large, _ = sufficient = [
+        preemptible(at, ((0, size),), price, 1) for at, (size, price) in enumerate([(1, 1), (1, 2), (3, 30), (1, 50)])
+    ]
+    found = cheapest_victims(
+        FreeAmounts(cluster, np.zeros((1, 1), np.int64)), Request(4, (1,)), sufficient, sufficient, 0
+    )
+    assert set(found.victims) == {cheap, large}
+
+
 @pytest.mark.parametrize(
     ("checkpoint_s", "lost_s"),
     [(None, 900), (400, 600), (50, 900), (5000, 0)],  # none; later than the start; before it; in the future

@@ -53,6 +53,14 @@ def test_due_share_is_at_most_demand():
     assert use.misallocated_share == 0
 
 
+def test_demand_of_a_window_ends_with_the_window():
+    """Physics could use 100 s of the first window, of which 400 s were used; the rest of its job is due later."""
+    jobs = measures(("b", "biology", 0, 0, 300, 1), ("b", "biology", 300, 400, 700, 1),
+                    ("a", "physics", WINDOW_S - 100, WINDOW_S - 100, WINDOW_S + 900, 1))  # fmt: skip
+    use = account_usage_by_window(jobs, {"physics": 0.5, "biology": 0.5})
+    assert use.due[:, 0].tolist() == pytest.approx([600 / 700, 100 / 700])
+
+
 def test_unused_share_is_divided_by_shares():
     found = max_min_share(100.0, np.array([0.5, 0.3, 0.2]), np.array([10.0, 200.0, 200.0]))
     assert found.tolist() == pytest.approx([10, 54, 36])

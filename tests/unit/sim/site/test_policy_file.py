@@ -73,6 +73,17 @@ def test_assigns_unlisted_users_to_account_below_its_share():
     assert all(found.site.accounts.find(item.job.account, item.job.user) is not None for item in jobs)
 
 
+def test_first_unlisted_user_joins_account_with_largest_share():
+    _, (item,) = policy("accounts: { small: { shares: 1 }, large: { shares: 9 } }").with_users_of([trace_job(1, "u")])
+    assert item.job.account == "large"
+
+
+def test_qos_of_queue_precedes_default_of_user():
+    text = WHOLE.replace("users: [ada, 17]", "users: { ada: { qos: normal }, 17: {} }")
+    _, jobs = policy(text.replace("17: {}", '"17": {}')).with_users_of([trace_job(1, "ada", "9"), trace_job(2, "ada")])
+    assert [item.job.qos for item in jobs] == ["long", "normal"]
+
+
 def test_jobs_get_account_qos_and_tier():
     _, jobs = policy(WHOLE).with_users_of([trace_job(1, "ada", "1"), trace_job(2, "17", "9"), trace_job(3, "eve")])
     assert [(item.job.account, item.job.qos, item.job.tier) for item in jobs] == [

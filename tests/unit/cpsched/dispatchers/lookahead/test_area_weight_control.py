@@ -13,6 +13,7 @@ from cpsched.dispatchers.lookahead.area_weight_control import (
     LARGE,
     LONGEST,
     MAX_AREA_WEIGHT,
+    MAX_STEP_DOWN,
     MAX_USER_SHARE,
     MIN_AREA_WEIGHT,
     STEP_JOBS,
@@ -184,6 +185,21 @@ def test_memory_keeps_scale_of_steps():
     restarted.recall(json.loads(json.dumps(control.memory())))
     assert control.memory()["step"][0] < 1
     assert weights(control, *[pairs(1.5)] * 9) == weights(restarted, *[pairs(1.5)] * 9)
+
+
+def test_shows_restored_weight():
+    control, earlier = AreaWeightControl(0.3, {LARGE: 1.0}), AreaWeightControl(0.3, {LARGE: 1.0}).memory()
+    control.observe(pairs(1.5))
+    assert control.shown()[AREA] > 0.3
+    control.recall(earlier)
+    assert control.shown() == {AREA: 0.3}
+
+
+def test_steps_do_not_grow_while_weight_keeps_its_direction():
+    found = weights(AreaWeightControl(0.3, {LARGE: 1.0}), *[pairs(1.5)] * 1500, *[pairs(0.2)] * 40)
+    assert min(found[-1], 3.0) < found[-41]
+    steps = [math.log(after / before) for before, after in zip(found[-41:], found[-40:], strict=False)]
+    assert min(steps) >= -MAX_STEP_DOWN - 1e-12
 
 
 def test_memory_does_not_depend_on_earlier_calls():
