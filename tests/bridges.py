@@ -20,7 +20,7 @@ from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
-from cpsched_bridge.ports import Backend, LoopClock, Observation
+from cpsched_bridge.ports import Backend, LoopClock
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
@@ -28,7 +28,7 @@ from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.forecast_outcomes import ForecastOutcomeTracker
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from tests.builders import a_cluster
+from tests.builders import an_observation
 from tests.fakes import FakeCluster, FakePace, FirstFit
 
 
@@ -94,9 +94,7 @@ def narrow_advice() -> AbstractContextManager[Any]:
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:
     """Return the report of a cycle that observed an empty cluster, and that these jobs had ended."""
-    cluster = a_cluster()
-    seen = Observation(now_s, cluster, cluster.capacity)
-    return CycleReport(1, "shadow", float(now_s), observation=seen, ended=list(ended))
+    return CycleReport(1, "shadow", float(now_s), observation=an_observation(now_s=now_s), ended=list(ended))
 
 
 class Metrics:

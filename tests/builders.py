@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from cpsched.feasibility import amounts_by_node
 from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 from cpsched.slurm_text.objects import SlurmNode
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 
@@ -66,6 +70,24 @@ def a_node(name: str = "n1", **facts: Any) -> SlurmNode:
     return SlurmNode(
         name=name, **{"state": "IDLE", "effective_cpus": 8, "threads_per_core": 1, "real_memory": 1000, **facts}
     )
+
+
+def a_pending(job: Job | None = None, hold: Hold = Hold.PLUGIN, **facts: Any) -> PendingJob:
+    """Return a pending job, by default held for the bridge."""
+    return PendingJob(job or a_job(), hold, **facts)
+
+
+def an_observation(
+    *pending: PendingJob, cluster: Cluster | None = None, now_s: int = 100, free: Any = None, **facts: Any
+) -> Observation:
+    """Return an observation, by default of an empty cluster."""
+    cluster = cluster or a_cluster()
+    return Observation(now_s, cluster, np.array(cluster.capacity if free is None else free), pending, **facts)
+
+
+def an_entry(state: LedgerState, since_s: int = 95, job_id: int = 1, **facts: Any) -> ManagedJobEntry:
+    """Return a ledger entry, by default of job 1 since 5 s before the observation."""
+    return ManagedJobEntry(job_id, state, since_s, **facts)
 
 
 def plain(handle: SharedStruct) -> Any:

@@ -23,7 +23,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.errors import UnknownRound
-from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
+from cpsched_bridge.ports import Outcome
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
@@ -38,7 +38,7 @@ from cpsched_bridge.store.round_records import (
     round_trip_json,
 )
 from cpsched_bridge.store.round_replay import replay_round
-from tests.builders import a_cluster, a_job, a_running
+from tests.builders import a_cluster, a_job, a_pending, a_running, an_observation
 from tests.fakes import FakeCluster, FirstFit
 from tests.stores import all_in_the_file, change, full_disk, rows, setting
 
@@ -355,26 +355,22 @@ def test_file_shrinks_after_pruning(tmp_path):
     assert (tmp_path / "journal.sqlite").stat().st_size < before / 4
 
 
-def observed(*pending, cluster=None):
-    cluster = cluster or a_cluster()
-    return Observation(100, cluster, cluster.capacity.copy(), tuple(pending))
-
-
-def named(job, label):
-    return PendingJob(job, Hold.PLUGIN, label=label)
-
-
 def test_past_job_keeps_name_nodes_and_times(tmp_path):
     """The name is known while the job waits, its nodes while it runs, its end afterwards."""
     journal = Journal(tmp_path / "journal.sqlite")
     task, plain = a_job(7, units=3, user="ada", submit_s=5), a_job(8, user="bob")
-    write(journal, 1, a_scene(queue=[task, plain]), observation=observed(named(task, "19_3"), named(plain, "8")))
+    write(
+        journal,
+        1,
+        a_scene(queue=[task, plain]),
+        observation=an_observation(a_pending(task, label="19_3"), a_pending(plain, label="8")),
+    )
     assert (journal.find_observed_job("7"), journal.find_observed_job("19_3")) == (None, None)
     running = [a_running(task, ((0, 2), (2, 1)), start_s=60), a_running(plain, ((1, 1),), start_s=61)]
-    write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=observed())
+    write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=an_observation())
     assert journal.find_observed_job("19_3") == JournalJobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
     assert journal.find_observed_job("8") == JournalJobRecord(8, 2, "", "bob", 0, 61, None, "n1")
-    write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=observed())
+    write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=an_observation())
     assert journal.find_observed_job("7") == JournalJobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
     assert journal.find_observed_job("8").end_s is None
     write(journal, 4, a_scene(), ended=[EndedJob(a_job(9), 95, 96)])
@@ -385,7 +381,7 @@ def test_past_job_keeps_name_nodes_and_times(tmp_path):
 def test_escapes_invalid_text_when_writing(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     job = a_job(7, user="u\udcff")
-    write(journal, 1, a_scene(queue=[job]), observation=observed(named(job, "l\udcff")))
+    write(journal, 1, a_scene(queue=[job]), observation=an_observation(a_pending(job, label="l\udcff")))
     write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
     journal.write_events(0.0, 2, [CycleEvent("odd", "d\udcff", 7)])
     journal.write_unscheduled_jobs([UnscheduledJob(1, "held", "r\udcff", "l\udcff", "u\udcff")])

@@ -10,14 +10,14 @@ from cpsched.forecast import FIRST_CLASS
 from cpsched.model import Cluster, EndedJob, NodeSetCondition, PendingCode, PendingReason, RunningJob
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.ports import Hold, PendingJob
 from cpsched_bridge.telemetry.start_forecasts import (
     HypotheticalSubmission,
     StartForecaster,
     find_partition_node_set,
     list_requestable_partitions,
 )
-from tests.builders import a_cluster, a_job, a_snapshot
+from tests.builders import a_cluster, a_job, a_pending, a_snapshot, an_observation
 
 CLUSTER = a_cluster(1, 1)
 BUSY = RunningJob(a_job(100, walltime_s=600), 900, ((0, 1),))
@@ -27,12 +27,13 @@ def a_cycle(now_s, queue=(), running=(BUSY,), mode="control", **facts):
     """Return the report of a cycle with a plan for `queue`."""
     snapshot = a_snapshot(CLUSTER, list(queue), list(running), now_s)
     decision = EasyDispatcher().decide(snapshot, "plan")
-    pending = [PendingJob(job, Hold.PLUGIN) for job in queue]
-    return a_cycle_without_plan(now_s, pending, running, mode, snapshot=snapshot, decision=decision, **facts)
+    return a_cycle_without_plan(
+        now_s, map(a_pending, queue), running, mode, snapshot=snapshot, decision=decision, **facts
+    )
 
 
 def a_cycle_without_plan(now_s, pending=(), running=(BUSY,), mode="control", **facts):
-    seen = Observation(now_s, CLUSTER, CLUSTER.capacity, tuple(pending), tuple(running))
+    seen = an_observation(*pending, cluster=CLUSTER, now_s=now_s, running=tuple(running))
     return CycleReport(1, mode, 0.0, observation=seen, **facts)
 
 
@@ -94,9 +95,9 @@ BACKS_OFF = replace(JOB, ineligible=PendingReason(PendingCode.BACKED_OFF, ("BadC
     [
         ([PendingJob(JOB, Hold.USER)], set()),
         ([PendingJob(JOB, Hold.CLUSTER)], set()),
-        ([PendingJob(DEPENDS, Hold.PLUGIN)], set()),
-        ([PendingJob(BACKS_OFF, Hold.PLUGIN)], {7}),
-        ([PendingJob(JOB, Hold.PLUGIN)], {7}),
+        ([a_pending(DEPENDS)], set()),
+        ([a_pending(BACKS_OFF)], {7}),
+        ([a_pending(JOB)], {7}),
         ([], set()),
     ],
     ids=["held by user", "held by cluster", "dependency", "backoff", "site limit", "cancelled"],

@@ -4,20 +4,22 @@ import re
 
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Observation, Outage, ReadinessCheck, UnusableObject
+from cpsched_bridge.ports import Outage, ReadinessCheck, UnusableObject
 from cpsched_bridge.web.page.page_alerts import list_alerts
-from tests.builders import a_cluster
+from tests.builders import a_cluster, an_observation
 
 CLUSTER = a_cluster(nodes=20)
 
 
-def seen(outages=(), unusable=()):
-    return Observation(0, CLUSTER, CLUSTER.capacity, outages=tuple(outages), unusable=tuple(unusable))
-
-
 def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
     report = CycleReport(1, "control", 0.0, **facts)
-    found = list_alerts(report, paused, checks, seen(outages, unusable), hidden)
+    found = list_alerts(
+        report,
+        paused,
+        checks,
+        an_observation(cluster=CLUSTER, outages=tuple(outages), unusable=tuple(unusable)),
+        hidden,
+    )
     return [(each.urgent, each.words, each.details) for each in found]
 
 
@@ -28,7 +30,12 @@ def test_reports_no_alert_if_all_is_well():
 def test_sorts_urgent_alerts_first():
     report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
     report.record_failure("backend_timeout", "no answer")
-    found = list_alerts(report, "by an administrator", [ReadinessCheck("clock", False, "3 s late", "fix it")], seen())
+    found = list_alerts(
+        report,
+        "by an administrator",
+        [ReadinessCheck("clock", False, "3 s late", "fix it")],
+        an_observation(cluster=CLUSTER),
+    )
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
         (True, "The last cycle failed: backend timeout. This page shows an older state of the cluster."),
