@@ -117,7 +117,6 @@ class World:
 
 
 TABLE = {
-    "a limit backs off its group": [(0, {"met": {1: LIMIT, 2: LIMIT}}, [7, 8])],
     "after the wait one is tried": [(0, {"met": {1: LIMIT}}, [7, 8]), (1, {}, [7, 8]), (1, {}, [1, 7, 8])],
     "starts on their way count": [(0, {"met": {1: LIMIT}}, [7, 8]), (2, {"starting": (1,)}, [7, 8])],
     "each end of theirs lets one more start at once": [
@@ -143,7 +142,6 @@ TABLE = {
         (0, {"shorter": (3,)}, [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
     "a job of two groups waits for both": [(0, {"met": {1: LIMIT, 7: QOS_LIMIT}}, []), (2, {}, [1])],
-    "a failed start backs off what is alike": [(0, {"shorter": (5,), "failed": (1,)}, [5, 7, 8])],
     "ends do not help where no limit is to blame": [
         (0, {"failed": (1,)}, [7, 8]),
         (0, {"ended": (20,)}, [7, 8]),
@@ -282,13 +280,6 @@ def unlike(world: World, *ids: int) -> World:
     """Each of these jobs asks for something of its own."""
     world.jobs |= {id: replace(world.jobs[id], walltime_s=1000 + id) for id in ids}
     return world
-
-
-def test_explained_failure_backs_off_only_its_job() -> None:
-    world = World()
-    world.alone = {1}
-    assert world.step(failed=(1,)) == {1: "StartFailed (job 1)"}
-    assert world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 1) == []
 
 
 def test_benign_failures_only_move_jobs_of_user_last() -> None:

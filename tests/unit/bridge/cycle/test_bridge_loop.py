@@ -110,16 +110,6 @@ def test_timed_out_start_with_effect_is_not_repeated(bridge_at):
     assert cluster.jobs[1].starts == 1
 
 
-def test_timed_out_start_without_effect_is_retried(bridge_at):
-    cluster = FakeCluster.of(a_job(1))
-    cluster.fail("start", BackendTimeout("no answer within 5 s"))
-    bridge = bridge_at(cluster)
-    reports = settle(bridge, cluster)
-    assert "start_failed" in kinds(reports[1])
-    assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
-    assert cluster.jobs[1].starts == 1
-
-
 def test_start_on_drained_node_is_rolled_back_and_moved(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     cluster.before("start", lambda: cluster.drained.add(0))
@@ -195,23 +185,6 @@ def test_job_held_after_start_loses_pin_and_stays_held(bridge_at, hold, mode):
     settle(bridge, cluster, 3)
     assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
     assert not bridge.ledger.get_pin_restores()
-
-
-def test_leaves_job_after_repeated_failed_starts(bridge_at):
-    """Slurm would hold a job whose constraints it cannot meet; after a few attempts it is no longer our business."""
-    cluster = FakeCluster.of(a_job(1))
-    cluster.start_one = lambda order: _bounce(cluster, order)
-    bridge = bridge_at(cluster, start={"max_failures": 3})
-    settle(bridge, cluster, 30)
-    assert [kind for kind, _ in cluster.commands].count("start") == 3
-    assert cluster.commands[-1] == ("hand_back", (1,))
-    assert cluster.jobs[1].hold is Hold.NONE
-    assert "3 consecutive attempts failed" in bridge.ledger.get(1).leave
-
-
-def _bounce(cluster, order):
-    cluster.jobs[order.job.id].hold = Hold.ADMIN
-    return Outcome(order.job.id, "done")
 
 
 def test_releases_held_job_that_cannot_be_modelled(bridge_at):
@@ -318,8 +291,7 @@ def test_bad_decisions_are_not_applied_and_trip_breaker(bridge_at, dispatcher, k
 
 def test_failed_starts_of_all_users_pause_bridge(bridge_at):
     cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
-    cluster.submit(*(a_job(i, walltime_s=100 + i, user=f"u{i % 5}") for i in range(1, 21)))
-    cluster.start_one = lambda order: _bounce(cluster, order)
+    cluster.submit(*(a_job(i, walltime_s=100 + i, user=f"u{i % 5}") for i in range(1, 21)), stubborn="bounced")
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster, 6)
     assert reports[-1].mode == "paused"
@@ -584,22 +556,6 @@ def test_unanswered_release_of_start_is_rolled_back_and_retried(bridge_at):
     settle(bridge, cluster)
     assert cluster.jobs[1].running
     assert cluster.jobs[1].starts == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "failures", "kind"),
-    [("not_sent", 0, "start_postponed"), ("", 1, "start_refused")],
-)
-def test_unsent_start_is_no_failure_of_job(bridge_at, code, failures, kind):
-    cluster = FakeCluster.of(a_job(1))
-    bridge = bridge_at(cluster)
-    cluster.collect_output("start", [Outcome(1, "refused", "not sent: no such node", code)])
-    report = bridge.cycle()
-    assert [h.kind for h in report.bridge_events if h.job_id == 1] == [kind]
-    entry = bridge.ledger.get(1)
-    assert (entry.state, entry.pinned, entry.failures) == (LedgerState.HELD, False, failures)
-    bridge.cycle()
-    assert cluster.jobs[1].running == (not failures), "one that failed is backed off"
 
 
 def read_only(bridge, monkeypatch):

@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.cluster_state_builder import (
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
-from tests.builders import a_cluster, a_job, a_running
+from tests.builders import a_cluster, a_job, a_pending, a_running, an_observation
 
 
 @pytest.mark.parametrize("controlling", [False, True])
@@ -32,19 +32,12 @@ def test_clips_free_resources_and_removes_duplicate_jobs(controlling):
 HELD_BY_CLUSTER = "held by the cluster until the job is released or changed"
 
 
-def pending(id=1, hold=Hold.PLUGIN, label="", **facts):
-    return PendingJob(a_job(id, **facts), hold, label=label)
-
-
-def observed(*waiting, cluster=None, free=None, **more):
-    cluster = cluster or a_cluster(nodes=2)
-    return Observation(100, cluster, np.array(free if free is not None else cluster.capacity), waiting, **more)
-
-
 def queued(hold, state, controlling):
     """Whether a job is decided on that the cluster holds like this, and the ledger knows in this state (or not)."""
     entries = {} if state is None else {1: ManagedJobEntry(1, state, 0)}
-    return [job.id for job in build_cluster_state(observed(pending(hold=hold)), entries, controlling).queue] == [1]
+    return [
+        job.id for job in build_cluster_state(an_observation(a_pending(hold=hold)), entries, controlling).queue
+    ] == [1]
 
 
 @pytest.mark.parametrize("hold", Hold)
@@ -74,10 +67,11 @@ COMING = {
 def test_starting_jobs_take_nodes_unless_impossible(name):
     nodes, free, left, placements = COMING[name]
     entry = ManagedJobEntry(1, LedgerState.STARTING, 77, nodes=nodes)
-    scene = build_cluster_state(observed(pending(units=2), free=free), {1: entry}, True)
+    seen = an_observation(a_pending(a_job(units=2)), cluster=a_cluster(2), free=free)
+    scene = build_cluster_state(seen, {1: entry}, True)
     assert scene.free.tolist() == left
     assert [(each.start_s, each.placement) for each in scene.running] == [(77, placement) for placement in placements]
-    untouched = build_cluster_state(observed(pending(units=2), free=free), {1: entry}, False)
+    untouched = build_cluster_state(seen, {1: entry}, False)
     assert (untouched.free.tolist(), untouched.running) == (free, ())
 
 
@@ -85,7 +79,7 @@ def test_first_of_two_conflicting_starting_jobs_takes_nodes():
     nodes = (("n0", 1),)
     entries = {id: ManagedJobEntry(id, LedgerState.STARTING, 7, nodes=nodes) for id in (1, 2)}
     entries[3] = ManagedJobEntry(3, LedgerState.ROLLING_BACK, 7, nodes=nodes)
-    seen = observed(*(pending(id, per_unit=3) for id in (1, 2, 3, 4)))
+    seen = an_observation(*(a_pending(a_job(id, per_unit=3)) for id in (1, 2, 3, 4)), cluster=a_cluster(2))
     scene = build_cluster_state(seen, entries, True)
     assert [each.job.id for each in scene.running] == [1]
     assert scene.free.tolist() == [[1], [4]]
@@ -94,11 +88,12 @@ def test_first_of_two_conflicting_starting_jobs_takes_nodes():
 
 def test_running_job_counts_where_it_runs():
     entry = ManagedJobEntry(1, LedgerState.STARTING, 7, nodes=(("n0", 1),))
-    seen = observed(pending(1), running=(a_running(a_job(1), ((1, 1),)),))
+    seen = an_observation(a_pending(), running=(a_running(a_job(1), ((1, 1),)),))
     assert [each.placement for each in build_cluster_state(seen, {1: entry}, True).running] == [((1, 1),)]
 
 
-OF_USER, OF_CLUSTER = pending(hold=Hold.USER), pending(hold=Hold.CLUSTER, ineligible="begin time")
+DEPENDS = a_job(ineligible="dependency")
+OF_USER, OF_CLUSTER = a_pending(hold=Hold.USER), a_pending(a_job(ineligible="begin time"), Hold.CLUSTER)
 LAUNCH_FAILED = ClusterReason("launch failed", BackoffGroupKey("job", ("1",)))
 FAILED_LAUNCH = f"{HELD_BY_CLUSTER}: launch failed"
 
@@ -110,31 +105,31 @@ def ours(state, why="", **facts):
 @pytest.mark.parametrize(
     ("job", "entries", "limit", "kind", "reason"),
     [
-        (pending(hold=Hold.USER, ineligible="dependency"), ours(LedgerState.HELD), "full", "held", "held by its owner"),
+        (a_pending(DEPENDS, Hold.USER), ours(LedgerState.HELD), "full", "held", "held by its owner"),
         (replace(OF_USER, holder=Holder.ADMINISTRATOR), {}, None, "held", "held by an administrator"),
         (replace(OF_USER, holder=Holder.CLUSTER), {}, None, "held", "held by the cluster"),
-        (replace(pending(hold=Hold.USER, ineligible="(s)"), holder=Holder.CLUSTER), {}, None, "held", "(s)"),
-        (pending(ineligible="dependency"), ours(LedgerState.HELD), "full", "ineligible", "dependency"),
-        (pending(), ours(LedgerState.HELD, "held"), "QOS full", "ineligible", "QOS full"),
-        (pending(), ours(LedgerState.HELD, "held"), None, "held", "held"),
-        (pending(), ours(LedgerState.FREE, "handed back", leave="odd"), None, "free", "odd"),
-        (pending(hold=Hold.ADMIN), {}, None, "held", "held by an administrator, not by the bridge"),
-        (pending(hold=Hold.CLUSTER), {}, None, "held", HELD_BY_CLUSTER),
+        (replace(a_pending(a_job(ineligible="(s)"), Hold.USER), holder=Holder.CLUSTER), {}, None, "held", "(s)"),
+        (a_pending(DEPENDS), ours(LedgerState.HELD), "full", "ineligible", "dependency"),
+        (a_pending(), ours(LedgerState.HELD, "held"), "QOS full", "ineligible", "QOS full"),
+        (a_pending(), ours(LedgerState.HELD, "held"), None, "held", "held"),
+        (a_pending(), ours(LedgerState.FREE, "handed back", leave="odd"), None, "free", "odd"),
+        (a_pending(hold=Hold.ADMIN), {}, None, "held", "held by an administrator, not by the bridge"),
+        (a_pending(hold=Hold.CLUSTER), {}, None, "held", HELD_BY_CLUSTER),
         (replace(OF_CLUSTER, obstacle=LAUNCH_FAILED), ours(LedgerState.FREE), None, "held", FAILED_LAUNCH),
-        (pending(hold=Hold.PLUGIN), {}, None, "free", "held for the bridge, which has not adopted it yet"),
-        (pending(hold=Hold.NONE), {}, None, "free", "not held: the cluster's own scheduler may start it"),
+        (a_pending(hold=Hold.PLUGIN), {}, None, "free", "held for the bridge, which has not adopted it yet"),
+        (a_pending(hold=Hold.NONE), {}, None, "free", "not held: the cluster's own scheduler may start it"),
     ],
 )
 def test_gives_reason_why_job_is_not_scheduled(job, entries, limit, kind, reason):
     limited = {} if limit is None else {1: limit}
-    reasons = explain_unscheduled_jobs(observed(job), frozenset(), entries, limited)
-    assert list_unscheduled_jobs(observed(job), reasons) == [UnscheduledJob(1, kind, reason)]
-    assert explain_unscheduled_jobs(observed(job), frozenset({1}), entries, limited) == {}
+    reasons = explain_unscheduled_jobs(an_observation(job), frozenset(), entries, limited)
+    assert list_unscheduled_jobs(an_observation(job), reasons) == [UnscheduledJob(1, kind, reason)]
+    assert explain_unscheduled_jobs(an_observation(job), frozenset({1}), entries, limited) == {}
 
 
 def test_lists_unsupported_jobs_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
-    seen = observed(pending(1, label="1_7", user="bob"), left=(left,))
+    seen = an_observation(a_pending(a_job(user="bob"), label="1_7"), left=(left,))
     entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")
     reasons = explain_unscheduled_jobs(seen, frozenset(), {1: entry})
     assert list_unscheduled_jobs(seen, reasons) == [

@@ -7,8 +7,8 @@ import pytest
 from cpsched.model import Cluster
 from cpsched_bridge.cycle.cycle_timing import INTERRUPTED_S, CycleTiming
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Observation
 from cpsched_bridge.settings import CycleSettings
+from tests.builders import an_observation
 from tests.fakes import FakePace
 
 
@@ -92,7 +92,7 @@ CLUSTER = Cluster.of([[4]], ["cores"])
 
 def read(rest, busy="", reading_s=0.1, number=1):
     """The report of a cycle after its reading was taken note of."""
-    seen = Observation(0, CLUSTER, CLUSTER.capacity, busy=busy)
+    seen = an_observation(cluster=CLUSTER, now_s=0, busy=busy)
     report = CycleReport(number, "control", 0.0, observation=seen, seconds={"observe": reading_s})
     rest.update_interval_by_load(report)
     return report

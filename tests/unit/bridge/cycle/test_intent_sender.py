@@ -160,16 +160,6 @@ def test_records_start_batch_failure(tmp_path, error, becomes, pinned, result):
     assert setting.report.outcomes == [("start", Outcome(id, result, str(error))) for id in (1, 2)]
 
 
-def test_leaves_job_after_third_consecutive_refusal(tmp_path):
-    setting = Setting(tmp_path, j1=LedgerState.HELD)
-    setting.ledger.record([make_transition(setting.entry(), LedgerState.HELD, 1, "", failures=2)])
-    setting.answer("start", "refused")
-    setting.start()
-    assert setting.entry().state is LedgerState.HANDING_BACK
-    why = "3 consecutive attempts failed; last failure: start rejected: words"
-    assert setting.entry().leave == why
-
-
 def test_sends_holds_first_within_budget(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK, j2=LedgerState.HOLDING, j3=LedgerState.HOLDING)
     setting.send(allowed=2)

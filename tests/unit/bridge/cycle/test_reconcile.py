@@ -2,7 +2,6 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +10,11 @@ from cpsched.model import EndedJob
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.cycle import reconcile as reconciling
 from cpsched_bridge.cycle.reconcile import ReconcileOptions
-from cpsched_bridge.ports import CANNOT_BE_RELEASED, ClusterReason, Hold, Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import CANNOT_BE_RELEASED, ClusterReason, Hold, PendingJob, UnmanagedJob
 from cpsched_bridge.settings import FailedStartSettings
 from cpsched_bridge.store.ledger import CLOSED_STATES, MANAGED_STATES, LedgerState, ManagedJobEntry
-from tests.builders import a_cluster, a_job, a_running
+from tests.builders import a_job, a_pending, a_running, an_entry, an_observation
 
-CLUSTER = a_cluster()
 CONDUCT = ReconcileOptions(start_timeout_s=10, max_failures=3)
 
 
@@ -27,14 +25,6 @@ def reconcile(entry, observation, options):
     )
 
 
-def seen(now_s=100, **parts):
-    return Observation(now_s, CLUSTER, np.array(CLUSTER.capacity), **{k: tuple(v) for k, v in parts.items()})
-
-
-def pending(hold, pinned=False, id=1, no_way_back=False):
-    return PendingJob(a_job(id), hold, pinned, release_is_pointless=no_way_back)
-
-
 def after(entry, observation, options=CONDUCT):
     """The entry as it becomes, or None where nothing changes."""
     found = reconcile(entry, observation, options)
@@ -42,41 +32,8 @@ def after(entry, observation, options=CONDUCT):
     return found[0].entry if found else None
 
 
-def an_entry(state, since_s=95, **facts):
-    return ManagedJobEntry(1, state, since_s, **facts)
-
-
 LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("u", "a")))
 BAD = ClusterReason("BadConstraints", BackoffGroupKey("job", ("1",)))
-
-
-def test_start_with_refused_nodes_fails_at_once():
-    """In its first second, and no later than that; one that only waits has its time."""
-    refused = replace(pending(Hold.NONE, pinned=True), refused="ReqNodeNotAvail")
-    entry = an_entry(LedgerState.STARTING, since_s=100, pinned=True)
-    found = reconcile(entry, seen(100, pending=[refused]), CONDUCT)[0]
-    assert (found.entry.state, found.failed, found.entry.failures) == (LedgerState.ROLLING_BACK, True, 1)
-    assert found.entry.why == "rejected by the cluster: ReqNodeNotAvail"
-    assert after(entry, seen(100, pending=[pending(Hold.NONE, pinned=True)])) is None
-    assert after(an_entry(LedgerState.HOLDING), seen(pending=[refused])) is None
-
-
-def test_start_blocked_by_obstacle_is_undone_without_failure():
-    """At once, with any remaining time; the reason is reported."""
-    waits = replace(pending(Hold.NONE, pinned=True), obstacle=LIMIT)
-    (found,) = reconcile(
-        an_entry(LedgerState.STARTING, since_s=99, failures=2, pinned=True), seen(pending=[waits]), CONDUCT
-    )
-    assert (found.entry.state, found.entry.failures, found.entry.pinned) == (LedgerState.ROLLING_BACK, 2, True)
-    assert found.obstacle == LIMIT
-    assert "AssocMaxJobsLimit" in found.entry.why
-
-
-@pytest.mark.parametrize(("since_s", "state"), [(95, None), (85, LedgerState.ROLLING_BACK)])
-def test_waits_for_transient_obstacle(since_s, state):
-    waits = replace(pending(Hold.NONE), obstacle=replace(LIMIT, transient=True))
-    found = reconcile(an_entry(LedgerState.STARTING, since_s=since_s), seen(pending=[waits]), CONDUCT)
-    assert [(each.entry.state, each.obstacle) for each in found] == ([(state, waits.obstacle)] if state else [])
 
 
 @pytest.mark.parametrize(
@@ -84,43 +41,36 @@ def test_waits_for_transient_obstacle(since_s, state):
     [LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RUNNING],
 )
 def test_releases_job_held_by_cluster_once_and_leaves_it(state):
-    held = replace(pending(Hold.CLUSTER, pinned=True), obstacle=BAD)
-    entry = after(an_entry(state, pinned=True), seen(pending=[held]))
+    held = a_pending(hold=Hold.CLUSTER, pinned=True, obstacle=BAD)
+    entry = after(an_entry(state, pinned=True), an_observation(held))
     assert (entry.state, entry.pinned) == (LedgerState.HANDING_BACK, True)
     assert "BadConstraints" in entry.leave
-    assert after(entry, seen(pending=[held])) is None, "not before the pin is off"
-    free = after(entry, seen(pending=[replace(held, pinned=False)]))
+    assert after(entry, an_observation(held)) is None, "not before the pin is off"
+    free = after(entry, an_observation(replace(held, pinned=False)))
     assert (free.state, free.leave) == (LedgerState.FREE, entry.leave)
     for hold in (Hold.CLUSTER, Hold.NONE, Hold.ADMIN):
-        assert after(free, seen(pending=[replace(held, pinned=False, hold=hold)])) is None
+        assert after(free, an_observation(replace(held, pinned=False, hold=hold))) is None
 
 
 @pytest.mark.parametrize(("hold", "state"), [(Hold.NONE, LedgerState.HOLDING), (Hold.PLUGIN, LedgerState.HELD)])
 def test_takes_changed_job_back_from_cluster_hold(hold, state):
-    held = replace(pending(Hold.CLUSTER), obstacle=BAD)
-    free = after(an_entry(LedgerState.HELD), seen(pending=[held]))
+    held = a_pending(hold=Hold.CLUSTER, obstacle=BAD)
+    free = after(an_entry(LedgerState.HELD), an_observation(held))
     other = replace(held.job, walltime_s=held.job.walltime_s + 60)
-    taken = after(free, seen(pending=[PendingJob(other, hold)]))
+    taken = after(free, an_observation(PendingJob(other, hold)))
     assert (taken.state, taken.leave) == (state, "")
 
 
 def test_keeps_cluster_hold_when_not_in_control():
-    held = replace(pending(Hold.CLUSTER), obstacle=BAD)
+    held = a_pending(hold=Hold.CLUSTER, obstacle=BAD)
     away = ReconcileOptions(controlling=False)
-    assert after(None, seen(pending=[held]), away) is None
-    assert after(an_entry(LedgerState.HELD), seen(pending=[held]), away).state is LedgerState.FREE
+    assert after(None, an_observation(held), away) is None
+    assert after(an_entry(LedgerState.HELD), an_observation(held), away).state is LedgerState.FREE
     pinned = replace(held, pinned=True)
     assert (
-        after(an_entry(LedgerState.STARTING, pinned=True), seen(pending=[pinned]), away).state
+        after(an_entry(LedgerState.STARTING, pinned=True), an_observation(pinned), away).state
         is LedgerState.HANDING_BACK
     )
-
-
-def test_leaves_job_after_too_many_failures():
-    entry = an_entry(LedgerState.STARTING, since_s=85, failures=2)
-    result = after(entry, seen(pending=[pending(Hold.NONE)]))
-    assert result.state is LedgerState.HANDING_BACK
-    assert result.leave.startswith("3 consecutive attempts failed")
 
 
 @pytest.mark.parametrize(
@@ -137,34 +87,34 @@ def test_leaves_job_after_too_many_failures():
     ],
 )
 def test_job_startable_only_by_bridge_is_kept_and_retried(entry, becomes, why):
-    found = after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]))
+    found = after(entry, an_observation(a_pending(release_is_pointless=True)))
     assert (found.state, found.leave, found.since_s) == (becomes, "", 100)
     assert found.why.startswith(f"{CANNOT_BE_RELEASED}: {why}")
-    handed_back = after(entry, seen(pending=[pending(Hold.PLUGIN)]))
+    handed_back = after(entry, an_observation(a_pending()))
     assert handed_back is None or handed_back.state is LedgerState.HANDING_BACK
-    assert after(found, seen(101, pending=[pending(Hold.PLUGIN, no_way_back=True)])).state is LedgerState.HELD
+    assert after(found, an_observation(a_pending(release_is_pointless=True), now_s=101)).state is LedgerState.HELD
 
 
 @pytest.mark.parametrize(
     ("entry", "found", "event"),
     [
-        (an_entry(LedgerState.STARTING, failures=2), pending(Hold.PLUGIN, no_way_back=True), "kept_on"),
-        (an_entry(LedgerState.STARTING, failures=2), pending(Hold.PLUGIN), "left"),
-        (an_entry(LedgerState.FREE, leave="odd"), pending(Hold.PLUGIN), "left"),
-        (an_entry(LedgerState.HELD), pending(Hold.CLUSTER), "left"),
-        (an_entry(LedgerState.HELD), pending(Hold.NONE), "left"),
-        (an_entry(LedgerState.RUNNING, leave="odd"), pending(Hold.NONE), ""),
-        (an_entry(LedgerState.STARTING), pending(Hold.PLUGIN), ""),
+        (an_entry(LedgerState.STARTING, failures=2), a_pending(release_is_pointless=True), "kept_on"),
+        (an_entry(LedgerState.STARTING, failures=2), a_pending(), "left"),
+        (an_entry(LedgerState.FREE, leave="odd"), a_pending(), "left"),
+        (an_entry(LedgerState.HELD), a_pending(hold=Hold.CLUSTER), "left"),
+        (an_entry(LedgerState.HELD), a_pending(hold=Hold.NONE), "left"),
+        (an_entry(LedgerState.RUNNING, leave="odd"), a_pending(hold=Hold.NONE), ""),
+        (an_entry(LedgerState.STARTING), a_pending(), ""),
     ],
 )
 def test_transitions_report_leaving_or_keeping_job(entry, found, event):
-    (transition,) = reconcile(entry, seen(pending=[found]), CONDUCT)
+    (transition,) = reconcile(entry, an_observation(found), CONDUCT)
     assert transition.event == event
 
 
 def test_counts_and_reports_failures_of_unreleasable_job():
     (found,) = reconcile(
-        an_entry(LedgerState.STARTING, failures=7), seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]), CONDUCT
+        an_entry(LedgerState.STARTING, failures=7), an_observation(a_pending(release_is_pointless=True)), CONDUCT
     )
     assert (found.failed, found.entry.failures) == (True, 8)
 
@@ -173,7 +123,9 @@ def test_counts_and_reports_failures_of_unreleasable_job():
 @pytest.mark.parametrize("state", list(LedgerState))
 def test_unreleasable_job_held_by_others_is_treated_alike(state, hold):
     entry = an_entry(state, failures=2, leave="odd" if state is LedgerState.FREE else "")
-    one, other = (after(entry, seen(pending=[pending(hold, no_way_back=stays)])) for stays in (True, False))
+    one, other = (
+        after(entry, an_observation(a_pending(hold=hold, release_is_pointless=stays))) for stays in (True, False)
+    )
     assert one == other
 
 
@@ -182,7 +134,7 @@ def test_unreleasable_job_held_by_others_is_treated_alike(state, hold):
 def test_unreleasable_job_is_treated_alike_out_of_control(state, options):
     entry = an_entry(state)
     one, other = (
-        after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=stays)]), options) for stays in (True, False)
+        after(entry, an_observation(a_pending(release_is_pointless=stays)), options) for stays in (True, False)
     )
     assert one == other
 
@@ -199,34 +151,34 @@ def test_unreleasable_job_is_treated_alike_out_of_control(state, options):
 )
 def test_earlier_hold_is_not_ours_if_our_hold_was_refused(options, facts, free):
     entry = replace(an_entry(LedgerState.HOLDING), **facts)
-    result = after(entry, seen(pending=[pending(Hold.ADMIN)]), options)
+    result = after(entry, an_observation(a_pending(hold=Hold.ADMIN)), options)
     assert (result.state is LedgerState.FREE) is free
     if free:
-        assert after(result, seen(pending=[pending(Hold.ADMIN)]), options) is None
+        assert after(result, an_observation(a_pending(hold=Hold.ADMIN)), options) is None
 
 
 @pytest.mark.parametrize("adopt", [True, False])
 def test_adopts_job_released_by_deadman(adopt):
     away = replace(CONDUCT, after_dead_man=True, adopt=adopt)
-    free = after(an_entry(LedgerState.HELD), seen(pending=[pending(Hold.NONE)]), away)
+    free = after(an_entry(LedgerState.HELD), an_observation(a_pending(hold=Hold.NONE)), away)
     assert (free.state, free.leave) == (LedgerState.FREE, "")
-    again = after(free, seen(pending=[pending(Hold.NONE)]), away)
+    again = after(free, an_observation(a_pending(hold=Hold.NONE)), away)
     assert (again.state if again else None) == (LedgerState.HOLDING if adopt else None)
 
 
 def test_running_job_reports_whether_nodes_match_start():
     entry = an_entry(LedgerState.STARTING, nodes=(("n0", 1),), failures=1)
-    there = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
-    elsewhere = after(entry, seen(running=[a_running(a_job(1), ((2, 1),))]))
+    there = after(entry, an_observation(running=(a_running(a_job(1), ((0, 1),)),)))
+    elsewhere = after(entry, an_observation(running=(a_running(a_job(1), ((2, 1),)),)))
     assert (there.state, there.why, there.failures) == (LedgerState.RUNNING, "started on the planned nodes", 0)
     assert elsewhere.why == "started on different nodes: n2"
 
 
 def test_running_job_reports_whether_split_matches_start():
     entry = an_entry(LedgerState.STARTING, nodes=(("n0", 16), ("n1", 1)))
-    as_sent = after(entry, seen(running=[a_running(a_job(1), ((0, 16), (1, 1)))]))
-    other = after(entry, seen(running=[a_running(a_job(1), ((0, 9), (1, 8)))]))
-    units = after(entry, seen(running=[a_running(a_job(1), ((0, 1), (1, 1)))]))
+    as_sent = after(entry, an_observation(running=(a_running(a_job(1), ((0, 16), (1, 1))),)))
+    other = after(entry, an_observation(running=(a_running(a_job(1), ((0, 9), (1, 8))),)))
+    units = after(entry, an_observation(running=(a_running(a_job(1), ((0, 1), (1, 1))),)))
     assert as_sent.why == "started on the planned nodes"
     assert other.why == "started with a different distribution: n0 9, n1 8"
     assert units.why == "started on the planned nodes", "counted in other units"
@@ -234,7 +186,7 @@ def test_running_job_reports_whether_split_matches_start():
 
 def test_running_job_reports_allocation_other_than_request():
     entry = an_entry(LedgerState.STARTING, nodes=(("n0", 1),))
-    observation = replace(seen(running=[a_running(a_job(1), ((0, 1),))]), otherwise={1: "n0: 3 cores"})
+    observation = replace(an_observation(running=(a_running(a_job(1), ((0, 1),)),)), otherwise={1: "n0: 3 cores"})
     assert after(entry, observation).why == "started with a different allocation: n0: 3 cores"
     assert after(an_entry(LedgerState.HELD), observation).why == "started by another actor"
 
@@ -249,16 +201,16 @@ def test_running_job_reports_allocation_other_than_request():
 )
 def test_a_job_that_may_preempt_is_never_adopted(entry, state):
     """The cluster may already be stopping jobs for it."""
-    able = replace(pending(Hold.NONE), may_preempt=True)
-    found = after(entry, seen(pending=[able]), replace(CONDUCT, adopt=True))
+    able = a_pending(hold=Hold.NONE, may_preempt=True)
+    found = after(entry, an_observation(able), replace(CONDUCT, adopt=True))
     assert (found.state if found else None) == state
-    held = after(None, seen(pending=[replace(able, hold=Hold.PLUGIN)]))
+    held = after(None, an_observation(replace(able, hold=Hold.PLUGIN)))
     assert held.state is LedgerState.HELD
 
 
 def test_requeued_job_also_shown_as_ended_is_pending():
     """The first run is over, the job is not."""
-    observation = seen(ended=[EndedJob(a_job(1), 50, 99)], pending=[pending(Hold.NONE, pinned=True)])
+    observation = an_observation(a_pending(hold=Hold.NONE, pinned=True), ended=(EndedJob(a_job(1), 50, 99),))
     assert after(an_entry(LedgerState.RUNNING, pinned=True), observation).state is LedgerState.HOLDING
 
 
@@ -287,7 +239,9 @@ def test_reconciliation_converges_to_one_owner_of_pending_job(entry, hold, pinne
     first_hold, now_s = hold, 100
     for _ in range(8):
         now_s += 20
-        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned, no_way_back=stays)]), options):
+        for transition in reconcile(
+            entry, an_observation(a_pending(hold=hold, pinned=pinned, release_is_pointless=stays), now_s=now_s), options
+        ):
             entry = transition.entry
         if control and stays and hold is Hold.PLUGIN:
             assert entry.state is not LedgerState.HANDING_BACK
@@ -299,7 +253,14 @@ def test_reconciliation_converges_to_one_owner_of_pending_job(entry, hold, pinne
             hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
         if entry is not None and entry.state is LedgerState.HANDING_BACK and hold is not Hold.USER:
             hold, pinned = Hold.NONE, False
-    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned, no_way_back=stays)]), options) == []
+    assert (
+        reconcile(
+            entry,
+            an_observation(a_pending(hold=hold, pinned=pinned, release_is_pointless=stays), now_s=now_s + 1),
+            options,
+        )
+        == []
+    )
     state = entry.state if entry else None
     assert state in (None, LedgerState.HELD, LedgerState.FREE, LedgerState.ENDED, LedgerState.RUNNING, LedgerState.GONE)
     if first_hold is Hold.USER:
@@ -321,7 +282,7 @@ def ended(id=1, start_s=5, end_s=95):
 @pytest.mark.parametrize("state", [None, *LedgerState])
 def test_ended_job_ends_once(state):
     entry = None if state is None else an_entry(state, pinned=True)
-    found = after(entry, seen(ended=[ended(start_s=96, end_s=99)]))
+    found = after(entry, an_observation(ended=(ended(start_s=96, end_s=99),)))
     if state in (None, LedgerState.ENDED):
         assert found is None
     elif state is LedgerState.HELD:  # a run of before it was held
@@ -333,7 +294,7 @@ def test_ended_job_ends_once(state):
 @pytest.mark.parametrize("state", [None, *LedgerState])
 def test_running_job_is_running_once_regardless_of_starter(state):
     entry = None if state is None else an_entry(state, failures=2, nodes=(("n0", 1),))
-    found = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
+    found = after(entry, an_observation(running=(a_running(a_job(1), ((0, 1),)),)))
     if state in (None, LedgerState.RUNNING):
         assert found is None
     else:
@@ -346,7 +307,7 @@ def test_running_job_is_running_once_regardless_of_starter(state):
 @pytest.mark.parametrize("held_for_bridge", [True, False])
 def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
     entry = None if state is None else an_entry(state)
-    found = after(entry, seen(left=[UnmanagedJob(1, "het job", held_for_bridge=held_for_bridge)]))
+    found = after(entry, an_observation(left=(UnmanagedJob(1, "het job", held_for_bridge=held_for_bridge),)))
     ours = held_for_bridge or (state in MANAGED_STATES)
     if ours and state is not LedgerState.HANDING_BACK:
         assert (found.job_id, found.state, found.leave) == (1, LedgerState.HANDING_BACK, "het job")
@@ -358,7 +319,7 @@ def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
 
 def test_pin_unknown_to_restored_ledger_is_recorded():
     """The job was started, requeued and held by its owner after the ledger had been backed up."""
-    found = after(an_entry(LedgerState.HELD), seen(pending=[pending(Hold.USER, pinned=True)]))
+    found = after(an_entry(LedgerState.HELD), an_observation(a_pending(hold=Hold.USER, pinned=True)))
     assert (found.state, found.pinned) == (LedgerState.FREE, True)
 
 
@@ -366,7 +327,7 @@ def test_pin_unknown_to_restored_ledger_is_recorded():
 def test_removes_pin_of_job_that_became_unmodelled(state):
     """A requeued job with the old list: it is Slurm's, and the list must not bind it to nodes that may leave."""
     entry = None if state is None else an_entry(state)
-    found = after(entry, seen(left=[UnmanagedJob(1, "het job", pinned=True)]))
+    found = after(entry, an_observation(left=(UnmanagedJob(1, "het job", pinned=True),)))
     if state is LedgerState.HANDING_BACK:
         assert found is None
     else:
@@ -378,7 +339,7 @@ def test_removes_only_pins_in_own_ledger_with_other_bridge(known, becomes):
     entry = an_entry(LedgerState.RUNNING, pinned=known)
     found = after(
         entry,
-        seen(left=[UnmanagedJob(1, "het job", pinned=True)]),
+        an_observation(left=(UnmanagedJob(1, "het job", pinned=True),)),
         ReconcileOptions(controlling=False, other_in_control=True),
     )
     assert (None if found is None else found.state) is becomes
@@ -386,7 +347,9 @@ def test_removes_only_pins_in_own_ledger_with_other_bridge(known, becomes):
 
 @pytest.mark.parametrize("state", [s for s in LedgerState if s not in CLOSED_STATES])
 def test_missing_job_is_gone_if_ours_and_ended_otherwise(state):
-    assert after(an_entry(state), seen()).state is (LedgerState.GONE if state in MANAGED_STATES else LedgerState.ENDED)
+    assert after(an_entry(state), an_observation()).state is (
+        LedgerState.GONE if state in MANAGED_STATES else LedgerState.ENDED
+    )
 
 
 def test_default_options_match_settings():
@@ -409,19 +372,11 @@ def test_default_options_match_settings():
 )
 def test_identifies_owner_of_hold_on_pinned_job(cause, apart, becomes):
     """Where the pin comes before the release, a hold is the bridge's own of before, until the release was answered."""
-    held = seen(pending=[pending(Hold.ADMIN, pinned=True)])
+    held = an_observation(a_pending(hold=Hold.ADMIN, pinned=True))
     entry = an_entry(LedgerState.STARTING, cause=cause, pinned=True)
     assert after(entry, held, ReconcileOptions(releases_apart=apart)).state is becomes
     handed = LedgerState.FREE if becomes is LedgerState.FREE else LedgerState.HANDING_BACK
     assert after(entry, held, ReconcileOptions(controlling=False, releases_apart=apart)).state is handed
-
-
-@pytest.mark.parametrize(("now_s", "late"), [(105, False), (106, True)])
-def test_start_fails_after_timeout_only(now_s, late):
-    found = after(an_entry(LedgerState.STARTING, since_s=95), seen(now_s, pending=[pending(Hold.NONE, pinned=True)]))
-    assert (found is not None) == late
-    if late:
-        assert (found.state, found.failures, found.why) == (LedgerState.ROLLING_BACK, 1, "not running after 11 s")
 
 
 HOLDING, HANDING_BACK, FREE = LedgerState.HOLDING, LedgerState.HANDING_BACK, LedgerState.FREE
@@ -443,8 +398,8 @@ HOLDING, HANDING_BACK, FREE = LedgerState.HOLDING, LedgerState.HANDING_BACK, Led
 )
 def test_job_delayed_by_plugin_is_held_or_released(entry, changes, options, becomes):
     """A command that has had no effect is repeated until it ends the delay."""
-    delayed = replace(pending(Hold.NONE), **{"awaits_hold": True, **changes})
-    found = after(entry, seen(pending=[delayed]), options)
+    delayed = replace(a_pending(hold=Hold.NONE), **{"awaits_hold": True, **changes})
+    found = after(entry, an_observation(delayed), options)
     assert (found.state if found else None) is becomes
 
 
@@ -462,7 +417,7 @@ def outcome(state, leave, hold, pinned, options):
     """The transition in words, of a job with one failure and a pin by the ledger, in its state for a second."""
     entry = an_entry(state, since_s=99, pinned=True, failures=1, leave=leave, label="1_1") if state else None
     each = PendingJob(a_job(1), hold, pinned, "1_1")
-    (transition,) = reconcile(entry, seen(pending=[each]), options) or [None]
+    (transition,) = reconcile(entry, an_observation(each), options) or [None]
     if transition is None:
         return "stays"
     now = transition.entry
@@ -502,7 +457,7 @@ def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
     A held job cannot have run since, whatever clocks say that have stepped meanwhile.
     """
     entry = an_entry(state, since_s=95)
-    observation = seen(ended=(EndedJob(a_job(1), start_s, end_s),))
+    observation = an_observation(ended=(EndedJob(a_job(1), start_s, end_s),))
     (transition,) = reconciling.reconcile({1: entry}, frozenset({1}), observation, CONDUCT)
     before = state is LedgerState.HELD or (state in (LedgerState.HOLDING, LedgerState.HANDING_BACK) and earlier)
     assert transition.entry.state is (LedgerState.GONE if before else LedgerState.ENDED)
@@ -518,8 +473,8 @@ def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
     ],
 )
 def test_request_text_changes_with_request(facts, words):
-    held = replace(pending(Hold.CLUSTER), job=a_job(1, **facts))
-    found = after(an_entry(LedgerState.HELD), seen(pending=(held,)))
+    held = a_pending(hold=Hold.CLUSTER, job=a_job(1, **facts))
+    found = after(an_entry(LedgerState.HELD), an_observation(held))
     assert found.unmanaged_reason == f"the cluster holds it: no reason given, while it requests {words}"
 
 

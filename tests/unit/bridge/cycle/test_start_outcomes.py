@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
 from cpsched_bridge.cycle_report import CycleEvent, CycleReport
-from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob
+from cpsched_bridge.ports import ClusterReason, Hold, Observation
 from cpsched_bridge.store.ledger import PERMITTED_TRANSITIONS, LedgerState, LedgerTransition, ManagedJobEntry
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_job, a_pending, an_observation
 
 CLUSTER = a_cluster(nodes=3, cores=4)
 JOB = replace(a_job(1, per_unit=2), user="ann", account="lab", queue="main", qos="fast")
@@ -22,8 +21,7 @@ ITS_OWN = {("user", "ann"), ("account", "lab"), ("partition", "main"), ("QOS", "
 
 
 def observed(**facts: object) -> Observation:
-    plain = Observation(9, CLUSTER, np.array(CLUSTER.capacity), (PendingJob(JOB, Hold.ADMIN),))
-    return replace(plain, **facts)  # type: ignore[arg-type]
+    return replace(an_observation(a_pending(JOB, Hold.ADMIN), cluster=CLUSTER, now_s=9), **facts)  # type: ignore[arg-type]
 
 
 def outcomes(transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
@@ -48,26 +46,6 @@ def test_failed_start_suspects_job_nodes_and_running_users() -> None:
     assert not found.explained
 
 
-@pytest.mark.parametrize(
-    ("change", "alone"),
-    [
-        ({}, False),
-        ({"free": np.array([[2], [0], [0]])}, False),
-        ({"free": np.array([[1], [4], [4]])}, True),
-        ({"pending": (PendingJob(JOB, Hold.ADMIN, lower_priority=True),)}, True),
-    ],
-)
-def test_start_on_taken_nodes_or_after_others_blames_only_job(change: dict[str, object], alone: bool) -> None:
-    (found,) = outcomes([a_failure("n0")], observed(**change)).failed
-    assert found.explained is found.benign is alone
-    assert (found.key.kind == "job") == alone
-
-
-def test_missing_node_explains_failed_start() -> None:
-    (found,) = outcomes([a_failure("n0", "n9")], observed()).failed
-    assert found.explained
-
-
 @pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))
 def test_classifies_outcome_of_start(after: LedgerState) -> None:
     """Seen running, or to have run, it succeeded; with a failure it failed; else neither."""
@@ -85,41 +63,6 @@ def test_takes_users_of_successful_starts_from_reading() -> None:
     running = (RunningJob(JOB, 8, ((0, 1),)),)
     ended = (EndedJob(replace(a_job(2), user="bob"), 7, 8),)
     assert outcomes(moves, observed(pending=(), running=running, ended=ended)).began == {1: "ann", 2: "bob"}
-
-
-def test_obstacle_explains_failed_start_and_backs_off_group() -> None:
-    limit = replace(
-        a_failure("n0"),
-        failed=False,
-        obstacle=ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("ann", ""))),
-    )
-    a_hold = LedgerTransition(LedgerState.HOLDING, ManagedJobEntry(1, LedgerState.HOLDING, 9), failed=True)
-    (found,) = outcomes([limit, a_hold], observed()).failed
-    assert (found.key.kind, found.reason, found.is_limit, found.explained) == (
-        "association",
-        "AssocMaxJobsLimit",
-        True,
-        True,
-    )
-
-
-def test_refused_start_fails_once_if_job_still_waits() -> None:
-    tracker = StartOutcomeTracker(refused=(1, 7))
-    found = tracker.classify_outcomes([], observed()).failed
-    assert [(each.pending.job.id, each.explained) for each in found] == [(1, False)]
-    assert tracker.classify_outcomes([], observed()).failed == ()
-
-
-def test_start_cancelled_by_owner_is_explained() -> None:
-    free = LedgerTransition(LedgerState.STARTING, ManagedJobEntry(1, LedgerState.FREE, 9))
-    (found,) = outcomes([free], observed(pending=(PendingJob(JOB, Hold.USER),))).failed
-    assert (found.key.kind, found.explained, found.benign) == ("job", True, False)
-    for held in (PendingJob(JOB, Hold.ADMIN, pinned=True), PendingJob(JOB, Hold.USER, holder=Holder.ADMINISTRATOR)):
-        assert outcomes([free], observed(pending=(held,))).failed == ()
-
-
-def test_vanished_job_has_no_failed_start() -> None:
-    assert outcomes([a_failure("n0", id=5)], observed()).failed == ()
 
 
 # ------------------------------------------------------------------------------------- what is timed and reported
