@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.model import Cluster, Job, Request, Snapshot
+from cpsched.model import Cluster, Job, Request
 from cpsched.planning import plan
 from cpsched.registry import build_dispatcher
+from tests.builders import a_job, a_snapshot
 
 NODES = Cluster.of([[4], [4]], ["cores"])
 POOL = Cluster.of([[8]], ["cores"])
 
 
 def snapshot(cluster, *jobs):
-    made = [Job(id, id, 60, Request(units, (1,)), priority=rank, tier=tier) for id, units, rank, tier in jobs]
-    return Snapshot.of(100, cluster, cluster.capacity, made, (), {job.id: 60 for job in made})
+    queue = [a_job(id, units, 1, 60, id, priority=rank, tier=tier) for id, units, rank, tier in jobs]
+    return a_snapshot(cluster, queue, now_s=100)
 
 
 @pytest.mark.parametrize("cluster", [POOL, NODES])

@@ -6,17 +6,14 @@ from cpsched.forecast import backfill_windows, hypothetical_job, planned_queue, 
 from cpsched.forecast.hypothetical_jobs import WINDOWS_S, BackfillWindow
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.planning import plan, planned_starts
-from tests.builders import a_job
+from tests.builders import a_job, a_running, a_snapshot
 
 CLUSTER = Cluster.of([[4]] * 4, ["cores"])
 
 
 def seen(*queue, busy=2, ends_s=7200):
     """Four nodes of four cores, of which the first `busy` are taken until `ends_s`."""
-    running = [RunningJob(a_job(50 + i, 4, 1, ends_s), 0, ((i, 4),)) for i in range(busy)]
-    free = np.array([[0]] * busy + [[4]] * (4 - busy))
-    estimates = {50 + i: ends_s for i in range(busy)} | {job.id: job.walltime_s for job in queue}
-    return Snapshot.of(0, CLUSTER, free, list(queue), running, estimates)
+    return a_snapshot(CLUSTER, queue, [a_running(a_job(50 + i, 4, 1, ends_s), ((i, 4),)) for i in range(busy)])
 
 
 def nodes(count):

@@ -4,15 +4,13 @@ from cpsched.forecast import sample_hypothetical_start, sample_starts
 from cpsched.model import NEVER, EndedJob, RunningJob, Snapshot
 from cpsched.planning import plan
 from cpsched.run_time_model import RunTimeModel
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def full(*queue):
     """Four cores on one node, all of them used by a job of 1,000 s that began 100 s ago."""
-    cluster = a_cluster(1, 4)
-    running = RunningJob(a_job(50, 4, 1, 1000, user="ada"), 0, ((0, 4),))
-    estimates = {50: 1000} | {job.id: job.walltime_s for job in queue}
-    return Snapshot.of(100, cluster, [[0]], list(queue), [running], estimates)
+    running = a_running(a_job(50, 4, 1, 1000, user="ada"), ((0, 4),))
+    return a_snapshot(a_cluster(1, 4), queue, [running], now_s=100)
 
 
 def of_shares(*shares):
