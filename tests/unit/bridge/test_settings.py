@@ -6,6 +6,7 @@ from pydantic import BaseModel
 from cpsched.model import PowerCap
 from cpsched_bridge.adapters.mock import Options
 from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.program.bootstrap import load_adapter
 from cpsched_bridge.settings import (
     AdviseModeSettings,
     CycleSettings,
@@ -118,7 +119,10 @@ def sections(model):
             yield from sections(field.annotation)
 
 
-@pytest.mark.parametrize("section", [*sections(Settings), Options], ids=lambda s: s.__name__)
+MODELS = (Settings, *(load_adapter(name).Options for name in ("mock", "pbs", "slurm")))
+
+
+@pytest.mark.parametrize("section", [part for model in MODELS for part in sections(model)], ids=lambda s: s.__name__)
 def test_every_setting_has_description(section):
     for name, field in section.model_fields.items():
         is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
