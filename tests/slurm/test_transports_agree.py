@@ -126,9 +126,10 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
     """Return whether a difference is in `EXPLAINED` or is irrelevant.
 
     Slurm's programs do not report the maximum number of nodes of a job that was cancelled before its start. They also
-    do not report that a job was an array if the whole array was cancelled.
+    do not report that a job was an array if the whole array was cancelled. pyslurm shows no unlimited time limit, and
+    the bridge asks for it only if the job is pending.
     """
-    cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel")}
+    cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel", "time_limit")}
     name, *values = facts[-3:]
     if name in EMPTY and set(values) <= {"None", "False", "[]", "{}", "''"}:
         return True
