@@ -343,7 +343,10 @@ class _StatusPageViewBuilder:
     def _list_unscheduled_jobs(
         self, seen: Observation, report: CycleReport
     ) -> Iterable[page_schema.UnscheduledJobView]:
+        running = {each.job.id for each in seen.running}
         for left in seen.left:
+            if left.job_id in running:  # it runs in an unknown state
+                continue
             yield page_schema.UnscheduledJobView.model_construct(
                 id=left.job_id, label=_sanitize_text(left.label) or str(left.job_id),
                 user=self._get_visible_name(left.user), account="", name="", partition="", qos="", kind="left_to_slurm",

@@ -107,7 +107,8 @@ class CachingRunningJobTranslator:
         """Return the expedited jobs on the nodes that they had when they failed.
 
         Slurm starts them there before all other jobs (`sort_job_queue2` in slurmctld/job_scheduler.c), and their
-        records no longer show the nodes. The nodes are unknown if the bridge did not observe the job's run.
+        records no longer show the nodes. The nodes are unknown if the bridge did not observe the job's run, for example
+        because it started later. Another job may then start there first, and the expedited job waits for its end.
         """
         numbers = (
             slurm_job_ids.job_id_of_record(job)

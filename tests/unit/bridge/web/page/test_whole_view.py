@@ -11,7 +11,7 @@ from cpsched.forecast import BackfillWindow
 from cpsched.forecast.calibration import StartForecast
 from cpsched.formatting import format_start_interval
 from cpsched.model import NodeSetCondition, PendingCode, PendingReason
-from cpsched_bridge.ports import Hold, Outage
+from cpsched_bridge.ports import Hold, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import api_v1
@@ -137,6 +137,15 @@ def test_waiting_job_names_reservation_that_is_active_now(instant, from_s, nodes
     instant.cycle(1090)
     parts = {job.id: job.nodes_from for job in instant.view.queue}
     assert parts[5] == ((NodeSetCondition("reservation", "maint"),) if named else ())
+
+
+def test_job_that_runs_in_unknown_state_has_one_row(site):
+    """The adapter lists it as unmanaged too, because no command may be sent for it."""
+    site.cluster.submit(a_job(1, user="ada"))
+    site.cycle(1000)
+    site.cluster.left.append(UnmanagedJob(1, "LATER_RUN", user="ada"))
+    site.cycle(1060)
+    assert [(job["id"], job["state"]) for job in site.json("jobs")["jobs"]] == [(1, "running")]
 
 
 def test_builds_complete_v1_jobs(instant):
