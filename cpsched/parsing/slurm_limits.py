@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast, get_args
 
 from cpsched.errors import InvalidValue, require
 from cpsched.site.accounts import AccountingLimits
 from cpsched.site.preemption import PreemptMode
+from cpsched.slurm_text.option_lists import has_flag
 
 _MEBI_PER_UNIT = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _NO_LIMIT = ("", "N", "-1", "UNLIMITED", "INFINITE", "NONE")
@@ -59,6 +60,10 @@ UNMODELLED_LIMITS = (
     "UsageThreshold", "UsageThres",
 )  # fmt: skip
 """Limits that are not modelled. Only Slurm itself enforces them."""
+HARMLESS_QOS_FLAGS = ("DenyOnLimit", "RequiresReservation", "PartQOS", "Deleted")
+"""Flags of a QOS that change which jobs Slurm accepts, or that Slurm sets itself. They change no start."""
+_LIMIT_NAME = re.compile(r"(Grp|Max|Min)[A-Z]")
+"""Pattern for the names of limits, with which limits of later releases begin too."""
 
 
 def parse_tres(text: str) -> dict[str, int]:
@@ -177,12 +182,29 @@ def _parse_accounting_limit(field: str, text: str) -> int | dict[str, int] | Non
 
 
 def unsupported_limits(texts: Mapping[str, str]) -> list[str]:
-    """Return the names of limits that `texts` sets but that are not modelled."""
+    """Return the names of limits that `texts` sets but that are not modelled, including limits of later releases.
+
+    >>> unsupported_limits({"MinPrioThresh": "", "MaxJobsAccrue": "3(0)", "GrpLater": "cpu=N(4),mem=9", "MaxJobs": "1"})
+    ['MaxJobsAccrue', 'GrpLater']
+    """
+    known = LIMIT_FIELDS.keys() | set(SUBMISSION_LIMITS)
     return [
         name
-        for name in UNMODELLED_LIMITS
-        if texts.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
+        for name, text in texts.items()
+        if name not in known and (name in UNMODELLED_LIMITS or _LIMIT_NAME.match(name)) and _is_limit_set(text)
     ]
+
+
+def _is_limit_set(text: str) -> bool:
+    """Return whether a limit is set, for a list of resources for at least one of them."""
+    amounts = (part.rpartition("=")[2].partition("(")[0].strip().upper() for part in text.split(","))
+    return any(amount not in (*_NO_LIMIT, "0.000000") for amount in amounts)
+
+
+def unsupported_qos_flags(text: str, modelled: Collection[str]) -> list[str]:
+    """Return the flags in a QOS's `Flags` that are neither `modelled` nor harmless, with flags of later releases."""
+    flags = filter(None, map(str.strip, text.split(",")))
+    return [flag for flag in flags if not has_flag((*modelled, *HARMLESS_QOS_FLAGS), flag)]
 
 
 def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:

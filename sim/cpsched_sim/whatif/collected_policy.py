@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -11,9 +12,17 @@ from typing import get_args
 import yaml
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.slurm_limits import parse_key_values, parse_preempt_mode, unsupported_limits
+from cpsched.formatting import format_count
+from cpsched.parsing.slurm_limits import (
+    parse_key_values,
+    parse_preempt_mode,
+    unsupported_limits,
+    unsupported_qos_flags,
+)
+from cpsched.site.accounts import PARTITION_LIMITS
 from cpsched.site.preemption import PreemptionType, PreemptMode
 from cpsched.site.slurm_victims import parse_victim_order
+from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.option_lists import has_flag, parse_c_int, parse_flags
 from cpsched_sim.errors import quote_value
 from cpsched_sim.site.policy_file import unsimulated_mode_note
@@ -22,15 +31,35 @@ from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_second
 Row = Mapping[str, str | None]
 
 SIMULATED_PRIORITY_FLAGS = ("SMALL_RELATIVE_TO_TIME", "NO_FAIR_TREE", "DEPTH_OBLIVIOUS")
-SIMULATED_QOS_FLAGS = ("UsageFactorSafe", "OverPartQOS")
-QOS_FLAGS_OF_SUBMISSION = (
-    "DenyOnLimit",
-    "PartitionMaxNodes",
-    "PartitionMinNodes",
-    "PartitionTimeLimit",
-    "RequiresReservation",
+SIMULATED_QOS_FLAGS = ("UsageFactorSafe", "OverPartQOS", *PARTITION_LIMITS)
+"""Flags of a QOS that a replay has. It has no limits of partitions, because Slurm has accepted its jobs."""
+SIMULATED_PARTITION_VALUES: Mapping[str, tuple[str, ...]] = {
+    "Exclusive": ("NO", "NODE"),
+    "ExclusiveTopo": ("NO",),
+    "ExclusiveUser": ("NO",),
+    "LLN": ("NO",),
+    "MaxCPUsPerNode": ("UNLIMITED",),
+    "MaxCPUsPerSocket": ("UNLIMITED",),
+    "OverSubscribe": ("NO", "EXCLUSIVE", "FORCE:1"),
+    "SelectTypeParameters": ("NONE",),
+}
+"""Settings of a partition that change starts, and their values in a replay. Accounting lists whole nodes as used."""
+HARMLESS_PARTITION_SETTINGS = frozenset(
+    word
+    for names in (
+        # read here, or by the system file
+        "PartitionName PriorityTier PriorityJobFactor GraceTime PreemptMode QoS Nodes NodeSets TRES TotalCPUs",
+        # change which jobs Slurm accepts, and a replay has only accepted jobs
+        "AllowGroups AllowAccounts DenyAccounts AllowQos DenyQos AllocNodes Alternate Default DisableRootJobs Hidden",
+        "MaxNodes MaxTime MinNodes RootOnly ReqResv MaxMemPerCPU MaxMemPerNode",
+        # part of a job's recorded request or run time
+        "DefaultTime DefMemPerCPU DefMemPerNode JobDefaults CpuBind OverTimeLimit TRESBillingWeights",
+        # change during the window, or belong to power saving and the topology
+        "State TotalNodes ResumeTimeout SuspendTimeout SuspendTime PowerDownOnIdle Topology",
+    )
+    for word in names.split()
 )
-"""Flags that change which jobs Slurm accepts. A replay has only accepted jobs."""
+"""Settings of a partition without which a replay is right."""
 ENFORCED: Mapping[str, frozenset[str]] = {"limits": frozenset({"limits", "all"}), "safe": frozenset({"safe", "all"})}
 """Words of `AccountingStorageEnforce` by the word of the policy file."""
 UNSIMULATED_MODE_WORDS = ("gang", "within", "priority")
@@ -46,12 +75,16 @@ class CollectedPolicy:
 
 
 def build_policy_file(
-    config: Mapping[str, str], partitions: str, qos: Sequence[Row], dumps: Mapping[str, str]
+    config: Mapping[str, str],
+    partitions: str,
+    qos: Sequence[Row],
+    associations: Sequence[Row],
+    dumps: Mapping[str, str],
 ) -> CollectedPolicy:
     """Return the policy file of a site.
 
-    `partitions` is the output of `scontrol -o show partition`, and `qos` contains the rows of `sacctmgr show qos`.
-    `dumps` are the names of the files to which the policy file refers.
+    `partitions` is the output of `scontrol -o show partition`, and `qos` and `associations` contain the rows of
+    `sacctmgr show`. `dumps` are the names of the files to which the policy file refers.
     """
     notes: list[str] = []
     enforced = parse_flags(config.get("AccountingStorageEnforce", ""))
@@ -66,6 +99,8 @@ def build_policy_file(
         "enforce": [name for name, words in ENFORCED.items() if words & enforced],
         "dumps": dict(dumps),
     }
+    notes += find_unmodelled_options(config)
+    notes += _list_association_notes(associations)
     for row in qos:
         notes += _list_qos_notes({name: value or "" for name, value in row.items() if name}, bool(preemption))
     text = "# From Slurm's settings at the time of collection. Correct settings that were different in earlier weeks.\n"
@@ -170,6 +205,11 @@ def _build_partition_entries(
         if "PartitionName" not in words:
             continue
         name = words["PartitionName"]
+        notes += [
+            f"partition {name}: {setting}={quote_value(value)} is not simulated"
+            for setting, value in words.items()
+            if setting not in HARMLESS_PARTITION_SETTINGS and value not in SIMULATED_PARTITION_VALUES.get(setting, ())
+        ]
         entry: dict[str, object] = {
             word: int(words[key])
             for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"), ("grace_time", "GraceTime"))
@@ -185,13 +225,22 @@ def _build_partition_entries(
         yield name, entry
 
 
+def _list_association_notes(rows: Sequence[Row]) -> list[str]:
+    """Return a note for each limit that is not simulated, with the number of associations that set it."""
+    counts = Counter(
+        limit
+        for row in rows
+        for limit in unsupported_limits({name: value or "" for name, value in row.items() if name})
+    )
+    return [
+        f"limit {limit} of {format_count(count, 'association')} is not simulated" for limit, count in counts.items()
+    ]
+
+
 def _list_qos_notes(row: Mapping[str, str], is_preempting: bool) -> list[str]:
     name = f"QOS {row.get('Name', '')}"
-    notes = [
-        f"{name}: flag {flag} is not simulated"
-        for flag in filter(None, map(str.strip, row.get("Flags", "").split(",")))
-        if not has_flag((*SIMULATED_QOS_FLAGS, *QOS_FLAGS_OF_SUBMISSION), flag)
-    ]
+    flags = unsupported_qos_flags(row.get("Flags", ""), SIMULATED_QOS_FLAGS)
+    notes = [f"{name}: flag {flag} is not simulated" for flag in flags]
     notes += [f"{name}: limit {limit}={row[limit]} is not simulated" for limit in unsupported_limits(row)]
     if is_preempting:
         _parse_simulated_mode(name, row.get("PreemptMode", ""), notes)

@@ -18,6 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from cpsched.errors import require
+from cpsched.slurm_text.controller_options import CONTROLLER_OPTIONS
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
@@ -37,9 +38,13 @@ LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerN
 _PREEMPTION_FIELDS = "Preempt,PreemptMode,PreemptExemptTime,GraceTime"
 _QOS_FIELDS = (
     f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,MaxTRESRunMinsPU,"
-    f"MaxTRESRunMinsPA,MinTRES,MaxJobsAccruePU,MaxJobsAccruePA,GrpJobsAccrue,{_PREEMPTION_FIELDS}"
+    "MaxTRESRunMinsPA,MinTRES,MaxJobsAccruePU,MaxJobsAccruePA,GrpJobsAccrue,UsageThreshold,MinPrioThresh,"
+    + _PREEMPTION_FIELDS
 )
-_ASSOCIATION_FIELDS = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
+_ASSOCIATION_FIELDS = (
+    f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS},MaxJobsAccrue,GrpJobsAccrue,"
+    "MinPrioThresh"
+)
 SACCT_COMMAND = (
     "sacct --local --allusers --allocations --duplicates --parsable2 --delimiter {between} "
     "--starttime {since} --endtime {until} --format " + JOB_FORMAT
@@ -65,7 +70,8 @@ HOURS_PER_REQUEST = 24
 """Hours of accounting data per command. This bounds the size of an output."""
 COMMAND_TIMEOUT_S = 600
 RELEVANT_CONFIG_LINES = re.compile(
-    r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
+    r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME"
+    rf"|{'|'.join(CONTROLLER_OPTIONS)})"
 )
 """Configuration lines that affect job starts. With pseudonyms, all other lines are omitted."""
 _SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
@@ -127,6 +133,7 @@ def collect_from_slurm(
             parse_config(files[CONFIG]),
             files[PARTITIONS],
             list(_parse_sacctmgr_table(files.get(QOS, ""))),
+            list(_parse_sacctmgr_table(files.get(ASSOCIATIONS, ""))),
             {name: file for name, file in dumps.items() if file in files},
         )
         files[POLICY], notes = found.text, found.notes

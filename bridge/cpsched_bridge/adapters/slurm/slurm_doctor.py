@@ -80,6 +80,7 @@ def run_slurm_doctor_checks(
         check_site_factor(config),
         check_boosts_outlast_backfill(config),
         check_settings_of_job_fields(config),
+        check_controller_options(facts["unmodelled_options"]),
         *([check_rpc_rate_limit(facts["rate_limit"], bool(facts["pyslurm"]))] if facts.get("rate_limit") else []),
     ]
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
@@ -413,6 +414,17 @@ def check_settings_of_job_fields(config: SlurmConfig) -> ReadinessCheck:
         not found,
         "; ".join(found) or "no setting changes what a job's fields mean",
         "no action needed; `cpsched unmanaged` lists these jobs",
+        required=False,
+    )
+
+
+def check_controller_options(unmodelled: Sequence[str]) -> ReadinessCheck:
+    """Report options of slurm.conf that are not modelled, as `find_unmodelled_options` describes them."""
+    return ReadinessCheck(
+        "controller options",
+        not unmodelled,
+        join_abbreviated(unmodelled, MAX_LISTED_ITEMS, "; ") or "none changes starts",
+        "no action needed: if Slurm rejects a start, the job backs off; remove words that Slurm ignores",
         required=False,
     )
 

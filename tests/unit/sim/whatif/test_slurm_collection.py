@@ -203,17 +203,27 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
         "PreemptType = preempt/partition_prio\nPreemptMode = GANG,REQUEUE\nPreemptParameters = min_exempt_priority=5\n"
         "PriorityUsageResetPeriod = MONTHLY\nPriorityWeightTRES = CPU=5,Mem=much\nPriorityCalcPeriod = 00:01:00\n"
         "FairShareDampeningFactor = 3\nPrioritySiteFactorPlugin = site_factor/ours\n"
+        "SlurmctldParameters = enable_configless,max_powered_nodes=7,later_option\nTopologyParam = TopoOptional\n"
     )
     partitions = (
-        "PartitionName=main PriorityTier=3 QoS=fast PreemptMode=GANG,CANCEL\n"
-        "PartitionName=low PriorityTier=1 QoS=gone PreemptMode=SUSPEND\n"
+        "PartitionName=main PriorityTier=3 QoS=fast PreemptMode=GANG,CANCEL MaxTime=7-00:00:00 LLN=NO\n"
+        "PartitionName=low PriorityTier=1 QoS=gone PreemptMode=SUSPEND OverSubscribe=YES:4 Later=1\n"
     )
     qos = (
         "Name|Priority|Flags|UsageFactor|PreemptMode|MaxJobsAccruePU\n"
         "normal|5|DenyOnLimit,NoReserve|1|cluster|\nfast|9||1|within,requeue|7\n"
     )
+    associations = (
+        "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs|MaxJobsAccrue|GrpJobsAccrue|MinPrioThres\n"
+        "root|||||||||\nphys|||root|1||||||5\nphys|ada||||||3|4||5\n"
+    )
     ask = replied(
-        {"scontrol show config": config, "scontrol -o show partition": partitions, "sacctmgr --parsable2 show qos": qos}
+        {
+            "scontrol show config": config,
+            "scontrol -o show partition": partitions,
+            "sacctmgr --parsable2 show qos": qos,
+            "sacctmgr --parsable2 show association": associations,
+        }
     )
     found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
     assert set(found.notes) == {
@@ -229,6 +239,12 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
         "partition low: its QOS gone is unknown",
         "QOS normal: flag NoReserve is not simulated",
         "QOS fast: limit MaxJobsAccruePU=7 is not simulated",
+        "SlurmctldParameters: max_powered_nodes is not modelled: Slurm starts no job that would power up more nodes",
+        "SlurmctldParameters: later_option is unknown here, and Slurm ignores unknown options",
+        "limit MinPrioThres of 2 associations is not simulated",
+        "limit MaxJobsAccrue of 1 association is not simulated",
+        "partition low: OverSubscribe=YES:4 is not simulated",
+        "partition low: Later=1 is not simulated",
     }
     assert SlurmCollectionFolder.of(tmp_path / "site").notes == found.notes
     policy = load_site_policy_file(tmp_path / "site" / "policy.yaml")

@@ -27,6 +27,7 @@ from cpsched.parsing.slurm_limits import (
     parse_slurm_time_s,
     parse_tres,
     unsupported_limits,
+    unsupported_qos_flags,
 )
 from cpsched.site.accounts import NO_LIMITS, PARTITION_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.limit_checks import LimitUsageMinutes
@@ -59,6 +60,8 @@ QOS_FORMAT = (
     "MaxJobsAccruePA", "GrpJobsAccrue", "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
 )  # fmt: skip
 """Columns of `sacctmgr show qos`."""
+_QOS_FLAGS = ("UsageFactorSafe", "OverPartQOS", "NoDecay", *PARTITION_LIMITS)
+"""Flags of a QOS that the policy contains. With NoDecay, only the usage differs, which Slurm reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +290,7 @@ def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list
             frozenset(limit for limit in PARTITION_LIMITS if has_flag(flags, limit)),
         )  # fmt: skip
         unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unsupported_limits(row)]
-        unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
+        unknown += [f"flag {flag} of QOS {name}" for flag in unsupported_qos_flags(row.get("Flags", ""), _QOS_FLAGS)]
     return found, unknown, trouble
 
 
@@ -348,19 +351,22 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _AssociationManagerS
     ]
     for at, row in enumerate(ordered):
         read.add_row("association", at, associations[at].label, row)
+    unmodelled = [
+        f"{limit} of {associations[at].label}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)
+    ]
     for line in lines:
         if line.startswith("QOS="):
             row = _parse_pairs_before_limits(line)
             name = _strip_number(row["QOS"])
             read.add_row("qos", name, name, row)
+            unmodelled += [f"{limit} of QOS {name}" for limit in unsupported_limits(row) if limit not in QOS_FORMAT]
     accounts = AssociationTree(tuple(associations))
-    labels = [association.label for association in associations]
     return _AssociationManagerState(
         accounts,
         {_parse_count_or_zero(row.get("ID", "")): at for at, row in enumerate(ordered)},
         {int(match[2]): match[1] for row in ordered if (match := _NAME_AND_ID.fullmatch(row.get("UserName", "")))},
         read.build_usage(),
-        tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)),
+        tuple(unmodelled),
         UnreadablePolicyObjects(
             read.associations,
             {_get_association_key(row): _make_orphan_association_object(row) for row in lost},
@@ -545,11 +551,11 @@ OUTPUT_NAMES = ("config", "partitions", "state", "qos", "shares")
 """Names of the answers that `parse_site_policy` reads in addition to `licenses`."""
 
 
-def parse_licenses(text: str) -> dict[str, int]:
-    """Return the number of each license that jobs may hold.
+def parse_licenses(text: str) -> tuple[dict[str, int], list[str]]:
+    """Return the number of each license that jobs may hold, and the licenses whose number is unknown.
 
     `text` is the output of `scontrol -o show license`. Licenses that are reserved now, which Slurm counts as free, or
-    that other clusters hold do not count. Licenses tied to particular nodes, which have a `Mode`, are omitted.
+    that other clusters hold do not count. Licenses tied to particular nodes have a `Mode` and no single number.
     """
     found: dict[str, int] = {}
     odd = set[str]()
@@ -562,7 +568,7 @@ def parse_licenses(text: str) -> dict[str, int]:
         else:
             used, free, reserved = map(int, counts)
             found[name] = max(0, used + free - reserved)
-    return {name: count for name, count in found.items() if name and name not in odd}
+    return {name: count for name, count in found.items() if name and name not in odd}, sorted(odd - {""})
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
@@ -578,13 +584,14 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     order, unsupported = parse_victim_order(config["PreemptParameters"], config["SchedulerParameters"])
     victim_order = None if unsupported else order
     kill_wait_s = _parse_count_or_zero(config["KillWait"].removesuffix(" sec")) or 30
-    licenses = parse_licenses(texts.get("licenses", ""))
+    licenses, odd_licenses = parse_licenses(texts.get("licenses", ""))
+    unknown_licenses = tuple(f"license {name}, whose jobs are left to Slurm" for name in odd_licenses)
     if not texts.get("state"):
         trouble = UnreadablePolicyObjects(partitions=odd_partitions)
         site = SiteLimitPolicy(limits_hold=False, licenses=licenses)
         return SitePolicySnapshot(
-            site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, (), period_s, trouble,
-            parse_preemption(config, partitions, {}), exempt_s, victim_order, kill_wait_s,
+            site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, unknown_licenses, period_s,
+            trouble, parse_preemption(config, partitions, {}), exempt_s, victim_order, kill_wait_s,
         )  # fmt: skip
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
@@ -609,6 +616,7 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
         associations, state.trouble.orphans, {**odd_qos, **state.trouble.qos}, odd_partitions
     )
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
+    odd += unknown_licenses
     return SitePolicySnapshot(
         site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble,
         parse_preemption(config, partitions, qos), exempt_s, victim_order, kill_wait_s, state.user_names,

@@ -86,6 +86,7 @@ class SlurmTransport(Protocol):
         - `accounting_answers`: whether the accounting database answered.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's clock.
         - `topology_plugins`: the topology plugins in use that may reject nodes.
+        - `unmodelled_options`: what `find_unmodelled_options` yields for the configuration.
         - `rate_limit`: slurmctld's limit on this user's calls, as returned by `make_rate_limit_facts`.
         - `clients`, `pyslurm`, `node_versions`: installed versions; `pyslurm` is empty if pyslurm is not used.
         """

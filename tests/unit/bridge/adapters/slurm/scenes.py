@@ -40,7 +40,7 @@ class Scene:
 
     def __init__(self) -> None:
         content = json.loads(RECORDED.read_text())
-        self.facts: dict[str, Any] = {"topology_plugins": [], **content["facts"]}
+        self.facts: dict[str, Any] = {"topology_plugins": [], "unmodelled_options": [], **content["facts"]}
         self.tables: dict[str, Any] = content["snapshot"]
         self.now_s: int = self.tables["now_s"]
         self.guarded = True

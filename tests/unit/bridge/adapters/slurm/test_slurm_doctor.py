@@ -12,6 +12,8 @@ from pytest_mock import MockerFixture
 from cpsched.site.accounts import SiteLimitPolicy
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
 from cpsched.site.preemption import PreemptionRules
+from cpsched.slurm_text.controller_options import find_unmodelled_options
+from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
@@ -123,6 +125,7 @@ GOOD = {
     "preemption": (True, "none, mode OFF"),
     "node selection": (True, "select/cons_tres CR_CORE_MEMORY"),
     "job fields": (False, "no setting changes what a job's fields mean"),
+    "controller options": (False, "none changes starts"),
     "topology": (False, "none: does not affect jobs"),
     "generic resources": (False, "tracked"),
     "clocks": (True, "slurmctld's clock differs from this host's by +0 s"),
@@ -209,6 +212,17 @@ def test_each_check_decides_at_its_boundary(name: str, config: dict[str, Any], o
     assert check.ok is ok
     assert words in check.detail
     assert bool(check.fix) is not ok
+
+
+def test_names_options_that_are_not_modelled() -> None:
+    text = "SlurmctldParameters=cloud_dns,MAX_powered_nodes=7,later\nTopologyParam=Dragonfly,RouteTree"
+    found = list(find_unmodelled_options(parse_config(text)))
+    check = check_of("controller options", {**changed(), "unmodelled_options": found})
+    assert check.detail.split("; ") == [
+        "SlurmctldParameters: max_powered_nodes is not modelled: Slurm starts no job that would power up more nodes",
+        "SlurmctldParameters: later is unknown here, and Slurm ignores unknown options",
+        "TopologyParam: dragonfly is not modelled: Slurm spreads large jobs over leaf switches",
+    ]
 
 
 @pytest.mark.parametrize(("ahead_s", "ok"), [(3, True), (-3, True), (4, False), (-4, False)])

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.objects import SlurmPartition, SlurmTopology
-from cpsched.slurm_text.option_lists import OptionList
+from cpsched.slurm_text.option_lists import OptionList, parse_config
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
@@ -174,6 +175,7 @@ class SlurmCliReader:
         config = scontrol_object_parsing.parse_controller_config(texts["config"])
         facts = {
             "config": config,
+            "unmodelled_options": list(find_unmodelled_options(parse_config(texts["config"]))),
             "topology_plugins": topology_queries.list_restricting_topology_plugins(self._get_topologies(config)),
             "user": user,
             "uid": os.getuid(),

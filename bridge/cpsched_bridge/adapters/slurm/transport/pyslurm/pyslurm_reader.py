@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation, SlurmTopology
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import (
@@ -75,6 +76,7 @@ class PyslurmReader:
             "pyslurm": str(getattr(self._pyslurm, "__version__", "")),
             "config": {**config, **texts},
             "rate_limit": make_rate_limit_facts(parse_rate_limit(printed, os.getuid())),
+            "unmodelled_options": list(find_unmodelled_options(settings)),
         }
 
     def facts(self) -> Record:
