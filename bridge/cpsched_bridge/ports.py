@@ -435,6 +435,8 @@ class ReadinessCheck:
     """The only mode that the check applies to, or empty for every mode that writes to the cluster."""
 
 
+UNLIMITED_WALLTIME_S = 365 * 86400 + 1
+"""Walltime in seconds of a job without a time limit. No limit in whole minutes is equal to it."""
 UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
 """Text for a running job whose placement has no nodes. Placements list only nodes that the job will free."""
 NO_PINS: Mapping[int, str] = MappingProxyType({})

@@ -211,8 +211,9 @@ def why(
     Queries the running bridge. Without an answer, or for an ended job, the bridge's files give the explanation. `--url`
     needs no settings file, and with it, --json prints the bridge's answer.
 
-    --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
-    past, aside (kind, reason), advised, ledger, events, unreadable. Values that do not apply are null.
+    --json prints an object: job, bridge (the running bridge's answer), job_id, round, now_s, waiting (kind, reason,
+    behind, expected_s and more), running, past, aside (kind, reason), advised, ledger, events, unreadable. Values that
+    do not apply are null.
     """
     from cpsched_bridge.program import bridge_client, json_output, terminal_views
     from cpsched_bridge.store import state_paths
@@ -224,10 +225,11 @@ def why(
     settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
+        answer = bridge_client.find_job(settings, job)
         if as_json:
-            print_json(json_output.job_explanation_to_json(job, settings))
+            print_json(json_output.job_explanation_to_json(job, settings, answer))
         else:
-            terminal_views.print_why(job, settings, bridge_client.find_job(settings, job))
+            terminal_views.print_why(job, settings, answer)
 
 
 @app.command()

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cpsched.formatting import format_unix_time
+from cpsched.formatting import format_unix_time, is_unknown_time
 from cpsched.model import Job, Placement
 from cpsched_bridge.cycle_report import IN_FORCE_EVENT, LATE_INTERVALS, STOPPED_EVENT
 from cpsched_bridge.errors import BridgeError, UnknownJob
-from cpsched_bridge.ports import ReadinessCheck
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, ReadinessCheck
 from cpsched_bridge.program.preemption_status import read_preemption_status
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
@@ -151,14 +151,15 @@ def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]
         return {}, [str(error)]
 
 
-def job_explanation_to_json(text: str, settings: Settings) -> Values:
-    """Return the values for `cpsched why --json`. Raise `UnknownJob`."""
+def job_explanation_to_json(text: str, settings: Settings, answer: Mapping[str, Any] | None = None) -> Values:
+    """Return the values for `cpsched why --json`, with the `answer` of the running bridge. Raise `UnknownJob`."""
     found = find_job_facts(text, settings)
     record, entry = found.record, found.entry
     waiting = [_queued_job_to_json(job, record) for job in record.queue if job.id == found.job_id] if record else []
     running = [each for each in _running_jobs_to_json(record) if each["job_id"] == found.job_id] if record else []
     return {
         "job": text,
+        "bridge": answer,
         "job_id": found.job_id if entry is None else entry.job_id,
         "round": None if record is None else record.number,
         "now_s": None if record is None else record.now_s,
@@ -204,9 +205,9 @@ def _queued_job_to_json(job: Job, record: RoundRecord) -> Values:
         "position": 1 + [each.id for each in record.queue].index(job.id),
         "units": job.request.units,
         "per_unit": dict(zip(record.cluster.resources, job.request.per_unit, strict=True)),
-        "submit_s": job.submit_s,
-        "walltime_s": job.walltime_s,
-        "estimate_s": record.estimates[job.id],
+        "submit_s": _get_known_submit_s(job, record),
+        "walltime_s": _get_known_duration_s(job.walltime_s),
+        "estimate_s": _get_known_duration_s(record.estimates[job.id]),
         "starts_on": _map_units_by_node(record.starts[job.id], record) if starts else None,
         "expected_s": record.now_s if starts else record.plan.get(job.id),
         "kind": None if wait is None else classify_reason(wait.reason),
@@ -217,15 +218,25 @@ def _queued_job_to_json(job: Job, record: RoundRecord) -> Values:
 
 def _running_jobs_to_json(record: RoundRecord) -> Iterator[Values]:
     for each in record.running:
+        duration_s = _get_known_duration_s(record.estimates[each.job.id])
         yield {
             "job_id": each.job.id,
             "label": record.get_job_name(each.job.id),
             "user": each.job.user,
-            "submit_s": each.job.submit_s,
+            "submit_s": _get_known_submit_s(each.job, record),
             "start_s": each.start_s,
-            "expected_end_s": each.start_s + record.estimates[each.job.id],
+            "expected_end_s": None if duration_s is None else each.start_s + duration_s,
             "nodes": _map_units_by_node(each.placement, record),
         }
+
+
+def _get_known_submit_s(job: Job, record: RoundRecord) -> int | None:
+    return None if is_unknown_time(job.submit_s, record.now_s) else job.submit_s
+
+
+def _get_known_duration_s(duration_s: int) -> int | None:
+    """Return a limit or an estimate, or None for a job without a limit."""
+    return None if duration_s == UNLIMITED_WALLTIME_S else duration_s
 
 
 def _map_units_by_node(placement: Placement, record: RoundRecord) -> Mapping[str, int]:

@@ -36,6 +36,7 @@ from cpsched_bridge.web.job_explanation import (
     explain_job_in_view,
     format_easy_comparison,
     format_easy_targets,
+    format_time_limit,
     summarize_reason,
     view_from_round,
 )
@@ -149,7 +150,7 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
     jobs = make_table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
     for job, shown in zip(record.queue, view_from_round(record).queue, strict=True):
         row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
-        times = (format_wait(job.submit_s, record.now_s), format_duration(shown.estimate_s))
+        times = (format_wait(job.submit_s, record.now_s), format_time_limit(shown.estimate_s))
         jobs.add_row(*row, *times, _format_job_decision(shown, record))
     out.print(jobs)
 

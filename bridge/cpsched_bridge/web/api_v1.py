@@ -15,6 +15,8 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from cpsched.errors import InvalidValue
 from cpsched.forecast import BackfillWindow
+from cpsched.formatting import is_unknown_time
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.job_explanation import (
@@ -24,6 +26,7 @@ from cpsched_bridge.web.job_explanation import (
     format_estimated_start,
     format_job_start,
     format_plan,
+    has_known_end,
 )
 
 PREFIX = "/api/v1"
@@ -49,8 +52,8 @@ class Job(ApiValue):
     now_s: int = Field(description="The cluster's time when it was observed.")
     sentences: list[str] = Field(description="The explanation as text; empty in a list of jobs.")
     reason: str = Field(default="", description="Short pending reason; empty if the job is not pending.")
-    submit_s: int | None = None
-    walltime_s: int | None = Field(default=None, description="Time limit.")
+    submit_s: int | None = Field(default=None, description="Submission; null if the cluster does not report it.")
+    walltime_s: int | None = Field(default=None, description="Time limit; null if the job has none.")
     start: str = Field(default="", description="When a pending job starts, as text: the 80 % interval.")
     plan: str = Field(default="", description="The planned start as text, with what it means.")
     planned_s: int | None = Field(
@@ -71,7 +74,7 @@ class Job(ApiValue):
     name: str = Field(default="", description="The job's name; empty like `user`.")
     partition: str = ""
     start_s: int | None = Field(default=None, description="Start time of a running job.")
-    expected_end_s: int | None = Field(default=None, description="Expected end of a running job.")
+    expected_end_s: int | None = Field(default=None, description="Expected end of a running job; null if not known.")
     nodes: list[str] = Field(default_factory=list, description="Nodes of a running job.")
 
 
@@ -134,12 +137,16 @@ def to_api_job(found: JobExplanation, status: page_schema.BridgeStatusView) -> J
         plan = format_plan(job.expected_s, now_s, status.predictor)
         facts |= {"reason": job.why, "start": format_job_start(job, now_s), "plan": plan, "planned_s": job.expected_s}
     elif isinstance(job, page_schema.RunningJobView):
-        facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
+        end_s = job.expected_end_s if has_known_end(job) else None
+        facts = {"start_s": job.start_s, "expected_end_s": end_s, "nodes": [n for n, _ in job.nodes]}
     elif job is not None:
         facts = {"reason": job.why}
     asked = job.asked if isinstance(job, page_schema.UnscheduledJobView) else job
     if asked is not None:
-        facts |= {"submit_s": asked.submit_s, "walltime_s": asked.walltime_s}
+        facts |= {
+            "submit_s": None if is_unknown_time(asked.submit_s, now_s) else asked.submit_s,
+            "walltime_s": None if asked.walltime_s == UNLIMITED_WALLTIME_S else asked.walltime_s,
+        }
     if job is not None:
         facts |= {"user": job.user, "name": job.name, "partition": job.partition}
     return Job(

@@ -25,7 +25,7 @@ from cpsched.formatting import (
     format_wait,
 )
 from cpsched.model import PendingCode, to_pending_reason
-from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES
+from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES, UNLIMITED_WALLTIME_S
 from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalJobRecord, UnscheduledJob, is_job_id_text
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import NO_REASON_GIVEN
@@ -136,6 +136,23 @@ def describe_plan(predictor: str) -> str:
 def format_plan(planned_s: int | None, now_s: int, predictor: str) -> str:
     """Return a planned start and what it means, or "" without a plan."""
     return "" if planned_s is None else f"{format_planned_time(planned_s, now_s)} {describe_plan(predictor)}"
+
+
+def format_time_limit(walltime_s: int) -> str:
+    """Return a job's time limit, or that it has none."""
+    return "no time limit" if walltime_s == UNLIMITED_WALLTIME_S else format_duration(walltime_s)
+
+
+def format_expected_end(job: RunningJobView, now_s: int) -> str:
+    """Return when a running job is expected to end. Without a limit and a prediction, the time is unknown."""
+    if has_known_end(job):
+        return format_planned_time(job.expected_end_s, now_s)
+    return "at an unknown time"
+
+
+def has_known_end(job: RunningJobView) -> bool:
+    """Return whether a running job has a time limit or a predicted run time."""
+    return job.expected_end_s - job.start_s < UNLIMITED_WALLTIME_S
 
 
 def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
@@ -261,9 +278,11 @@ def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[S
 
 
 def _describe_run_time(job: QueuedJobView, predictor: str) -> str:
-    if job.estimate_s == job.walltime_s:
-        return f"Its time limit is {format_duration(job.walltime_s)}, and it is expected to use all of it."
-    return f"Its time limit is {format_duration(job.walltime_s)}; {predictor} predicts a run time of {format_duration(job.estimate_s)}."  # noqa: E501
+    is_unlimited = job.walltime_s == UNLIMITED_WALLTIME_S
+    limit = "It has no time limit" if is_unlimited else f"Its time limit is {format_duration(job.walltime_s)}"
+    if job.estimate_s != job.walltime_s:
+        return f"{limit}; {predictor} predicts a run time of {format_duration(job.estimate_s)}."
+    return f"{limit}." if is_unlimited else f"{limit}, and it is expected to use all of it."
 
 
 def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
@@ -274,11 +293,11 @@ def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterato
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
-        last_s = max(runs.expected_end_s for runs in ends.values())
+        last = max(ends.values(), key=lambda runs: runs.expected_end_s)
         text = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
         links = [PageLink(runs.label, "job", str(runs.id)) for runs in ends.values()]
         yield [
-            f"{text}, expected {format_planned_time(last_s, view.status.now_s)}: ",
+            f"{text}, {'expected ' if has_known_end(last) else ''}{format_expected_end(last, view.status.now_s)}: ",
             *_join_links_with_commas(links),
             ".",
         ]
@@ -317,9 +336,13 @@ def _describe_running_job(job: RunningJobView, view: StatusPageView) -> Iterator
     yield [
         f"It started {format_relative_time(job.start_s, now_s)}, after a wait of {format_wait(job.submit_s, job.start_s)}."  # noqa: E501
     ]
-    yield [
-        f"It is expected to end {format_planned_time(job.expected_end_s, now_s)}; its time limit is {format_duration(job.walltime_s)}."  # noqa: E501
-    ]
+    limit = format_time_limit(job.walltime_s)
+    if not has_known_end(job):
+        yield [f"It has {limit}, and its end is not known."]
+    elif job.walltime_s == UNLIMITED_WALLTIME_S:
+        yield [f"It is expected to end {format_expected_end(job, now_s)}; it has {limit}."]
+    else:
+        yield [f"It is expected to end {format_expected_end(job, now_s)}; its time limit is {limit}."]
     if job.preemptors:
         yield [f"It may be preempted by jobs in {job.preemptors}."]
     if job.checkpoint_s is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched.formatting import format_amount, format_count, format_duration, format_quantity, resource_label
+from cpsched.formatting import format_amount, format_count, format_quantity, resource_label
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
+from cpsched_bridge.web.job_explanation import format_time_limit
 from cpsched_bridge.web.page_schema import JobRequestView
 
 
@@ -17,7 +19,7 @@ def summarize_job_request(asked: JobRequestView, resources: Sequence[str]) -> st
         format_quantity(name, asked.units * each) for name, each in zip(resources, asked.per_unit, strict=False) if each
     ]
     whole = ["whole nodes"] if asked.exclusive else []
-    return " · ".join([_format_unit_count(asked), *totals, *whole, f"up to {format_duration(asked.walltime_s)}"])
+    return " · ".join([_format_unit_count(asked), *totals, *whole, _format_longest_run(asked)])
 
 
 def list_job_request_details(asked: JobRequestView, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -30,7 +32,12 @@ def list_job_request_details(asked: JobRequestView, resources: Sequence[str]) ->
         yield "sharing", "exclusive nodes"
     if asked.nodes_from:
         yield "allowed nodes", ", ".join(map(str, asked.nodes_from))
-    yield "time limit", format_duration(asked.walltime_s)
+    yield "time limit", format_time_limit(asked.walltime_s)
+
+
+def _format_longest_run(asked: JobRequestView) -> str:
+    limit = format_time_limit(asked.walltime_s)
+    return limit if asked.walltime_s == UNLIMITED_WALLTIME_S else f"up to {limit}"
 
 
 def _format_unit_count(asked: JobRequestView) -> str:

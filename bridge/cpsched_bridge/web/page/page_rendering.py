@@ -14,7 +14,6 @@ from cpsched.formatting import (
     format_cluster_time,
     format_count,
     format_duration,
-    format_planned_time,
     format_relative_time,
     format_wait,
     is_unknown_time,
@@ -26,6 +25,7 @@ from cpsched_bridge.web.job_explanation import (
     NOT_CALIBRATED,
     JobExplanation,
     format_estimated_start,
+    format_expected_end,
     format_job_start,
     format_plan,
     summarize_reason,
@@ -227,7 +227,7 @@ def _make_job_table_row(job: Job, names: Sequence[str], view: StatusPageView) ->
     if isinstance(job, RunningJobView):
         nodes = join_abbreviated(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
         why = f"on {nodes or UNKNOWN_NODES}; waited {format_wait(job.submit_s, job.start_s)}"
-        ends = f"ends {format_planned_time(job.expected_end_s, now_s)}"
+        ends = f"ends {format_expected_end(job, now_s)}"
         return JobTableRow(job, "running", wants, why, f"started {format_relative_time(job.start_s, now_s)}", ends)
     return JobTableRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
 

@@ -334,7 +334,9 @@ def test_unwritable_state_dir_does_not_prevent_startup(tmp_path):
 
 def test_why_json_contains_values(array):
     bridge, _ = array
-    found = json_output.job_explanation_to_json("7_2", bridge.settings)
+    answer = {"id": 8002, "label": "7_2"}
+    found = json_output.job_explanation_to_json("7_2", bridge.settings, answer)
+    assert found["bridge"] == answer
     assert found["waiting"] == {
         "job_id": 8002,
         "label": "7_2",

@@ -7,8 +7,10 @@ import pytest
 
 from cpsched.model import Effort, NodeSetCondition, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
+from cpsched_bridge.web.api_v1 import to_api_jobs
 from cpsched_bridge.web.job_explanation import (
     NOT_CALIBRATED,
     PageLink,
@@ -16,6 +18,7 @@ from cpsched_bridge.web.job_explanation import (
     explain_missing_array_task,
     view_from_round,
 )
+from cpsched_bridge.web.page.job_request_text import list_job_request_details, summarize_job_request
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside
@@ -73,6 +76,27 @@ def test_explains_delayed_start_and_started_interval(calibrated):
         "Why it waits: other jobs go first.",
         "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
+
+
+def test_job_without_time_limit_has_none():
+    """Sentences, rows of the page and the API do not show the walltime that stands for no limit."""
+    unlimited = {"walltime_s": UNLIMITED_WALLTIME_S, "submit_s": 0}
+    job = a_queued(1, **unlimited, estimate_s=UNLIMITED_WALLTIME_S, behind=[50])
+    runs = a_running(50, **unlimited, start_s=1795879000, expected_end_s=1795879000 + UNLIMITED_WALLTIME_S)
+    view = a_view(queue=[job], running=[runs], now_s=1795879600)
+    assert sentences(view)[-2:] == [
+        "It can start when this job ends, at an unknown time: 50.",
+        "It has no time limit.",
+    ]
+    assert sentences(view, "50")[-1] == "It has no time limit, and its end is not known."
+    assert [(row.submit_s, row.walltime_s, row.expected_end_s) for row in to_api_jobs(view).jobs] == [(None,) * 3] * 2
+    assert summarize_job_request(job, ["cores"]).endswith(" · no time limit")
+    assert dict(list_job_request_details(job, ["cores"]))["time limit"] == "no time limit"
+
+    predicted = a_queued(1, **unlimited, estimate_s=600)
+    view = a_view(queue=[predicted], running=[a_running(50, **unlimited)], predictor="last-two", now_s=500)
+    assert sentences(view)[-1] == "It has no time limit; last-two predicts a run time of 10 min."
+    assert sentences(view, "50")[-1] == "It is expected to end in 1 h 00 min; it has no time limit."
 
 
 @pytest.mark.parametrize(

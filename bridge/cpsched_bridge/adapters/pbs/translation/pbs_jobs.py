@@ -25,14 +25,14 @@ from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import get_job_owner, get_limit_entities_of_job
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, find_overlapping_reservations
-from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_unix_time_s
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_unix_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.job_not_modelled import (
     UNREADABLE_FIELD_ERRORS,
     JobNotModelled,
     make_unreadable_reason,
 )
-from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING_STATES = frozenset("QHWT")
 """States of waiting jobs: queued, held, waiting for the execution time, or in transit."""

@@ -19,10 +19,10 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     get_text_attribute,
     list_text_values,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_unix_time_s
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_unix_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
-from cpsched_bridge.ports import Outage
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Outage
 
 _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
 _STATES_WITHOUT_VNODES = frozenset({

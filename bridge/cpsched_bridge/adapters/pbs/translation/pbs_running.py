@@ -16,13 +16,13 @@ from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import ChunkedRequest, parse_place_text
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
 from cpsched_bridge.adapters.pbs.translation.pbs_units import (
-    UNLIMITED_WALLTIME_S,
     parse_resource_amount,
     parse_unix_time_s,
 )
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
 
 RUNNING_STATES = frozenset("REU")
 """States of jobs that occupy vnodes: running, exiting, or suspended by keyboard activity.

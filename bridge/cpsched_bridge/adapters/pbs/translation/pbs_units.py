@@ -13,8 +13,6 @@ from fractions import Fraction
 from cpsched.parsing.pbs_select import parse_size_bytes
 
 MIB = 1 << 20
-UNLIMITED_WALLTIME_S = 365 * 86400
-"""Walltime in seconds of a job without a walltime, and of a reservation with unreadable times."""
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,9})?|\.\d{1,9}", re.ASCII)
 
 

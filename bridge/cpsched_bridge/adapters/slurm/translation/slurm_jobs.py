@@ -47,9 +47,7 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import (
 )
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported_request
-
-UNLIMITED_WALLTIME_S = 365 * 86400
-"""Walltime of a job in seconds if neither the job nor its partition has a time limit."""
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
 
 
 @dataclass(frozen=True, slots=True)

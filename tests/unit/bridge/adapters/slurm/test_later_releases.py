@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.slurm_jobs import UNLIMITED_WALLTIME_S
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.ports import Observation
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Observation
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import CONFIG, NODE, PARTITION, Job, Programs
 

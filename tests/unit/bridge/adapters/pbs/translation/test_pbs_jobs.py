@@ -9,10 +9,10 @@ import pytest
 
 from cpsched.model import Job, PendingCode, PendingReason
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.translation.pbs_jobs import MAX_TRIED_WALLTIMES, UNLIMITED_WALLTIME_S
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import MAX_TRIED_WALLTIMES
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Hold, PendingJob, StartCommand
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, PendingJob, StartCommand
 from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site
 

@@ -10,8 +10,7 @@ import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import PbsTranslator, translate_ended_jobs
-from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S
-from cpsched_bridge.ports import Hold, Observation, Outage
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, Observation, Outage
 from tests.builders import words
 
 NOW = 1_000_000
