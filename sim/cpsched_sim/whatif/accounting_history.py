@@ -135,7 +135,8 @@ class SacctUnfinishedJobReader(SacctReader):
             return
         limit_s = self._time_limit_s(fields) or 0
         if limit_s < 1:
-            self.tally.dropped["never ran, and has no time limit"] += 1
+            state_text = "is still running" if runs else "never ran"
+            self.tally.dropped[f"{state_text}, and has no time limit"] += 1
             return
         taken = STILL_RUNNING_NOTE if runs else STILL_WAITING_NOTE if waits else CANCELLED_WAITING_NOTE
         job = UnfinishedJobRecord(

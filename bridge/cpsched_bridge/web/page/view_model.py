@@ -30,7 +30,7 @@ from cpsched.model import (
     Snapshot,
 )
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Observation, ReadinessCheck
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Observation, ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
@@ -294,9 +294,12 @@ class _StatusPageViewBuilder:
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
         list_active_reservations = cache(partial(self._list_active_reservations, snapshot.cluster))
+        endless_s = _find_first_unknown_end_s(self.instant.observation, snapshot)
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
-            forecast = self.intervals.get(job.id)
+            planned_s = plan.get(job.id)
+            is_start_known = planned_s is None or planned_s < endless_s
+            forecast = self.intervals.get(job.id) if is_start_known else None
             likely = forecast.at(self.instant.observation.now_s) if forecast is not None else None
             wait = decision.waits.get(job.id) if decision is not None else None
             request = self._make_request_fields(job)
@@ -317,7 +320,7 @@ class _StatusPageViewBuilder:
                 else reason_kinds.NO_REASON_GIVEN,
                 starts_on=[(names[node], units) for node, units in starts.get(job.id, ())],
                 behind=list(wait.behind) if wait else [],
-                expected_s=plan.get(job.id),
+                expected_s=planned_s if is_start_known else None,
                 first_expected_s=promises.get(job.id),
                 likely_from_s=likely.from_s if likely else None,
                 likely_to_s=likely.to_s if likely else None,
@@ -466,6 +469,20 @@ def _sanitize_text(text: str) -> str:
 def _sanitize_reason(reason: PendingReason) -> PendingReason:
     valid = (_sanitize_text(each) if isinstance(each, str) else each for each in reason.arguments)
     return replace(reason, arguments=tuple(valid))
+
+
+def _find_first_unknown_end_s(observation: Observation, snapshot: Snapshot) -> int:
+    """Return the first time that stands for the unknown end of a job without a limit and a prediction.
+
+    No later start in the plan is known.
+    """
+    ends = _get_expected_ends(snapshot)
+    unknown = [
+        ends[each.job.id]
+        for each in observation.running
+        if ends.get(each.job.id, 0) >= each.start_s + UNLIMITED_WALLTIME_S
+    ]
+    return min([*unknown, observation.now_s + UNLIMITED_WALLTIME_S])
 
 
 def _get_expected_ends(snapshot: Snapshot | None) -> dict[int, int]:

@@ -11,7 +11,7 @@ from cpsched.forecast import BackfillWindow
 from cpsched.forecast.calibration import StartForecast
 from cpsched.formatting import format_start_interval
 from cpsched.model import NodeSetCondition, PendingCode, PendingReason
-from cpsched_bridge.ports import Hold, Outage, UnmanagedJob
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.web import api_v1
@@ -137,6 +137,22 @@ def test_waiting_job_names_reservation_that_is_active_now(instant, from_s, nodes
     instant.cycle(1090)
     parts = {job.id: job.nodes_from for job in instant.view.queue}
     assert parts[5] == ((NodeSetCondition("reservation", "maint"),) if named else ())
+
+
+def test_start_behind_job_without_time_limit_is_unknown(site):
+    site.cluster.submit(a_job(1, 3, 4, UNLIMITED_WALLTIME_S, distinct=True), a_job(2, 3, 4, 600, distinct=True))
+    for now_s in (1000, 1060):
+        site.cycle(now_s)
+    site.watch.forecaster.refresh()
+    site.cycle(1070)
+    found = site.json("jobs/2")
+    assert (found["start"], found["plan"], found["planned_s"], found["likely_from_s"]) == (
+        "not known yet",
+        "",
+        None,
+        None,
+    )
+    assert "It can start when this job ends, at an unknown time: 1." in found["sentences"]
 
 
 def test_job_that_runs_in_unknown_state_has_one_row(site):

@@ -128,13 +128,13 @@ JOB = KnownScontrolFields(
         "NtasksPerN:B:S:C CoreSpec ThreadSpec Nodes CPU_IDs Mem GRES MinCPUsNode MinMemoryCPU MinMemoryNode "
         "MinTmpDiskNode Features ClusterFeatures Prefer Reservation OverSubscribe Exclusive Contiguous Licenses "
         "Network AdminComment Comment SegmentSize Switches BurstBuffer SpreadJob CpusPerTres TresPerNode "
-        "TresPerSocket TresPerTask NtasksPerTRES"
+        "TresPerSocket TresPerTask NtasksPerTRES GresEnforceBind"
     ),
     harmless=_split_names(
         "SLUID GroupId WCKey FailedNode Requeue BatchFlag ExitCode DerivedExitCode RunTime ResizeTime CrontabSpec "
         "PreemptEligibleTime PreemptTime SuspendTime SecsPreSuspend LastSchedEval Scheduler AllocNode:Sid "
         "SchedNodeList BatchHost StepMgrEnabled JOB_GRES MemUpdate DelayBoot LicensesAlloc SpreadSegments "
-        "ConsolidateSegments BurstBufferState Power GresAllowTaskSharing GresEnforceBind GresOneTaskPerSharing "
+        "ConsolidateSegments BurstBufferState Power GresAllowTaskSharing GresOneTaskPerSharing "
         "KillOInInvalidDependent KillOnInvalidDependent ExpeditedRequeue OOMKillStep MemPerTres TresBind TresFreq "
         "TresPerJob MailUser MailType ContainerType Runtime Container ContainerID SELinuxContext ResvPorts"
     ),
