@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.preemption_executor import (
     HOUR_S,
     PAUSE_S,
@@ -461,6 +462,14 @@ def start_bounces(site, tmp_path, **start):
     for node in range(2):
         site.run_now(91 + node, ((node, 1),))
     return bridge
+
+
+def test_no_victim_is_stopped_for_a_job_that_is_given_up(tmp_path, site, monkeypatch):
+    monkeypatch.setattr(BackoffQueue, "is_backed_off", lambda queue, job_id: False)
+    bridge = start_bounces(site, tmp_path, max_failures=1)
+    settle(bridge, site, 6)
+    assert site.sent("hand_back") == [(1,)]
+    assert stopped(site) == []
 
 
 def test_preemptor_backs_off_like_any_job_whose_start_fails(tmp_path, site):
