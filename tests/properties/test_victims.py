@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cpsched.feasibility import FreeAmounts
@@ -97,8 +97,22 @@ def starts(draw, most=8):
     return cluster, free, request, candidates, sufficient
 
 
+def preemptible(number, placement, price, per_unit=4, **request):
+    job = a_job(number, sum(units for _, units in placement), per_unit, **request)
+    return PreemptibleJob(a_running(job, placement), price)
+
+
+def cheaper_by_more_jobs_than_slurm():
+    """Return a start for which one job is sufficient, and two jobs together are cheaper."""
+    cluster = Cluster.of([[4], [2], [2]], ["cores"])
+    dear = preemptible(0, ((0, 1),), 20)
+    cheap = [preemptible(node, ((node, 1),), 1, per_unit=2) for node in (1, 2)]
+    return cluster, np.zeros((3, 1), np.int64), Request(4, (1,)), [dear, *cheap], [dear]
+
+
 @scaled_example_settings(400)
 @given(starts())
+@example(cheaper_by_more_jobs_than_slurm())
 def test_complete_search_finds_cheapest_permitted_set(start):
     cluster, free, request, candidates, sufficient = start
     before = free.copy()
@@ -118,11 +132,6 @@ def test_short_search_states_valid_lower_bound(start, effort):
     assert found.at_least <= least_price(*start) <= found.price
 
 
-def preemptible(number, placement, price, per_unit=4, **request):
-    job = a_job(number, sum(units for _, units in placement), per_unit, **request)
-    return PreemptibleJob(a_running(job, placement), price)
-
-
 def test_wide_job_is_stopped_if_it_costs_less():
     cluster = Cluster.of([[4]] * 4, ["cores"])
     wide, *narrow = (
@@ -133,24 +142,13 @@ def test_wide_job_is_stopped_if_it_costs_less():
     assert found.victims == (wide,)
 
 
-def test_stops_no_more_jobs_than_slurm():
-    cluster = Cluster.of([[4], [2], [2]], ["cores"])
-    dear, *cheap = (preemptible(at, ((at, 1),), price, per_unit)
-                    for at, (price, per_unit) in enumerate([(20, 4), (1, 2), (1, 2)]))  # fmt: skip
-    amounts = FreeAmounts(cluster, np.zeros((3, 1), np.int64))
-    found = cheapest_victims(amounts, Request(4, (1,)), [dear, *cheap], [dear], COMPLETE)
-    assert found.victims == (dear,)
-
-
-def test_leaves_out_the_dearest_job_that_is_not_needed():
-    """Without effort, the result is the greedy set, which stops two small jobs of which one suffices."""
-    cluster = Cluster.of([[6]], ["cores"])
-    cheap, _, large, _ = sufficient = [
-        preemptible(at, ((0, size),), price, 1) for at, (size, price) in enumerate([(1, 1), (1, 2), (3, 30), (1, 50)])
-    ]
-    found = cheapest_victims(
-        FreeAmounts(cluster, np.zeros((1, 1), np.int64)), Request(4, (1,)), sufficient, sufficient, 0
-    )
+def test_greedy_set_omits_dearest_unneeded_job():
+    """Without effort, the result is the greedy set. Its jobs of 1 core are not both needed."""
+    sizes_and_prices = [(1, 1), (1, 2), (3, 30), (1, 50)]
+    jobs = [preemptible(at, ((0, size),), price, 1) for at, (size, price) in enumerate(sizes_and_prices)]
+    cheap, _, large, _ = jobs
+    amounts = FreeAmounts(Cluster.of([[6]], ["cores"]), np.zeros((1, 1), np.int64))
+    found = cheapest_victims(amounts, Request(4, (1,)), jobs, jobs, effort=0)
     assert set(found.victims) == {cheap, large}
 
 

@@ -359,11 +359,10 @@ def test_json_counts_preemptions_only_if_site_preempts(tmp_path):
     assert counts["lost_node_h"] == pytest.approx(4 * 9 / 3600)
 
 
-def test_two_preemptors_of_one_second_share_one_limit():
-    policy = BY_QOS % ""
-    policy = policy.replace("high: { priority: 10,", "high: { priority: 10, limits: { MaxJobsPU: 1 },")
-    found = replayed([*[(0, nodes(1), 1000, "low")] * 4, *[(10, nodes(1), 50, "high")] * 2], policy)
-    assert sorted(found.schedule.start_s.tolist()[4:]) == [10, 60]
+def test_two_preemptors_in_one_second_share_a_limit():
+    policy = (BY_QOS % "").replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
+    rows = [*[(0, nodes(1), 1000, "low")] * 4, *[(10, nodes(1), 50, "high")] * 2]
+    assert sorted(replayed(rows, policy).schedule.start_s.tolist()[4:]) == [10, 60]
 
 
 def test_preemptor_that_fits_waits_for_dispatcher():
@@ -373,16 +372,3 @@ def test_preemptor_that_fits_waits_for_dispatcher():
     found = simulate(workload(rows, BY_QOS % ""), "slurm", settings=parameters)
     assert found.schedule.start_s.tolist() == [0, 95, 125]
     assert found.schedule.preemptions == ()
-
-
-def test_request_without_victims_is_tried_again_after_a_preemption():
-    """At 60 s, the second job stops the first, which leaves nodes for the third job, though not before for its like."""
-    policy = (BY_QOS % ', exempt_time: "00:01:00"').replace("priority: { qos: 1000 }", "priority: { age: 1000000 }")
-    rows = [
-        (0, nodes(4), 1000, "mid"),
-        (10, nodes(1), 50, "mid"),
-        (20, nodes(1), 50, "high"),
-        (30, nodes(1), 50, "mid"),
-    ]
-    found = replayed(rows, policy)
-    assert found.schedule.start_s.tolist()[1:] == [60, 60, 60]

@@ -54,7 +54,7 @@ def test_due_share_is_at_most_demand():
 
 
 def test_demand_of_a_window_ends_with_the_window():
-    """Physics could use 100 s of the first window, of which 400 s were used; the rest of its job is due later."""
+    """Physics could use 100 s of the first window. The rest of its job is due in the second."""
     jobs = measures(("b", "biology", 0, 0, 300, 1), ("b", "biology", 300, 400, 700, 1),
                     ("a", "physics", WINDOW_S - 100, WINDOW_S - 100, WINDOW_S + 900, 1))  # fmt: skip
     use = account_usage_by_window(jobs, {"physics": 0.5, "biology": 0.5})

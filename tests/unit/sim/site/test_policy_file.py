@@ -79,9 +79,13 @@ def test_first_unlisted_user_joins_account_with_largest_share():
 
 
 def test_qos_of_queue_precedes_default_of_user():
-    text = WHOLE.replace("users: [ada, 17]", "users: { ada: { qos: normal }, 17: {} }")
-    _, jobs = policy(text.replace("17: {}", '"17": {}')).with_users_of([trace_job(1, "ada", "9"), trace_job(2, "ada")])
-    assert [item.job.qos for item in jobs] == ["long", "normal"]
+    found = policy(
+        "accounts: { lab: { users: { ada: { qos: own } } } }\n"
+        "qos: { own: {}, of_queue: {}, other: {} }\n"
+        'users: { qos: other, qos_by_queue: { "9": of_queue } }\n'
+    )
+    _, jobs = found.with_users_of([trace_job(1, "ada", "9"), trace_job(2, "ada"), trace_job(3, "eve")])
+    assert [item.job.qos for item in jobs] == ["of_queue", "own", "other"]
 
 
 def test_jobs_get_account_qos_and_tier():

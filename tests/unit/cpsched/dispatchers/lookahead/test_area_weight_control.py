@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -113,13 +114,18 @@ def test_burst_of_one_user_counts_at_most_user_share():
     st.floats(1, 5),
 )
 def test_users_jobs_move_ratio_at_most_by_share(others, burst, worse):
-    """`burst`: the virtual sum of one user, whose real sum is `worse` times as long."""
+    """`burst`: the virtual sum of one user, whose real sum is `worse` times as long.
+
+    Each ratio is at most 5, and is rounded at most 2 users + 1 times. Together with the cap's rounding errors, the
+    difference is wrong by at most 12 epsilon for each user.
+    """
     virtual = np.array([[amount for amount, _ in others] + [burst]])
     real = np.array([[amount * ratio for amount, ratio in others] + [burst]])
     (before,) = real_to_virtual_ratios(real, virtual)
     real[0, -1] *= worse
     (after,) = real_to_virtual_ratios(real, virtual)
-    assert after - before <= MAX_USER_SHARE * (worse - 1) * 1.01 + 1e-12  # rounding, if `worse` is barely above 1
+    rounding = 12 * virtual.size * np.finfo(np.float64).eps
+    assert after - before <= MAX_USER_SHARE * (worse - 1) + rounding
 
 
 def test_rescaling_keeps_ratios():
@@ -188,18 +194,18 @@ def test_memory_keeps_scale_of_steps():
 
 
 def test_shows_restored_weight():
-    control, earlier = AreaWeightControl(0.3, {LARGE: 1.0}), AreaWeightControl(0.3, {LARGE: 1.0}).memory()
+    control = AreaWeightControl(0.3, {LARGE: 1.0})
+    earlier = json.loads(json.dumps(control.memory()))
     control.observe(pairs(1.5))
     assert control.shown()[AREA] > 0.3
     control.recall(earlier)
     assert control.shown() == {AREA: 0.3}
 
 
-def test_steps_do_not_grow_while_weight_keeps_its_direction():
-    found = weights(AreaWeightControl(0.3, {LARGE: 1.0}), *[pairs(1.5)] * 1500, *[pairs(0.2)] * 40)
-    assert min(found[-1], 3.0) < found[-41]
-    steps = [math.log(after / before) for before, after in zip(found[-41:], found[-40:], strict=False)]
-    assert min(steps) >= -MAX_STEP_DOWN - 1e-12
+def test_long_rise_does_not_lengthen_later_steps():
+    found = weights(AreaWeightControl(0.3, {LARGE: 1.0}), *[pairs(1.5)] * 1500, *[pairs(0.5)] * 40)
+    steps = [math.log(after / before) for before, after in pairwise(found)]
+    assert -MAX_STEP_DOWN <= min(steps) < 0
 
 
 def test_memory_does_not_depend_on_earlier_calls():
