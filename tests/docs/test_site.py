@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cpsched_bridge.program.command_help import EXAMPLES
-from docs.scripts import api, commands, json_keys, man, metrics, migration, policies, settings
+from docs.scripts import api, commands, json_keys, man, metrics, policies, settings
 from tests.docs.test_code_blocks import ROOT
 
 
@@ -38,14 +38,10 @@ def test_every_site_link_leads_to_page_and_anchor(site):
     ("page", "texts"),
     [
         (settings.page, ["| `lease.duration_s` | number, above 0 | s | `120.0` |", "`options.transport`"]),
-        (metrics.page, ["| `cpsched_commands_total` | counter |", "`cpsched_kept_jobs`"]),
+        (metrics.page, ["| `cpsched_commands_total` | counter |", "`cpsched_held_jobs`"]),
         (commands.page, ["### `cpsched journal show`", "| `--last INTEGER` |", "Example: `cpsched why 1234`"]),
         (json_keys.page, ["| `results[].summary.bsld` |", "| `NAME.mean_absolute_error_min` |", "| `likely_from_s` |"]),
         (policies.page, ["| `overdue_h` | number | h | `168.0` |", "`strict` (fcfs, ljf, sjf)"]),
-        (
-            migration.page,
-            ["| `cycle.slow_down` | `cycle.max_interval_factor` |", "| `cpsched when` | `cpsched estimate-start` |"],
-        ),
         (api.page, ["::: cpsched.model.Job\n", "::: cpsched_sim."]),
     ],
 )

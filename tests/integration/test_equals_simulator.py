@@ -125,5 +125,5 @@ def test_time_limited_rounds_replay_without_clock(tmp_path):
     record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)
     read = [bridge.journal.read_round(number) for number in list(bridge.journal.iterate_round_numbers())[::2]]
-    assert len({round.memory["work"] for round in read}) > 10
+    assert len({round.memory["work"] for round in read}) > 5
     assert [r for r in map(replay_round, read) if not r.is_same_decision] == []

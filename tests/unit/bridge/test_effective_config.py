@@ -111,13 +111,13 @@ def command(*words):
 
 
 def test_prints_table_and_json(file):
-    code, text = command("policy", "--config", file, "--json")
+    code, text = command("config", "--config", file, "--json")
     found = json.loads(text)
     assert code == 0
     assert (found["policy"], found["fallback"]) == ("easy / walltime order=priority", "easy / walltime")
     order = {"name": "policy.dispatcher_settings.order", "value": "priority", "source": "file"}
     assert order in found["settings"]
-    code, text = command("policy", "--config", file)
+    code, text = command("config", "--config", file)
     assert code == 0
     assert text.startswith("policy: easy / walltime order=priority\nfallback: easy / walltime\n")
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -127,7 +127,7 @@ def test_prints_table_and_json(file):
 
 def test_number_without_json_form_is_text(file):
     file.write_text("adapter: mock\nmetrics: {port: 0}\npolicy: {dispatcher_settings: {overdue_h: inf}}\n")
-    code, text = command("policy", "--config", file, "--json")
+    code, text = command("config", "--config", file, "--json")
     assert code == 0
     found = json.loads(text, parse_constant=pytest.fail)["settings"]
     assert [row["value"] for row in found if row["name"].endswith(".overdue_h")] == ["inf"]
@@ -135,8 +135,8 @@ def test_number_without_json_form_is_text(file):
 
 def test_command_rejects_what_bridge_rejects(file):
     file.write_text("adapter: mock\npolicy: {dispatcher: esy}\n")
-    assert command("policy", "--config", file)[0] == 2
-    code, text = command("policy", "--config", file, "--json")
+    assert command("config", "--config", file)[0] == 2
+    code, text = command("config", "--config", file, "--json")
     assert code == 2
     assert "esy" in json.loads(text)["error"]["message"]
 

@@ -98,11 +98,15 @@ def test_failing_dispatcher_gives_error_without_figures(four_jobs, name, message
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [*(("simulate", name) for name in PREDICTORS), ("accuracy", "TextPredictor"), ("promises", "TextPredictor")],
+    [
+        *(("simulate", name) for name in PREDICTORS),
+        ("accuracy", "TextPredictor"),
+        ("accuracy start-times", "TextPredictor"),
+    ],
 )
 def test_failing_predictor_gives_error_without_figures(four_jobs, command, name):
     four_jobs.write_text(FOUR_JOBS + line("5", submit="200", run="5", processors="1", requested="9") + "\n")
-    assert_told(invoke(command, four_jobs, "--predictor", words(name), "--json"), name, PREDICTORS[name])
+    assert_told(invoke(*command.split(), four_jobs, "--predictor", words(name), "--json"), name, PREDICTORS[name])
 
 
 @pytest.mark.parametrize(("name", "message"), METRICS.items())

@@ -235,16 +235,6 @@ def test_shortens_numbers_to_three_digits():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare"])
-def test_removed_lane_option_is_ignored_with_warning(four_jobs, command):
-    result = invoke(command, four_jobs, "--dispatcher", "list-saf", "--lane", "fast", "--json")
-    assert (
-        result.exit_code,
-        result.stderr.count("warning: --lane is ignored: remove it; compiled code replays long traces"),
-    ) == (0, 1)
-    assert "--lane" not in invoke(command, "--help").stdout
-
-
 def test_objective_has_its_own_option(four_jobs, tmp_path):
     outs = [tmp_path / "long", tmp_path / "short"]
     for out, words in zip(outs, (("--set", "objective=af"), ("--objective", "af")), strict=True):
