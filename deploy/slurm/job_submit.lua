@@ -72,6 +72,9 @@ local settings = {
    -- cycle. 0: hold new jobs at submission, so that Slurm does not test their requests. Without bridge_uid, jobs
    -- are held at submission too, because this plugin cannot distinguish the two holds.
    begin_delay_s = 120,
+   -- Number of one user's new jobs that are delayed within begin_delay_s. Further ones are held at submission, so that
+   -- the bridge can hold all delayed jobs in time, and Slurm starts none of them before jobs that are held.
+   max_delayed_jobs = 200,
 }
 
 local file = io.open("/etc/slurm/cpsched.lua", "r")
@@ -266,6 +269,20 @@ local function delay_begin(job_desc, asked)
    job_desc.begin_time = math.max(asked, os.time() + settings.begin_delay_s)
 end
 
+-- Delayed jobs by user: the begin of a period of begin_delay_s, and the number of jobs since then.
+local delayed = {}
+
+-- Return whether another new job of a user may be delayed, and count it.
+local function may_delay(uid)
+   local now, period = os.time(), delayed[uid]
+   if period == nil or now - period.since >= settings.begin_delay_s then
+      period = { since = now, count = 0 }
+      delayed[uid] = period
+   end
+   period.count = period.count + 1
+   return period.count <= settings.max_delayed_jobs
+end
+
 function slurm_job_submit(job_desc, part_list, submit_uid)
    wake()
    local notable = true
@@ -285,7 +302,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    if held then
       job_desc.comment = with(job_desc.comment, USER_HELD)
    end
-   if held or settings.begin_delay_s == 0 or settings.bridge_uid == nil then
+   if held or settings.begin_delay_s == 0 or settings.bridge_uid == nil or not may_delay(submit_uid) then
       job_desc.priority = 0
    else
       delay_begin(job_desc, job_desc.begin_time or 0)

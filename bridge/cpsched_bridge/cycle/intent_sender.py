@@ -89,8 +89,11 @@ class LedgerCommandSender:
 
         Failed starts come first because they occupy nodes. Jobs that a user or an administrator held after the bridge
         had pinned them come last. Their pins are removed, and their holds stay. Commands sent earlier in this cycle are
-        not repeated. With `starts_follow`, do not yet release jobs left to the cluster since this observation, because
-        they might take the nodes of the starts. With `pins_only`, send commands only for jobs that may be pinned.
+        not repeated. With `pins_only`, send commands only for jobs that may be pinned.
+
+        With `starts_follow`, do not yet release jobs left to the cluster since this observation, because they might
+        take the nodes of the starts. Do not yet hold jobs that the submit plugin delays either: Slurm starts none of
+        them soon, and many new jobs of one user must not delay the starts of others.
         """
         jobs = {each.job.id: each.job for each in seen.pending}
         users = {each.job_id: each.user for each in seen.left} | {id: job.user for id, job in jobs.items()}
@@ -101,6 +104,7 @@ class LedgerCommandSender:
             entry = self._get_entry(job_id)
             report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
+        postponed = {each.job.id for each in seen.pending if each.awaits_hold} if starts_follow else frozenset[int]()
 
         def take_due_entries(kind: str, entries: Sequence[ManagedJobEntry]) -> list[ManagedJobEntry]:
             wanted = [entry for entry in entries if entry.job_id in users]
@@ -111,7 +115,7 @@ class LedgerCommandSender:
         ledger, backend = self._ledger, self._backend
         to_hold = [
             *take_due_entries("hold", ledger.list_entries(undone)),
-            *take_due_entries("hold", ledger.list_entries(holds)),
+            *take_due_entries("hold", [each for each in ledger.list_entries(holds) if each.job_id not in postponed]),
         ]
         self._send_commands("hold", backend.hold, to_hold, partial(self._process_hold_outcome, jobs), now_s, report)
         leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]

@@ -50,7 +50,8 @@ class SubmitPlugin:
             return self._lua.table(close=lambda *_: None) if exists else None
 
         world.io = self._lua.table(open=opened)
-        world.os.time = lambda: NOW_S
+        self.now_s = NOW_S
+        world.os.time = lambda: self.now_s
 
         def read_settings(path: str) -> Any:
             table = self._lua.eval(settings)

@@ -49,6 +49,18 @@ def test_new_job_is_delayed_so_that_slurm_tests_it(asked: dict[str, object], beg
     assert job == {**asked, "begin_time": begin_time, "comment": comment, "admin_comment": WAIT}
 
 
+def test_delays_200_jobs_of_a_user_and_holds_further_ones() -> None:
+    """The bridge holds delayed jobs one by one, and Slurm would start a job that it cannot hold in time."""
+    plugin = SubmitPlugin(DELAYING)
+    jobs = [plugin.submit(ALICE) for _ in range(201)]
+    assert [index for index, job in enumerate(jobs) if job.get("priority") == 0] == [200]
+    assert "begin_time" in plugin.submit(BOB)
+    plugin.now_s += 119
+    assert plugin.submit(ALICE)["priority"] == 0
+    plugin.now_s += 1
+    assert "begin_time" in plugin.submit(ALICE)
+
+
 def test_job_submitted_on_hold_is_not_delayed() -> None:
     job = SubmitPlugin(DELAYING).submit(priority=0)
     assert job == {"priority": 0, "comment": "bridge:user-held", "admin_comment": WAIT}

@@ -46,9 +46,11 @@ class Setting:
         outcomes = [Outcome(id, result, words, code) for id, result in zip(self.cluster.jobs, results, strict=True)]
         self.cluster.collect_output(call, outcomes)
 
-    def send(self, allowed=MANY):
+    def send(self, allowed=MANY, starts_follow=False, delayed=()):
         seen = replace(self.cluster.read(), now_s=5)
-        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.report)
+        pending = tuple(replace(each, awaits_hold=each.job.id in delayed) for each in seen.pending)
+        seen = replace(seen, pending=pending)
+        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.report, starts_follow=starts_follow)
 
     def start(self):
         chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
@@ -166,6 +168,15 @@ def test_sends_holds_first_within_budget(tmp_path):
     assert setting.cluster.commands == [("hold", (2, 3))]
     setting.send(allowed=2)
     assert setting.cluster.commands[1:] == [("hand_back", (1,))]
+
+
+def test_holds_jobs_that_plugin_delays_after_starts(tmp_path):
+    """Slurm starts none of them soon, and one user's many new jobs would delay the starts of others."""
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
+    setting.send(starts_follow=True, delayed={2})
+    assert setting.cluster.commands == [("hold", (1,))]
+    setting.send(delayed={2})
+    assert setting.cluster.commands[1:] == [("hold", (2,))]
 
 
 def test_sends_commands_that_free_nodes_before_holds(tmp_path):
