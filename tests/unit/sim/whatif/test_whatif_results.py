@@ -277,7 +277,7 @@ def test_parses_cases_from_command_line():
     assert found[1].spec.dispatcher_settings == {"scheduler_parameters": "bf_interval=60", "reserved": "parts"}
 
 
-def test_case_parameters_replace_same_names_of_configuration(tmp_path):
+def test_case_parameters_stand_beside_configuration(tmp_path):
     config = tmp_path / "config.txt"
     config.write_text(
         "SchedulerType = sched/backfill\nSchedulerParameters = bf_interval=60,bf_max_job_test=900,defer\n"
@@ -286,11 +286,9 @@ def test_case_parameters_replace_same_names_of_configuration(tmp_path):
             for text in ("slurm", "scheduler_parameters=BF_interval=7", "advise", "easy")}  # fmt: skip
     assert told == {
         "slurm": {"config_file": str(config)},
-        "scheduler_parameters=BF_interval=7": {"scheduler_parameters": "bf_max_job_test=900,defer,BF_interval=7"},
+        "scheduler_parameters=BF_interval=7": {"scheduler_parameters": "BF_interval=7", "config_file": str(config)},
         "advise": {"every_s": "30", "config_file": str(config)}, "easy": {},
     }  # fmt: skip
-    with pytest.raises(InvalidValue, match="config_file"):
-        with_slurm_config_file(WhatIfCase.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(
