@@ -250,7 +250,8 @@ def _reconcile_unadopted(
         if leave:
             return make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
         return make_transition(entry, LedgerState.HELD, now_s, "held for the bridge", job_id=id, label=label, **taken)
-    if pending.hold is Hold.NONE and (options.adopt or pending.awaits_hold) and not leave and not pending.may_preempt:
+    may_be_held = pending.awaits_hold or (options.adopt and not pending.may_preempt)
+    if pending.hold is Hold.NONE and may_be_held and not leave:
         return make_transition(
             entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, **taken
         )

@@ -387,7 +387,7 @@ HOLDING, HANDING_BACK, FREE = LedgerState.HOLDING, LedgerState.HANDING_BACK, Led
     [
         (None, {}, CONDUCT, HOLDING),
         (None, {}, replace(CONDUCT, adopt=False), HOLDING),
-        (None, {"may_preempt": True}, CONDUCT, HANDING_BACK),
+        (None, {"may_preempt": True}, CONDUCT, HOLDING),
         (None, {}, replace(CONDUCT, controlling=False), HANDING_BACK),
         (None, {}, replace(CONDUCT, other_in_control=True), None),
         (an_entry(HOLDING), {}, CONDUCT, None),

@@ -305,6 +305,8 @@ class _PreemptorSearch:
                 continue
             if each.pinned or each.job.ineligible is not None or each.hold in (Hold.USER, Hold.CLUSTER):
                 continue
+            if each.awaits_hold and self.chooser is not None:  # the bridge chooses its victims once it is held
+                continue
             request = each.job.request
             kind = self.rules.class_of(each.job), *_GET_REQUEST_FIELDS(request)
             stays = each.hold is Hold.NONE and each.job.id in self.before

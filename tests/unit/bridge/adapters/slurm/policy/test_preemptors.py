@@ -185,6 +185,15 @@ def test_offers_victims_of_least_work_for_held_preemptors() -> None:
     assert leave(seen).preemptions == ()
 
 
+def test_holds_delayed_preemptor_before_it_offers_victims() -> None:
+    """Without a choice of victims, Slurm starts it, so that it needs no hold."""
+    seen = observation(waiting(1, 2, hold=Hold.NONE, awaits_hold=True))
+    chosen = PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, OPTIONS)
+    assert (left(chosen), chosen.preemptions) == ([], ())
+    assert [(each.job.id, each.may_preempt) for each in chosen.pending] == [(1, True)]
+    assert left(leave(seen)) == [1]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
