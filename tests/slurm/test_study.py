@@ -86,7 +86,7 @@ def test_cancelled_worker_loses_no_case_and_changes_no_byte(login: Login, tmp_pa
     slurm = login.slurm
     login.run(f"cat >{FOLDER}/workers.py", stdin=workers_of_the_page())
     login.run(f"cat >{FOLDER}/study.yaml", stdin=yaml.safe_dump(STUDY))
-    command = "cpsched study study.yaml --out out --on workers.py:make"
+    command = "cpsched study run study.yaml --out out --on workers.py:make"
     with login.at_work(command) as study:
         slurm.wait_until(lambda: len(running(slurm)) == 2, 120, "both workers run", every_s=0.5)
         slurm.wait_until(lambda: login.cases() >= 2, 300, "two cases are decided", every_s=0.2)
