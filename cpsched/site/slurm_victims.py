@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Placement, Request, RunningJob
 from cpsched.site.victims import TentativeJobStops
-from cpsched.slurm_text.option_lists import OptionList
 
 MAX_RANK = 0xFFFF
 """Largest QOS priority, tier or number of nodes that Slurm compares."""
@@ -20,30 +19,11 @@ MAX_RANK = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class VictimOrder:
-    """The order in which Slurm stops jobs (see `parse_victim_order`)."""
+    """The order in which Slurm stops jobs (`PreemptParameters`)."""
 
     youngest_first: bool = False
     strict_order: bool = False
     reorder_count: int = 1
-
-
-def parse_victim_order(preempt_parameters: str, scheduler_parameters: str) -> tuple[VictimOrder, tuple[str, ...]]:
-    """Return the order in Slurm's `PreemptParameters` and `SchedulerParameters`, and the options that change more.
-
-    All releases also read the options of the order with the prefix `preempt_` from `SchedulerParameters`. Releases
-    before 23.02 have no `PreemptParameters`.
-    """
-    preempt, scheduler = OptionList(preempt_parameters), OptionList(scheduler_parameters)
-    count = preempt.find_int("reorder_count")
-    if count is None:
-        count = scheduler.find_int("preempt_reorder_count")
-    order = VictimOrder(
-        preempt.has("youngest_first") or scheduler.has("preempt_youngest_first"),
-        preempt.has("strict_order") or scheduler.has("preempt_strict_order"),
-        1 if count is None or count < 0 else count,
-    )
-    known = {"youngest_first", "strict_order", "reorder_count"}
-    return order, tuple(name for name, _ in preempt.list_words() if name not in known)
 
 
 def sort_preemption_candidates(

@@ -3,5 +3,10 @@
 - `configuration`: the controller's configuration, and its rules for the selection of nodes.
 - `objects`: nodes, partitions, reservations and topologies as typed records.
 - `option_lists`: slurm.conf's lists of options and of flags, such as `SchedulerParameters` and `PriorityFlags`.
+- `preemption`: modes, times and the order of victims.
+- `limits`: limits of associations and QOS, amounts of resources, and times.
+- `tables`: the tables and NAME=VALUE lists that Slurm's commands print.
+- `gres`: generic resources, such as `gpu:a100:2(S:0-1)`.
+- `hostlist`: lists of nodes, such as `n[1-3,07],gpu1`.
 - `task_ranges`: lists of array tasks, such as `1-500:2`.
 """

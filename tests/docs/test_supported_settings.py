@@ -3,7 +3,7 @@
 import json
 import re
 
-from cpsched.parsing.slurm_limits import LIMIT_FIELDS, UNMODELLED_LIMITS
+from cpsched.slurm_text.limits import LIMIT_FIELDS, UNMODELLED_LIMITS
 from tests.docs.test_code_blocks import ROOT
 
 PAGE = (ROOT / "docs" / "supported-settings.md").read_text()

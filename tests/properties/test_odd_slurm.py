@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.parsing.gres import Gres, parse_gres
+from cpsched.slurm_text.gres import Gres, parse_gres
 from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_site_policy
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader

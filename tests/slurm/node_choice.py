@@ -14,7 +14,7 @@ import time
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Placement, Request
-from cpsched.parsing.hostlist import expand_hostlist
+from cpsched.slurm_text.hostlist import expand_hostlist
 from tests.slurm.harness import Slurm
 from tests.slurm.site_configs import CONFIGS, NODES, SiteConfig
 from tests.slurm.sites import prepare, start

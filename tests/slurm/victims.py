@@ -24,12 +24,8 @@ from pathlib import Path
 from cpsched.feasibility import FreeAmounts, amounts_by_node
 from cpsched.model import Cluster, Job, Request, RunningJob
 from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import (
-    VictimOrder,
-    parse_victim_order,
-    select_slurm_victims,
-    sort_preemption_candidates,
-)
+from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
+from cpsched.slurm_text.preemption import parse_victim_order
 from tests.slurm.harness import OLD_SACCT, Slurm, expand, wait_until
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start

@@ -285,7 +285,7 @@ def estimate_start(
 
     Queries the running bridge.
     """
-    from cpsched.parsing.slurm_limits import parse_tres
+    from cpsched.slurm_text.limits import parse_tres
     from cpsched_bridge.program import bridge_client
 
     query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
@@ -312,7 +312,7 @@ def record_slurm_estimates(
     Needs no privileges. Appends to FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares
     the estimates with forecasts.
     """
-    from cpsched.parsing.slurm_limits import parse_slurm_time_s
+    from cpsched.slurm_text.limits import parse_slurm_time_s
     from cpsched_bridge.program.slurm_estimate_recording import record_slurm_start_estimates
 
     record_slurm_start_estimates(out, every, parse_slurm_time_s(duration))

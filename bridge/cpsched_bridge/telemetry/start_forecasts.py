@@ -33,9 +33,9 @@ from cpsched.forecast import (
     with_hypothetical_job,
 )
 from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, PendingCode, Request, Snapshot, frozen_array
-from cpsched.parsing.slurm_limits import parse_slurm_time_min
 from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
+from cpsched.slurm_text.limits import parse_slurm_time_min
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.telemetry.forecast_outcomes import StartForecastScore

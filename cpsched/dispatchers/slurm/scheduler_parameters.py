@@ -137,7 +137,7 @@ WITHOUT_EFFECT = (
 )  # fmt: skip
 """Parameters that concern only slurmctld's load, submission or execution, or that a policy file gives.
 
-In the model, passes take no time. `preempt_*` are read by `cpsched.site.slurm_victims.parse_victim_order`.
+In the model, passes take no time. `preempt_*` are read by `cpsched.slurm_text.preemption.parse_victim_order`.
 """
 
 

@@ -37,18 +37,17 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
-from cpsched.parsing.slurm_limits import (
+from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.multifactor_priority import PriorityWeights
+from cpsched.site.preemption import PreemptionRules, PreemptMode
+from cpsched.slurm_text.limits import (
     LIMIT_FIELDS,
     SUBMISSION_LIMITS,
     UNMODELLED_LIMITS,
     parse_accounting_limits,
-    parse_preempt_exempt_time_s,
-    parse_preempt_mode,
     parse_slurm_time_min,
 )
-from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.multifactor_priority import PriorityWeights
-from cpsched.site.preemption import PreemptionRules, PreemptMode
+from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_yaml_tree, read_yaml_tree
 from cpsched_sim.site.fair_share import FairShareTree

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.slurm_limits import (
-    parse_accounting_limits,
-    parse_pipe_table,
-    parse_preempt_exempt_time_s,
-    parse_preempt_mode,
-    parse_slurm_time_s,
-)
 from cpsched.site.accounts import AccountingLimits, Association, Qos
+from cpsched.slurm_text.limits import parse_accounting_limits, parse_slurm_time_s
 from cpsched.slurm_text.option_lists import has_flag, parse_flags
+from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode
+from cpsched.slurm_text.tables import parse_pipe_table
 from cpsched_sim.errors import InputError, InvalidPolicy
 
 MAX_DUMP_BYTES = 64 * 1024 * 1024

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cpsched.parsing.gres import parse_gres
-from cpsched.parsing.hostlist import expand_hostlist
-from cpsched.parsing.slurm_limits import parse_key_values
+from cpsched.slurm_text.gres import parse_gres
+from cpsched.slurm_text.hostlist import expand_hostlist
+from cpsched.slurm_text.tables import parse_key_values
 from cpsched_sim.errors import InputError, quote_value
 
 SCONTROL_COMMAND = "scontrol -o show node"

@@ -22,7 +22,7 @@ import numpy as np
 
 from cpsched.formatting import format_count
 from cpsched.metrics import count_overlapping_intervals
-from cpsched.parsing.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched_sim.errors import InputError
 from cpsched_sim.systems.system_draft import DraftNodeType, SystemDraft, abbreviate_name_list, node_name_prefix
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest

@@ -13,17 +13,13 @@ import yaml
 
 from cpsched.errors import InvalidValue
 from cpsched.formatting import format_count
-from cpsched.parsing.slurm_limits import (
-    parse_key_values,
-    parse_preempt_mode,
-    unsupported_limits,
-    unsupported_qos_flags,
-)
 from cpsched.site.accounts import PARTITION_LIMITS
 from cpsched.site.preemption import PreemptionType, PreemptMode
-from cpsched.site.slurm_victims import parse_victim_order
 from cpsched.slurm_text.controller_options import find_unmodelled_options
+from cpsched.slurm_text.limits import unsupported_limits, unsupported_qos_flags
 from cpsched.slurm_text.option_lists import has_flag, parse_c_int, parse_flags
+from cpsched.slurm_text.preemption import parse_preempt_mode, parse_victim_order
+from cpsched.slurm_text.tables import parse_key_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.site.policy_file import unsimulated_mode_note
 from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_seconds, parse_slurm_duration_s

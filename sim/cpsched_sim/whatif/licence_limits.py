@@ -22,7 +22,6 @@ import numpy as np
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.model import IntArray, Snapshot
-from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import (
     LICENSE,
@@ -32,6 +31,7 @@ from cpsched.site.limit_checks import (
     UsageLimitCheck,
 )
 from cpsched.site.limit_reasons import LICENSES_REASON
+from cpsched.slurm_text.tables import parse_key_values
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_line_reader import read_text_lines

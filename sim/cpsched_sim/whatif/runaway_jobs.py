@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from cpsched.parsing.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctUnfinishedJobReader, UnfinishedJobRecord

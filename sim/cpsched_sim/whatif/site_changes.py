@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cpsched.formatting import format_count
-from cpsched.parsing.slurm_limits import parse_key_values
+from cpsched.slurm_text.tables import parse_key_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_slurm_nodes

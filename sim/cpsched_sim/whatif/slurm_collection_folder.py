@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.dated_files import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicy, load_site_policy_file

@@ -17,24 +17,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cpsched.errors import CpschedError, InvalidValue
-from cpsched.parsing.slurm_limits import (
+from cpsched.site.accounts import NO_LIMITS, PARTITION_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.limit_checks import LimitUsageMinutes
+from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
+from cpsched.site.preemption import PreemptionRules, PreemptMode
+from cpsched.site.slurm_victims import VictimOrder
+from cpsched.slurm_text.limits import (
     parse_accounting_limits,
-    parse_key_values,
-    parse_pipe_table,
-    parse_preempt_exempt_time_s,
-    parse_preempt_mode,
     parse_slurm_time_min,
     parse_slurm_time_s,
     parse_tres,
     unsupported_limits,
     unsupported_qos_flags,
 )
-from cpsched.site.accounts import NO_LIMITS, PARTITION_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.limit_checks import LimitUsageMinutes
-from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
-from cpsched.site.preemption import PreemptionRules, PreemptMode
-from cpsched.site.slurm_victims import VictimOrder, parse_victim_order
 from cpsched.slurm_text.option_lists import has_flag, parse_config, parse_flags
+from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode, parse_victim_order
+from cpsched.slurm_text.tables import parse_key_values, parse_pipe_table
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _MAX_QUOTED_CHARS = 80

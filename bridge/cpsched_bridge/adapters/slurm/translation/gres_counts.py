@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched.parsing.gres import NO_CONSUME
+from cpsched.slurm_text.gres import NO_CONSUME
 
 Amounts = dict[str, int]
 """Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed resource also counts under its general name."""

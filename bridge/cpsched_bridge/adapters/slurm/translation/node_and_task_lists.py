@@ -1,11 +1,11 @@
 """Parse Slurm's node lists, such as `n[1-3,07],gpu1`, and lists of task indices.
 
-`cpsched.parsing.hostlist` expands node lists.
+`cpsched.slurm_text.hostlist` expands node lists.
 """
 
 from __future__ import annotations
 
-from cpsched.parsing.hostlist import expand_hostlist, expand_hostlist_or_empty
+from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched.slurm_text.task_ranges import parse_task_ranges
 
 __all__ = ["expand_hostlist", "expand_hostlist_or_empty", "format_ranges", "parse_task_ranges"]

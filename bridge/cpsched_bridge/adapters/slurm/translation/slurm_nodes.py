@@ -10,8 +10,8 @@ import numpy as np
 
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
-from cpsched.parsing.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.objects import SlurmNode, SlurmTopology
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable

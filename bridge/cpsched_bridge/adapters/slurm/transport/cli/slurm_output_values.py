@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cpsched.parsing.gres import NO_CONSUME, parse_gres
+from cpsched.slurm_text.gres import NO_CONSUME, parse_gres
 
 UNSET_VALUES = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
 """Forms in which Slurm's programs print values that are not set."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from cpsched.parsing.gres import parse_gres
+from cpsched.slurm_text.gres import parse_gres
 from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_and_read_output

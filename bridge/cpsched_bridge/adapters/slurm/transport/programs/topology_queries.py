@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import yaml
 
-from cpsched.parsing.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.parsing.gres import Gres, parse_gres, parse_slurm_count
+from cpsched.slurm_text.gres import Gres, parse_gres, parse_slurm_count
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.parsing.hostlist import expand_hostlist, expand_hostlist_or_empty
+from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
-"""Parse Slurm's limits, amounts and times from commands and site files."""
+"""Parse Slurm's limits, amounts of resources and times."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import cast, get_args
+from collections.abc import Collection, Mapping
 
 from cpsched.errors import InvalidValue, require
 from cpsched.site.accounts import AccountingLimits
-from cpsched.site.preemption import PreemptMode
 from cpsched.slurm_text.option_lists import has_flag
 
 _MEBI_PER_UNIT = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
@@ -123,29 +121,6 @@ def parse_slurm_time_s(text: str) -> int | None:
     return (days * 1440 + hours * 60 + minutes) * 60 + seconds
 
 
-def parse_preempt_exempt_time_s(text: str) -> int | None:
-    """Return a `PreemptExemptTime` in seconds, or None if it is not set (`-00:00:01`)."""
-    return None if text.strip() in ("", "-00:00:01") else parse_slurm_time_s(text)
-
-
-def parse_preempt_mode(text: str) -> PreemptMode | None:
-    """Return a `PreemptMode` without options, or None for `cluster` or empty text.
-
-    Raise `InvalidValue` for an unknown mode.
-
-    >>> parse_preempt_mode("GANG,SUSPEND"), parse_preempt_mode("REQUEUE"), parse_preempt_mode("cluster")
-    ('suspend', 'requeue', None)
-    """
-    words = {word.strip().lower() for word in text.split(",")} - {"", "gang", "within", "priority"}
-    if not words or words == {"cluster"}:
-        return None
-    (word,) = words if len(words) == 1 else ("",)
-    for mode in get_args(PreemptMode):
-        if mode == word:
-            return cast(PreemptMode, mode)
-    raise InvalidValue("PreemptMode", text, f"must be one of {', '.join(get_args(PreemptMode))}")
-
-
 def parse_accounting_limits(texts: Mapping[str, str]) -> AccountingLimits:
     """Return the limits in `texts`, by Slurm's names. Raise `InvalidValue`.
 
@@ -205,21 +180,3 @@ def unsupported_qos_flags(text: str, modelled: Collection[str]) -> list[str]:
     """Return the flags in a QOS's `Flags` that are neither `modelled` nor harmless, with flags of later releases."""
     flags = filter(None, map(str.strip, text.split(",")))
     return [flag for flag in flags if not has_flag((*modelled, *HARMLESS_QOS_FLAGS), flag)]
-
-
-def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a Slurm command's `-P` output: headings, then values."""
-    lines = iter(text.replace("\r\n", "\n").split("\n"))  # values may contain other line separators
-    headings = next(lines, "").split("|")
-    for line in lines:
-        values = line.split("|")
-        if line.strip() and len(values) >= len(headings) - 1:
-            yield dict(zip(headings, values, strict=False))
-
-
-def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) for each NAME=VALUE word in a line from `scontrol -o`."""
-    for word in line.split():
-        name, equals, value = word.partition("=")
-        if equals:
-            yield name, value
