@@ -3,6 +3,7 @@
 `make cluster` first. A control-mode bridge runs the workloads of `tests.slurm.compare` one after the other, while a
 process asks the API for all jobs twice a second. The first interval shown for each pending job is compared with its
 start in the accounting records. `--warm` jobs of another seed come first, so that the bridge knows enough outcomes.
+`--out` keeps each job's interval and start, and the bridge's state beside them, to explain the misses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.slurm.bridges import LiveBridge
@@ -59,6 +61,18 @@ def summarize(starts: Mapping[str, int], shown: Mapping[str, Any]) -> str:
     return f"{len(starts)} jobs; first intervals, {'; '.join(lines)}"
 
 
+def keep(file: Path, workload: str, part: str, starts: Mapping[str, int], shown: Mapping[str, Any]) -> None:
+    """Append one line per started job: its first interval, whether it was calibrated, when it was shown; the start."""
+    with file.open("a") as stream:
+        for id, start_s in starts.items():
+            from_s, to_s, calibrated, shown_s = shown.get(id, (None,) * 4)
+            row = {
+                "workload": workload, "part": part, "job": id, "start_s": start_s, "from_s": from_s, "to_s": to_s,
+                "calibrated": calibrated, "shown_s": shown_s,
+            }  # fmt: skip
+            stream.write(json.dumps(row) + "\n")
+
+
 def main() -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,6 +80,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--warm", type=int, default=200, help="jobs that run first; their intervals are also printed")
     parser.add_argument("--dispatcher", default="lookahead")
+    parser.add_argument("--out", type=Path, help="file of rows, JSON lines, to which more are appended")
     wanted = parser.parse_args()
     slurm = Slurm()
     try:
@@ -82,6 +97,10 @@ def main() -> None:
                         starts = run_jobs(slurm, run, workload(run, count, seed))
                         shown = json.loads(bridge.shell(f"cat {SHOWN}"))
                         print(f"{name}, {label}: {summarize(starts, shown)}", flush=True)
+                        if wanted.out:
+                            keep(wanted.out, name, label, starts, shown)
+                    if wanted.out:
+                        docker("cp", f"{bridge.container}:{bridge.state}", str(wanted.out.with_suffix(f".{name}")))
                     docker("exec", bridge.container, "pkill", "-f", "first-intervals", check=False)
     finally:
         slurm.close()
