@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.harness import RELEASE, TRANSPORT, Slurm, wait_until
+from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -338,8 +338,7 @@ print(json.dumps([kind, time.monotonic() - began]))"""
 def test_doctor_accepts_documented_cluster_and_names_faults(slurm: Slurm) -> None:
     check = "print(json.dumps({c.name: [c.ok, c.required, c.fix] for c in backend.run_checks()}))"
     told = python(slurm, check)
-    only_noted = set() if RELEASE["slurm"] == "26.05" else {"boosts"}  # Slurm itself undoes boosts before 26.05.3
-    assert {name for name, (ok, _, _) in told.items() if not ok} == only_noted, told
+    assert [name for name, (ok, _, _) in told.items() if not ok] == [], told
     as_nobody = slurm.python(PRELUDE + check, user="alice")
     assert [name for name, (ok, required, _) in as_nobody.items() if required and not ok] == ["privilege"]
     assert re.search("AdminLevel=Operator", as_nobody["privilege"][2])

@@ -543,14 +543,11 @@ def check_site_factor(config: SlurmConfig) -> ReadinessCheck:
 
 
 def check_boosts_outlast_backfill(config: SlurmConfig) -> ReadinessCheck:
-    """Check that backfill does not undo a boost that is set while it runs (`_attempt_backfill` in backfill.c)."""
+    """Say if backfill may undo a boost that is set while it runs (`_attempt_backfill` in backfill.c).
+
+    This is no warning, because the bridge sets such a boost again.
+    """
     release = str(config.version or "")
-    ok = parse_maintenance_release(release) >= BOOSTS_LAST_SINCE or config.scheduler_type != "sched/backfill"
-    return ReadinessCheck(
-        "boosts",
-        ok,
-        "backfill keeps them" if ok else f"Slurm {release}: backfill may undo a boost that is set while it runs",
-        "no action needed: the bridge sets the boost again; Slurm 26.05.3 fixes this",
-        required=False,
-        mode="advise",
-    )
+    lasts = parse_maintenance_release(release) >= BOOSTS_LAST_SINCE or config.scheduler_type != "sched/backfill"
+    undone = f"Slurm {release}: backfill may undo a boost that is set while it runs, and the bridge sets it again"
+    return ReadinessCheck("boosts", True, "backfill keeps them" if lasts else undone, required=False, mode="advise")
