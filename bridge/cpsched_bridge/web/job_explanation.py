@@ -6,7 +6,7 @@ from the journal. Sentences consist of text and links to jobs and nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -155,6 +155,15 @@ def has_known_end(job: RunningJobView) -> bool:
     return job.expected_end_s - job.start_s < UNLIMITED_WALLTIME_S
 
 
+def find_first_unknown_end_s(now_s: int, runs: Iterable[tuple[int, int]]) -> int:
+    """Return the first time that stands for the unknown end of a job without a limit and a prediction.
+
+    `runs` lists start and expected end of the running jobs. No later start in the plan is known.
+    """
+    unknown = [end_s for start_s, end_s in runs if end_s - start_s >= UNLIMITED_WALLTIME_S]
+    return min([*unknown, now_s + UNLIMITED_WALLTIME_S])
+
+
 def explain_job_in_view(view: StatusPageView, asked: str) -> JobExplanation:
     """Return the explanation for the job with this id or label.
 
@@ -190,6 +199,9 @@ def view_from_round(
     names, now_s = record.cluster.node_names, record.now_s
     first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
     waits = record.waits
+    runs = [(each.start_s, each.start_s + record.estimates[each.job.id]) for each in record.running]
+    endless_s = find_first_unknown_end_s(now_s, runs)
+    known_plan = {job_id: start_s for job_id, start_s in record.plan.items() if start_s < endless_s}
     queue = [
         QueuedJobView.model_construct(
             id=job.id, label=record.get_job_name(job.id), distinct=job.request.distinct, submit_s=job.submit_s,
@@ -198,7 +210,7 @@ def view_from_round(
             behind=list(waits[job.id].behind) if job.id in waits else [],
             nodes_from=(),
             starts_on=[(names[node], units) for node, units in record.starts.get(job.id, ())],
-            expected_s=now_s if job.id in record.starts else record.plan.get(job.id),
+            expected_s=now_s if job.id in record.starts else known_plan.get(job.id),
             first_expected_s=first_s.get(str(job.id)),
         )
         for position, job in enumerate(record.queue, start=1)

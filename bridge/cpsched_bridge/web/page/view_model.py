@@ -30,13 +30,14 @@ from cpsched.model import (
     Snapshot,
 )
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Observation, ReadinessCheck
+from cpsched_bridge.ports import Observation, ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
 from cpsched_bridge.telemetry.past_week_outcomes import CLASS_LABELS, Counts
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import page_schema
+from cpsched_bridge.web.job_explanation import find_first_unknown_end_s
 from cpsched_bridge.web.page.page_alerts import list_alerts
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import estimate_planned_placements
@@ -294,7 +295,9 @@ class _StatusPageViewBuilder:
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
         list_active_reservations = cache(partial(self._list_active_reservations, snapshot.cluster))
-        endless_s = _find_first_unknown_end_s(self.instant.observation, snapshot)
+        observation, ends = self.instant.observation, _get_expected_ends(snapshot)
+        runs = [(each.start_s, ends.get(each.job.id, 0)) for each in observation.running]
+        endless_s = find_first_unknown_end_s(observation.now_s, runs)
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
             planned_s = plan.get(job.id)
@@ -469,20 +472,6 @@ def _sanitize_text(text: str) -> str:
 def _sanitize_reason(reason: PendingReason) -> PendingReason:
     valid = (_sanitize_text(each) if isinstance(each, str) else each for each in reason.arguments)
     return replace(reason, arguments=tuple(valid))
-
-
-def _find_first_unknown_end_s(observation: Observation, snapshot: Snapshot) -> int:
-    """Return the first time that stands for the unknown end of a job without a limit and a prediction.
-
-    No later start in the plan is known.
-    """
-    ends = _get_expected_ends(snapshot)
-    unknown = [
-        ends[each.job.id]
-        for each in observation.running
-        if ends.get(each.job.id, 0) >= each.start_s + UNLIMITED_WALLTIME_S
-    ]
-    return min([*unknown, observation.now_s + UNLIMITED_WALLTIME_S])
 
 
 def _get_expected_ends(snapshot: Snapshot | None) -> dict[int, int]:

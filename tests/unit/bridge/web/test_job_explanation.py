@@ -167,6 +167,15 @@ def test_recorded_round_has_same_sentences():
     assert sentences(view, "4_1")[0] == "It runs on n0."
 
 
+def test_recorded_round_shows_no_start_behind_unknown_end():
+    """The end of a job without a limit only stands for one that is unknown, and so does each later start."""
+    endless = a_record(estimates={1: 60, 2: 100, 9: UNLIMITED_WALLTIME_S}, plan={2: 50 + UNLIMITED_WALLTIME_S})
+    assert [job.expected_s for job in view_from_round(endless).queue] == [100, None]
+    assert sentences(view_from_round(endless), "2")[0] == "Start: not known yet."
+    before = dataclasses.replace(endless, plan={2: 49 + UNLIMITED_WALLTIME_S})
+    assert view_from_round(before).queue[1].expected_s == 49 + UNLIMITED_WALLTIME_S
+
+
 def test_reports_round_without_reasons():
     view = view_from_round(a_record(waits={}, starts={}))
     assert sentences(view, "1")[2] == "Why it waits: the dispatcher gives no reason."
