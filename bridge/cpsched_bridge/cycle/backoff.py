@@ -102,6 +102,8 @@ class _BackoffGroup:
     """Cluster time, in seconds, at which more jobs in the group are tried."""
     failures: int
     """Number of consecutive observations with unexplained failed starts."""
+    failed_tries: int = 0
+    """Number of failed starts since the backoff began or a job last started or ended."""
     wait_s: float = START_BACKOFF.initial_s
     tries: int = 0
     """Number of jobs that may start before `until_s`."""
@@ -124,7 +126,8 @@ class _BackoffGroup:
     def restart_wait(self, start: FailedStart, moved: bool, now_s: int) -> None:
         """Restart the wait: reset if jobs started or ended (`moved`), otherwise doubled."""
         self.start, self.has_run = start, self.has_run or moved
-        self.wait_s = START_BACKOFF.initial_s if moved else START_BACKOFF.next_delay_s(self.wait_s)
+        self.failed_tries = 0 if moved else self.failed_tries + 1
+        self.wait_s = START_BACKOFF.delay_s(self.failed_tries)
         self.failures = (0 if moved else self.failures) + (not start.explained)
         self.until_s = now_s + self.wait_s
         self.tries, self.next_tries, self.tried = 0, 1, False

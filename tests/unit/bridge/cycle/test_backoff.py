@@ -367,7 +367,7 @@ def test_does_not_leave_jobs_that_cannot_be_released() -> None:
             world.now_s += 1
         waits.append(world.now_s - began_s)
         assert 1 in world.step(failed=(1,))
-    assert waits == [8, 32, START_BACKOFF.maximum_s, START_BACKOFF.maximum_s, START_BACKOFF.maximum_s]
+    assert waits == [8, 16, 32, 64, START_BACKOFF.maximum_s]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
