@@ -24,7 +24,7 @@ from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, untrained_copies
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, Clairvoyant
 from cpsched_sim.cluster.preemption import summarize_preemptions
-from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
+from cpsched_sim.cluster.replay import Progress, ReplayOptions, Schedule, SchedulingOverhead, check_all_started, replay
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import read_setting_file, write_atomically, write_csv
 from cpsched_sim.recorded_schedule import mismatch_warning, recorded_schedule_of
@@ -289,7 +289,8 @@ def replay_workload(
     policy, site = setup.build(workload.jobs, known), workload.site
     for ended in before if policy.learns else ():
         policy.learn(ended)
-    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, site, strict=True)
+    options = ReplayOptions(charge=setup.charge, progress=progress, site=site, strict=True)
+    schedule = replay(workload.jobs, workload.cluster, policy, options)
     ran = schedule.start_s != NEVER
     if len(schedule.refused) == len(workload.jobs):
         first = next(iter(schedule.refused.values()))

@@ -10,9 +10,8 @@ jobs, but only the forecasts for the second half of the jobs are measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -29,13 +28,11 @@ from cpsched.forecast import (
     sample_starts,
     select_one_per_class,
 )
-from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Need, Snapshot
+from cpsched.model import NEVER, Cluster, Decision, IntArray, Need, Snapshot
 from cpsched.planning import GREEDY, plan
 from cpsched.policy import Policy
 from cpsched.run_time_model import RunTimeModel
-from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched_sim.cluster.event_kernels import FAULTY, MAY_START, PAUSE_ALWAYS
-from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
+from cpsched_sim.cluster.replay import Progress, ReplayOptions, TraceReplay, check_all_started
 from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
@@ -138,48 +135,17 @@ def accuracy_by_horizon(cases: Sequence[StartForecastOutcome]) -> list[tuple[int
     return [(ends[at] or 0, ends[at + 1], StartForecastAccuracy.of(these)) for at, these in enumerate(found) if these]
 
 
-class PlanYieldingReplay(TraceReplay):
-    """A replay that yields each round with its decision, also if no job starts."""
-
-    def needs_plan(self, snapshot: Snapshot) -> bool:
-        """Return whether a round needs a plan; otherwise, it is skipped if no job fits."""
-        return True
-
-    def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield each snapshot with its decision.
-
-        The decision is applied when the next pair is requested.
-
-        With `learns`, call `learn` after jobs have ended.
-        """
-        starts = NO_STARTS
-        while found := self.state.start_and_advance(starts, PAUSE_ALWAYS):
-            starts = NO_STARTS
-            if found == FAULTY:
-                self.record_rejection(self.decision, self.snapshot)
-                continue
-            if learns:
-                self.learn()
-            now = self.state.snapshot()
-            needs_plan = bool(len(now.queue)) and self.needs_plan(now)
-            if not needs_plan and ((found != MAY_START and not self.decides_every_round) or not len(now.queue)):
-                continue
-            self.record_decision(self.decide_within_limits(None, now, "plan" if needs_plan else "starts"))
-            self.report_progress()
-            starts = self.decision.starts
-            yield self.snapshot, self.decision
-
-
-class StartForecastReplay(PlanYieldingReplay):
+class StartForecastReplay:
     """A replay that issues forecasts for waiting jobs and learns from their outcomes."""
 
-    def __init__(self, *words: Any, **more: Any) -> None:
-        super().__init__(*words, **more)
+    def __init__(
+        self, trace: Sequence[TraceJob], cluster: Cluster, policy: Policy, options: ReplayOptions | None = None
+    ) -> None:
+        self.replay = TraceReplay(trace, cluster, policy, options)
+        self.replay.build_jobs()  # because every sample reads them
         self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
         self._issued, self._next_issue_s = IssuedStartForecasts(), 0
-        self._due_s = np.zeros(self.total, np.int64)
-        # Every sample reads the jobs, and a lazy sequence would build them each time.
-        self.state.replace_jobs(list(self.state.jobs))
+        self._due_s = np.zeros(len(trace), np.int64)
 
     def replay_all(self) -> list[StartForecastOutcome]:
         """Run until no events remain.
@@ -187,7 +153,7 @@ class StartForecastReplay(PlanYieldingReplay):
         Return each forecast with its job's actual start, in order of the starts.
         """
         cases, planned_s = list[StartForecastOutcome](), dict[tuple[int, int], int]()
-        for snapshot, decision in self.rounds(learns=True):
+        for snapshot, decision in self.replay.rounds(self._needs_plan, self._run_times.learn):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
                 for told in select_one_per_class(self._issued.take_forecasts(slot)):
@@ -205,17 +171,9 @@ class StartForecastReplay(PlanYieldingReplay):
                 self._next_issue_s = now_s + (LONG_QUEUE_PAUSE_S if len(waiting) > LONG_QUEUE_JOBS else 0)
         return cases
 
-    @override
-    def needs_plan(self, snapshot: Snapshot) -> bool:
+    def _needs_plan(self, snapshot: Snapshot) -> bool:
         now_s = snapshot.now_s
         return now_s >= self._next_issue_s and bool((self._due_s[snapshot.queue] <= now_s).any())
-
-    @override
-    def learn(self) -> None:
-        """Learn from ended jobs and their run times."""
-        for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
-            self._run_times.learn(self.state.ended_job(slot))
-        super().learn()
 
     def _sample_starts(self, snapshot: Snapshot, plan_s: IntArray) -> IntArray:
         return sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
@@ -237,21 +195,21 @@ class StartForecastReplay(PlanYieldingReplay):
         return dict(zip(slots, zip(told, planned_s, strict=True), strict=True))
 
 
-class RecordedStartReplay(StartForecastReplay):
-    """A replay with recorded starts, delayed until jobs fit. The policy only plans."""
+class RecordedStartPolicy(Policy):
+    """A policy with recorded starts, delayed until jobs fit. The dispatcher only plans."""
 
-    def __init__(self, jobs: Sequence[TraceJob], *more: Any, **options: Any) -> None:
-        super().__init__(jobs, *more, **options)
-        self._at_s = ColumnarTrace.of(jobs).recorded_start_s
+    def __init__(self, policy: Policy, recorded_start_s: IntArray) -> None:
+        super().__init__(policy.predictor, policy.dispatcher, policy.overrun)
+        self._recorded_start_s = recorded_start_s
 
     @override
-    def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
-        """Return the policy's plan with the recorded starts."""
-        at_s = self._at_s[snapshot.queue]
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """Return the dispatcher's plan with the recorded starts."""
+        at_s = self._recorded_start_s[snapshot.queue]
         is_due = at_s <= snapshot.now_s
         due = replace(snapshot, queue=snapshot.queue[is_due], by_construction=True)
         starts = plan(due, at_s[is_due], GREEDY, need="starts").starts
-        decision = super().decide_within_limits(limits, snapshot, need)
+        decision = super().decide(snapshot, need)
         again_s = min(int(at_s[~is_due].min(initial=NEVER)), NEVER if decision.again_s is None else decision.again_s)
         return replace(decision, starts=starts, again_s=again_s)
 
@@ -264,8 +222,10 @@ def replay_start_forecasts(
     The policy also starts the jobs, or `as_recorded` starts each at its recorded start, as in the bridge's shadow mode.
     Raise `PolicyError` if the policy fails.
     """
-    kind = RecordedStartReplay if as_recorded else StartForecastReplay
-    replay = kind(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
-    found = replay.replay_all()
-    check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
-    return [each for each in found if each.job >= replay.total // 2]
+    if as_recorded:
+        policy = RecordedStartPolicy(policy, ColumnarTrace.of(workload.jobs).recorded_start_s)
+    options = ReplayOptions(progress=progress, strict=True)
+    forecasts = StartForecastReplay(workload.jobs, workload.cluster, policy, options)
+    found, schedule = forecasts.replay_all(), forecasts.replay.schedule
+    check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
+    return [each for each in found if each.job >= len(workload.jobs) // 2]

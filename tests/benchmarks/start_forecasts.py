@@ -26,8 +26,10 @@ from cpsched.forecast.start_sampling import job_subset, planned_starts_for_run_t
 from cpsched.model import IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.cluster.replay import ReplayOptions
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.start_time_accuracy import StartForecastAccuracy, StartForecastReplay
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.workload_loader import load
 
 WINDOWS = {
@@ -44,8 +46,8 @@ MIN_WAIT_S = 60
 class FeatureReplay(StartForecastReplay):
     """A replay that records the features of each forecast, by (slot, time)."""
 
-    def __init__(self, *words: Any, **more: Any) -> None:
-        super().__init__(*words, **more)
+    def __init__(self, *words: Any) -> None:
+        super().__init__(*words)
         self.features: dict[tuple[int, int], list[float]] = {}
 
     @override
@@ -68,10 +70,14 @@ class FeatureReplay(StartForecastReplay):
 class OracleReplay(StartForecastReplay):
     """A replay whose forecasts know all run times, but no later submission."""
 
+    def __init__(self, jobs: Sequence[TraceJob], *words: Any) -> None:
+        super().__init__(jobs, *words)
+        self._run_s = np.array([item.run_s for item in jobs])
+
     @override
     def _sample_starts(self, snapshot: Snapshot, plan_s: IntArray) -> IntArray:
         slots = np.append(snapshot.queue, snapshot.running)
-        run_s: IntArray = self.state.state.run_s[slots][:, None]
+        run_s: IntArray = self._run_s[slots][:, None]
         return planned_starts_for_run_times(snapshot, job_subset(snapshot.table, slots), plan_s, run_s)
 
 
@@ -104,8 +110,8 @@ def compare_window(name: str) -> str:
     def new_policy() -> Policy:
         return Policy(WalltimePredictor(), SlurmTwinDispatcher(), "walltime")
 
-    replay = FeatureReplay(window.jobs, window.cluster, new_policy(), strict=True)
-    known = OracleReplay(window.jobs, window.cluster, new_policy(), strict=True).replay_all()
+    replay = FeatureReplay(window.jobs, window.cluster, new_policy(), ReplayOptions(strict=True))
+    known = OracleReplay(window.jobs, window.cluster, new_policy(), ReplayOptions(strict=True)).replay_all()
     half = len(window.jobs) // 2
     oracle = StartForecastAccuracy.of([case for case in known if case.job >= half])
     cases = sorted(replay.replay_all(), key=lambda case: case.told.issued_at_s)

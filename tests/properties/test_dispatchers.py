@@ -14,7 +14,7 @@ from cpsched.feasibility import units_fitting_by_node, verify
 from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY_JOB
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import TraceReplay, replay
+from cpsched_sim.cluster.replay import ReplayOptions, TraceReplay, replay
 from cpsched_sim.testing.dispatcher_properties import (
     PROPERTIES,
     build_effort_limited_dispatcher,
@@ -175,7 +175,7 @@ def test_simulated_snapshots_are_valid_by_construction(world, predictor, overrun
     """Snapshots satisfy every rule even if jobs overrun their estimates and decisions take time."""
     cluster, trace = world
     policy = Policy(registry.build_predictor(predictor), Checking(build_effort_limited_dispatcher("easy")), overrun)
-    assert replay(trace, cluster, policy, charge).violations == ()
+    assert replay(trace, cluster, policy, ReplayOptions(charge=charge)).violations == ()
 
 
 @pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead"])

@@ -30,7 +30,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import ReplayOptions, replay
 from cpsched_sim.site.policy_file import SitePolicy, parse_site_policy_file
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
@@ -327,7 +327,7 @@ def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
     pairs = zip(jobs_of(run, record), record, strict=True)
     trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in pairs]
     policy = Policy(WalltimePredictor(), SlurmTwinDispatcher(config=config), "walltime")
-    schedule = replay(trace, the_cluster(), policy, site=policy_of(run), strict=True)
+    schedule = replay(trace, the_cluster(), policy, ReplayOptions(site=policy_of(run), strict=True))
     assert (schedule.start_s != NEVER).all()
     starts: list[int] = schedule.start_s.tolist()
     return starts

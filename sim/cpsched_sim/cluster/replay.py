@@ -9,7 +9,7 @@ frees its resources before the round at t. A job started at t occupies [t, t + r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -27,6 +27,7 @@ from cpsched.model import (
     Cluster,
     Decision,
     Effort,
+    EndedJob,
     IntArray,
     Need,
     Placement,
@@ -46,7 +47,13 @@ from cpsched_sim.cluster.event_kernels import (
     PAUSE_WHERE_NEEDED,
 )
 from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption
-from cpsched_sim.cluster.simulated_accounting import SimulatedAccounting
+from cpsched_sim.cluster.replay_calendar import CalendarEvents, CalendarOutcome, ReplayCalendar
+from cpsched_sim.cluster.simulated_accounting import (
+    NO_LICENCES,
+    LicenceRequestsAndTotals,
+    LicenceUsage,
+    SimulatedAccounting,
+)
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
@@ -112,6 +119,8 @@ class Schedule:
     """Number of jobs that ran longer than predicted at their arrival."""
     preemptions: tuple[Preemption, ...] = ()
     """The preemptions, in order. The times of a requeued job are those of its last run."""
+    calendar: CalendarOutcome | None = None
+    """The effects of the calendar, if the replay had one."""
 
     def placement_of(self, index: int) -> Placement:
         """Return the placement of the job at a trace index, or () if the job did not run."""
@@ -119,18 +128,9 @@ class Schedule:
         return tuple(zip(self.place_node[part].tolist(), self.place_units[part].tolist(), strict=True))
 
 
-def replay(
-    trace: Sequence[TraceJob],
-    cluster: Cluster,
-    policy: Policy,
-    charge: SchedulingOverhead = None,
-    progress: Progress | None = None,
-    site: SitePolicy | None = None,
-    strict: bool = False,
-) -> Schedule:
-    """Run `trace` through `policy` on `cluster` and return the schedule.
-
-    A long trace runs in a compiled loop if possible (`TraceReplay.is_compilable`), with the same starts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """The options of a replay.
 
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to a whole second: a decision
     of 3 ms at t starts its jobs at t + 1. In the meantime, jobs may arrive and end, so resources can only become free.
@@ -142,7 +142,23 @@ def replay(
     If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`. Otherwise, the round
     starts no job, and the fault is recorded.
     """
-    replayed = TraceReplay(trace, cluster, policy, charge, progress, site, strict)
+
+    charge: SchedulingOverhead = None
+    progress: Progress | None = None
+    site: SitePolicy | None = None
+    strict: bool = False
+    calendar: ReplayCalendar | None = None
+    licences: LicenceRequestsAndTotals = NO_LICENCES
+
+
+def replay(
+    trace: Sequence[TraceJob], cluster: Cluster, policy: Policy, options: ReplayOptions | None = None
+) -> Schedule:
+    """Run `trace` through `policy` on `cluster` and return the schedule.
+
+    A long trace runs in a compiled loop if possible (`TraceReplay.is_compilable`), with the same starts.
+    """
+    replayed = TraceReplay(trace, cluster, policy, options)
     if len(trace) >= COMPILED_FROM_JOBS and replayed.is_compilable:
         return replayed.run_compiled()
     return replayed.run()
@@ -152,79 +168,120 @@ class TraceReplay:
     """A running replay: the policy, the cluster, and the results so far."""
 
     def __init__(
-        self,
-        trace: Sequence[TraceJob],
-        cluster: Cluster,
-        policy: Policy,
-        charge: SchedulingOverhead = None,
-        progress: Progress | None = None,
-        site: SitePolicy | None = None,
-        strict: bool = False,
+        self, trace: Sequence[TraceJob], cluster: Cluster, policy: Policy, options: ReplayOptions | None = None
     ) -> None:
-        self.strict = strict
-        self.state = SimulatedCluster(cluster, policy.overrun)
-        self.policy = policy
-        self.charge = charge
-        self.progress = progress
-        self.total = len(trace)
-        self.arrivals, self.refused = self.state.load(trace)
-        self.site = SimulatedAccounting(site, self.state) if site is not None else None
-        preempts = site is not None and site.preemption is not None
-        self.preemption = SimulatedPreemption(site, self.state) if site is not None and preempts else None
-        self.preemptions: list[Preemption] = []
-        self.paths: dict[str, int] = {}
-        self.dispatch_ns: list[int] = []
-        self.violations: list[str] = []
-        self.predicted = 0
-        self.again_s: int | None = None
-        self.predictor_learns = self.query_whether_part_learns(lambda: policy.predictor_learns)
-        self.dispatcher_learns = self.query_whether_part_learns(lambda: policy.dispatcher_learns)
-        if not self.predictor_learns:
-            self.predict(self.arrivals)
+        self._options = options = options or ReplayOptions()
+        self._simulated = SimulatedCluster(cluster, policy.overrun)
+        self._policy, self._total = policy, len(trace)
+        arrivals, self._refused = self._simulated.load(trace)
+        self._paths: dict[str, int] = {}
+        self._dispatch_ns: list[int] = []
+        self._violations: list[str] = []
+        self._predicted = 0
+        self._again_s: int | None = None
+        self._cpu_s = 0.0
+        self._decision, self._snapshot = EVERY_JOB_STARTED, self._simulated.snapshot()
+
+        site, calendar = options.site, options.calendar
+        self._licences = LicenceUsage.of(options.licences, self._total)
+        self._accounting: SimulatedAccounting | None = None
+        self._preemption: SimulatedPreemption | None = None
+        self._preemptions: list[Preemption] = []
+        if site is not None:
+            self._accounting = SimulatedAccounting(site, self._simulated, options.licences.asked)
+        if site is not None and site.preemption is not None:
+            exempt = calendar.is_outage if calendar is not None else None
+            self._preemption = SimulatedPreemption(site, self._simulated, exempt)
+
+        self._predictor_learns = self._query_whether_part_learns(lambda: policy.predictor_learns)
+        self._dispatcher_learns = self._query_whether_part_learns(lambda: policy.dispatcher_learns)
+        if not self._predictor_learns:
+            self._predict(arrivals)
+        self._events: CalendarEvents | None = None
+        if calendar is not None:
+            predict = self._predict if self._predictor_learns else None
+            self._events = CalendarEvents(calendar, self._simulated, trace, self._refused, predict)
+
+    def build_jobs(self) -> None:
+        """Build all job objects now. Otherwise, each access to one builds it again."""
+        self._simulated.replace_jobs(list(self._simulated.jobs))
 
     def run(self) -> Schedule:
         """Run every round until no events remain."""
         began = replay_clock.cpu_s_without_compilation()
-        pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
-        pause = ASK_ALWAYS if self.decides_every_round else pause
-        learns, decided = self.predictor_learns or self.dispatcher_learns or self.site is not None, 0
-        step, starts = self.state.start_and_advance, NO_STARTS
-        while found := step(starts, pause) or self.skip_until_limit_usage_decays():
-            if learns and found != FAULTY:
-                self.learn()
+        for _ in self.rounds():
+            pass
+        self._cpu_s = replay_clock.cpu_s_without_compilation() - began
+        return self.schedule
+
+    def rounds(
+        self,
+        needs_plan: Callable[[Snapshot], bool] | None = None,
+        on_ended: Callable[[EndedJob], None] | None = None,
+    ) -> Iterator[tuple[Snapshot, Decision]]:
+        """Run every round until no events remain. Yield each decision with its snapshot.
+
+        The starts of a decision are applied when the next one is requested. `needs_plan` returns whether a round must
+        have a plan. Such a round has a decision even if no job can start. `on_ended` is called with each ended job,
+        before the policy learns from it.
+        """
+        pause, advance = self._pause_rule(), self._simulated.start_and_advance
+        if self._events is not None:
+            advance = self._events.start_and_advance
+            self._events.begin()
+        if needs_plan is not None and pause == PAUSE_WHERE_NEEDED:
+            pause = PAUSE_ALWAYS
+
+        starts = NO_STARTS
+        need: Need = "starts"
+        while found := advance(starts, pause) or self._skip_until_limit_usage_decays():
             starts = NO_STARTS
             if found == FAULTY:
-                self.record_rejection(self.decision, self.snapshot)
-            elif found == MAY_START:
-                starts = self.decide()
-                decided += 1
-                if decided % PROGRESS_INTERVAL_ROUNDS == 0 or self.dispatch_ns[-1] > SLOW_ROUND_NS:
-                    self.report_progress()
-        return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
+                self._record_rejection()
+                continue
+            self._learn(on_ended)
+            if self._events is not None:
+                self._events.start_fixed_jobs(self._accounting, self._licences)
+            if needs_plan is not None:
+                has_plan = self._simulated.queue_length > 0 and needs_plan(self._simulated.snapshot())
+                need = "plan" if has_plan else "starts"
+            if found == MAY_START or need == "plan":
+                starts = self._decide(need)
+                decided = len(self._dispatch_ns)
+                if decided % PROGRESS_INTERVAL_ROUNDS == 0 or self._dispatch_ns[-1] > SLOW_ROUND_NS:
+                    self._report_progress()
+                yield self._snapshot, self._decision
+
+    def _pause_rule(self) -> int:
+        """Return which rounds stop the clock."""
+        if self._decides_every_round:
+            return ASK_ALWAYS
+        calendar = self._options.calendar
+        has_followers = calendar is not None and bool(calendar.followers)
+        return PAUSE_ALWAYS if self._predictor_learns or has_followers else PAUSE_WHERE_NEEDED
 
     @property
-    def decides_every_round(self) -> bool:
+    def _decides_every_round(self) -> bool:
         """Return whether the policy must decide even if no job fits.
 
         This is so if its dispatcher requests it, or if a job may start by preemption.
         """
-        return self.preemption is not None or bool(getattr(self.policy.dispatcher, "every_round", False))
+        return self._preemption is not None or bool(getattr(self._policy.dispatcher, "every_round", False))
 
     @property
     def is_compilable(self) -> bool:
         """Return whether the compiled loop applies.
 
-        It requires a list scheduler, and no learning, charge, site or power cap.
+        It requires a list scheduler, and no learning, charge, site, calendar, licenses or power cap.
         """
-        dispatcher = self.policy.dispatcher
+        dispatcher, options = self._policy.dispatcher, self._options
         return (
             isinstance(dispatcher, ListSchedulerDispatcher)
             and type(dispatcher).decide is ListSchedulerDispatcher.decide
             and dispatcher.scheme.has_kernel_order
-            and not (self.predictor_learns or self.dispatcher_learns or dispatcher.every_round)
-            and self.charge is None
-            and self.site is None
-            and self.state.cluster.power is None
+            and not (self._predictor_learns or self._dispatcher_learns or dispatcher.every_round)
+            and options == ReplayOptions(progress=options.progress, strict=options.strict)
+            and self._simulated.cluster.power is None
         )
 
     def run_compiled(self) -> Schedule:
@@ -232,29 +289,30 @@ class TraceReplay:
 
         See `cpsched_sim.cluster.compiled_replay_loop`.
         """
-        began, dispatcher = (
-            replay_clock.cpu_s_without_compilation(),
-            cast(ListSchedulerDispatcher, self.policy.dispatcher),
+        began = replay_clock.cpu_s_without_compilation()
+        dispatcher = cast(ListSchedulerDispatcher, self._policy.dispatcher)
+        run_all_rounds_compiled(
+            self._simulated, dispatcher.scheme, self._paths, self._violations, self._report_progress
         )
-        run_all_rounds_compiled(self.state, dispatcher.scheme, self.paths, self.violations, self.report_progress)
-        if self.strict and self.violations:
-            raise PolicyError("dispatcher", dispatcher, self.violations[0])
-        return self.build_schedule(replay_clock.cpu_s_without_compilation() - began)
+        if self._options.strict and self._violations:
+            raise PolicyError("dispatcher", dispatcher, self._violations[0])
+        self._cpu_s = replay_clock.cpu_s_without_compilation() - began
+        return self.schedule
 
-    def skip_until_limit_usage_decays(self) -> int:
+    def _skip_until_limit_usage_decays(self) -> int:
         """Let usage decay if jobs wait for a limit and no events remain.
 
         Return 0 if no job waits or if waiting does not help.
         """
-        if self.site is None or not self.state.queue_length:
+        if self._accounting is None or not self._simulated.queue_length:
             return 0
-        seconds = self.site.wait_s()
+        seconds = self._accounting.wait_s()
         if not seconds:
             return 0
-        self.state.advance_without_round(self.state.now_s + seconds)
+        self._simulated.advance_without_round(self._simulated.now_s + seconds)
         return MAY_START
 
-    def query_whether_part_learns(self, learns: Callable[[], bool]) -> bool:
+    def _query_whether_part_learns(self, learns: Callable[[], bool]) -> bool:
         """Return whether a part of the policy learns.
 
         If the query fails, record a violation and return False.
@@ -262,60 +320,71 @@ class TraceReplay:
         try:
             return learns()
         except PolicyError as fault:
-            self.record_fault(fault)
+            self._record_fault(fault)
             return False
 
-    def record_fault(self, fault: PolicyError) -> None:
+    def _record_fault(self, fault: PolicyError) -> None:
         """Record a fault, or raise it in a strict replay."""
-        if self.strict:
+        if self._options.strict:
             raise fault
-        self.violations.append(str(fault))
+        self._violations.append(str(fault))
 
-    def record_rejection(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Record why the cluster rejected the starts of a decision.
+    def _record_rejection(self) -> None:
+        """Record why the cluster rejected the starts of the last decision.
 
         In a strict replay, raise `PolicyError` with the reason.
         """
-        broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
-        if self.strict:
-            raise PolicyError("dispatcher", self.policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
-        self.violations.extend(broken)
+        snapshot = self._snapshot
+        broken = [str(violation) for violation in verify(self._decision, snapshot)] or [UNNAMED_FAULT]
+        if self._options.strict:
+            raise PolicyError("dispatcher", self._policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
+        self._violations.extend(broken)
 
-    def report_progress(self) -> None:
+    def _report_progress(self) -> None:
         """Pass the number of ended jobs to the progress callback."""
-        if self.progress is not None:
-            self.progress(self.state.state.over, self.total)
+        if self._options.progress is not None:
+            self._options.progress(self._simulated.state.over, self._total)
 
-    def learn(self) -> None:
-        """Pass ended jobs to the policy. Then predict the jobs that have arrived."""
-        state, policy = self.state, self.policy
-        if state.state.ended_count:
-            slots = state.take_ended_slots()
-            if self.site is not None:
-                self.site.on_ended(slots)
-            if not (self.predictor_learns or self.dispatcher_learns):
-                return
-            for ended in map(state.ended_job, slots):
-                try:
-                    policy.learn(ended)
-                except PolicyError as fault:
-                    self.record_fault(fault)
-        arrived = state.state.arrived
-        if self.predictor_learns and arrived > self.predicted:
-            self.predict(self.arrivals[self.predicted : arrived])
-            self.predicted = arrived
+    def _learn(self, on_ended: Callable[[EndedJob], None] | None) -> None:
+        """Pass ended jobs to the policy and the calendar. Then predict the jobs that have arrived."""
+        simulated, learns = self._simulated, self._predictor_learns or self._dispatcher_learns
+        if simulated.state.ended_count and (learns or self._accounting or self._events or on_ended):
+            slots = simulated.take_ended_slots()
+            if self._accounting is not None:
+                self._accounting.on_ended(slots)
+            for slot in slots if learns or self._events or on_ended else ():
+                if on_ended is not None:
+                    on_ended(simulated.ended_job(slot))
+                if learns:
+                    self._learn_from(slot)
+                if self._events is not None:
+                    self._events.on_ended(slot)
+        arrived = simulated.state.arrived
+        if self._predictor_learns and arrived > self._predicted:
+            self._predict(simulated.state.arrivals[self._predicted : arrived])
+            self._predicted = arrived
 
-    def predict(self, slots: IntArray) -> None:
+    def _learn_from(self, slot: int) -> None:
+        """Pass an ended job to the policy. Its run began after the lag of its start."""
+        ended = self._simulated.ended_job(slot)
+        if self._events is not None and (lag_s := self._events.lag_s(slot)):
+            ended = EndedJob(ended.job, ended.start_s + lag_s, ended.end_s)
+        try:
+            self._policy.learn(ended)
+        except PolicyError as fault:
+            self._record_fault(fault)
+
+    def _predict(self, slots: IntArray) -> None:
         """Predict the run times of jobs. Use the walltime if this fails."""
         for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
-                self.policy.write_estimates(self.state.table, slots[begin : begin + PREDICTION_BATCH])
+                self._policy.write_estimates(self._simulated.table, slots[begin : begin + PREDICTION_BATCH])
             except PolicyError as fault:
-                self.record_fault(fault)
+                self._record_fault(fault)
             if begin:
-                self.report_progress()
+                self._report_progress()
 
-    def decide(self) -> Starts:
+    def _decide(self, need: Need) -> Starts:
         """Run one round and return the policy's starts.
 
         They are verified and applied when time advances.
@@ -324,100 +393,109 @@ class TraceReplay:
         """
         began = replay_clock.wall_ns_without_compilation()
         try:
-            decision = self.make_decision()
+            decision = self._make_decision(need)
         except PolicyError as fault:
-            self.record_fault(fault)
+            self._record_fault(fault)
             decision = FAILED_DECISION
-        self.record_decision(decision)
+        self._record_decision(decision)
         took = replay_clock.wall_ns_without_compilation() - began
-        self.dispatch_ns.append(took)
+        self._dispatch_ns.append(took)
         path = decision.effort.path
-        self.paths[path] = self.paths.get(path, 0) + 1
-        if self.charge is not None:
-            self.charge_decision_time(took / 1e6 if self.charge == "measured" else self.charge)
+        self._paths[path] = self._paths.get(path, 0) + 1
+        if self._options.charge is not None:
+            self._charge_decision_time(took / 1e6 if self._options.charge == "measured" else self._options.charge)
+        if self._events is not None:
+            self._events.on_decided(decision.starts)
         return decision.starts
 
-    def record_decision(self, decision: Decision) -> None:
+    def _record_decision(self, decision: Decision) -> None:
         """Record a decision, and the next round requested by the dispatcher."""
-        self.decision, again_s = decision, decision.again_s
-        if self.preemption is not None:
-            chance_s = self.preemption.find_next_preemption_chance_s(self.state.snapshot())
+        self._decision, again_s = decision, decision.again_s
+        if self._preemption is not None:
+            chance_s = self._preemption.find_next_preemption_chance_s(self._simulated.snapshot())
             again_s = min(filter(None, (again_s, chance_s)), default=None)
-        if again_s != self.again_s:  # most decisions request no further round, so this skips a call in most rounds
-            self.again_s = again_s
-            self.state.state.again_s = NEVER if self.again_s is None else self.again_s
+        if again_s != self._again_s:  # most decisions request no further round, so this skips a call in most rounds
+            self._again_s = again_s
+            self._simulated.state.again_s = NEVER if again_s is None else again_s
 
-    def make_decision(self) -> Decision:
+    def _make_decision(self, need: Need) -> Decision:
         """Return the policy's decision for the current time, within the site's limits."""
-        limits = self.site.begin_round() if self.site is not None else None
-        if self.preemption is not None and self.site is not None and limits is not None:
-            for find in (self.preemption.finish_grace_times, self.preemption.plan):
-                snapshot = self.state.snapshot()
-                if found := find(snapshot, self.get_round_limits(limits, snapshot) or limits):
+        limits = self._accounting.begin_round() if self._accounting is not None else None
+        if self._preemption is not None and self._accounting is not None and limits is not None:
+            for find in (self._preemption.finish_grace_times, self._preemption.plan):
+                snapshot = self._simulated.snapshot()
+                if found := find(snapshot, self._add_licence_limits(limits, snapshot) or limits):
                     for preemption in found:
-                        self.preempt(preemption)
-                    limits = self.site.begin_round()
-            if not self.state.queue_length:
+                        self._preempt(preemption)
+                    limits = self._accounting.begin_round()
+            if not self._simulated.queue_length:
                 return EVERY_JOB_STARTED
-        decision = self.decide_within_limits(limits, self.state.snapshot(), "starts")
-        if self.preemption is not None:
-            decision = self.preemption.drop_reserved_starts(decision, self.state.snapshot())
-        if self.site is not None:
-            self.site.on_started(decision.starts.slots.tolist())
+        decision = self._decide_within_limits(limits, self._simulated.snapshot(), need)
+        if self._preemption is not None:
+            decision = self._preemption.drop_reserved_starts(decision, self._simulated.snapshot())
+        if self._accounting is not None:
+            self._accounting.on_started(decision.starts.slots.tolist())
         return decision
 
-    def preempt(self, preemption: Preemption) -> None:
+    def _preempt(self, preemption: Preemption) -> None:
         """Stop the victims of a preemption, and start its job on their nodes.
 
         The job stays in the queue if a limit blocks it, or if its nodes failed during the victims' grace times.
         """
-        state, site = self.state, self.site
+        simulated, accounting, events = self._simulated, self._accounting, self._events
+        if events is not None:
+            events.on_preempting(preemption)
         for run in preemption.victims:
-            state.preempt(state.jobs[run.slot].id, run.requeued)
-            state.take_ended_slots()  # the policy does not learn run times from victims
-            state.state.run_s[run.slot] -= run.kept_s
-            if site is not None:
-                site.on_ended([run.slot])
+            simulated.preempt(simulated.jobs[run.slot].id, run.requeued)
+            simulated.take_ended_slots()  # the policy does not learn run times from victims
+            simulated.state.run_s[run.slot] -= run.kept_s
+            if accounting is not None:
+                accounting.on_ended([run.slot])
         starts = Starts.of({preemption.slot: preemption.placement} if preemption.placement else {})
-        if state.try_start_jobs(starts) < 0 and site is not None:
-            site.on_started(starts.slots.tolist())
+        if simulated.try_start_jobs(starts) < 0 and accounting is not None:
+            accounting.on_started(starts.slots.tolist())
         if preemption.victims:
-            self.preemptions.append(preemption)
+            self._preemptions.append(preemption)
+        if events is not None:
+            events.on_preempted(preemption)
 
-    def get_round_limits(
+    def _add_licence_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits that a round must respect. A subclass may add limits."""
-        return limits
+        """Return the site's limits, plus those of licenses."""
+        return limits if self._licences is None else self._licences.add_licence_limits(limits, snapshot)
 
-    def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
+    def _decide_within_limits(
+        self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need
+    ) -> Decision:
         """Return the policy's decision within the limits and the power cap.
 
         The cluster itself checks neither.
         """
-        limits = self.get_round_limits(limits, snapshot)
+        limits = self._add_licence_limits(limits, snapshot)
         if limits is None and snapshot.cluster.power is None:  # fast path for most rounds
-            self.snapshot = snapshot
-            return self.policy.decide(snapshot, need)
-        found = decide_respecting_limits(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
-        self.snapshot = found.snapshot
+            self._snapshot = snapshot
+            return self._policy.decide(snapshot, need)
+        found = decide_respecting_limits(snapshot, limits, lambda snapshot: self._policy.decide(snapshot, need))
+        self._snapshot = found.snapshot
         if snapshot.cluster.power is not None and (broken := verify(found.decision, found.snapshot)):
-            raise PolicyError("dispatcher", self.policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
+            raise PolicyError("dispatcher", self._policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
         return found.decision
 
-    def charge_decision_time(self, charge_ms: float) -> None:
+    def _charge_decision_time(self, charge_ms: float) -> None:
         """Advance the simulated clock by the duration of a decision."""
-        self.state.advance_without_round(self.state.now_s + math.ceil(charge_ms / 1000))
+        self._simulated.advance_without_round(self._simulated.now_s + math.ceil(charge_ms / 1000))
 
-    def build_schedule(self, cpu_s: float) -> Schedule:
+    @property
+    def schedule(self) -> Schedule:
         """Return the schedule so far."""
-        state, table, n = self.state, self.state.table, self.total
-        start_s, end_s = table.start_s[:n], state.state.end_at[:n]
+        state, table, n = self._simulated.state, self._simulated.table, self._total
+        start_s, end_s = table.start_s[:n], state.end_at[:n]
         started = start_s != NEVER
         overran = int((started & (end_s - start_s > table.estimate_s[:n])).sum())
-        paths = dict(self.paths)
-        if state.state.skipped:
-            paths[NOTHING_FITS_PATH] = state.state.skipped
+        paths = dict(self._paths)
+        if state.skipped:
+            paths[NOTHING_FITS_PATH] = state.skipped
         return Schedule(
             start_s=read_only_view(start_s),
             end_s=np.where(started, end_s, NEVER),
@@ -425,36 +503,37 @@ class TraceReplay:
             place_count=read_only_view(table.place_count[:n]),
             place_node=read_only_view(table.place_node),
             place_units=read_only_view(table.place_units),
-            rounds=state.state.rounds,
+            rounds=state.rounds,
             paths=paths,
-            dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
-            cpu_s=cpu_s,
-            processors=self.count_processors_by_job(),
-            refused={**self.refused, **self.find_jobs_blocked_by_limits(started)},
-            violations=tuple(self.violations),
+            dispatch_s=np.array(self._dispatch_ns, dtype=np.float64) / 1e9,
+            cpu_s=self._cpu_s,
+            processors=self._count_processors_by_job(),
+            refused={**self._refused, **self._find_jobs_blocked_by_limits(started)},
+            violations=tuple(self._violations),
             overran=overran,
-            preemptions=tuple(self.preemptions),
+            preemptions=tuple(self._preemptions),
+            calendar=self._events.outcome if self._events is not None else None,
         )
 
-    def find_jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
+    def _find_jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
         """Return the jobs that a site limit permanently blocks, each with the limit."""
-        if self.site is None:
+        if self._accounting is None:
             return {}
-        whys = ((slot, self.site.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
+        whys = ((slot, self._accounting.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
-    def count_processors_by_job(self) -> IntArray:
+    def _count_processors_by_job(self) -> IntArray:
         """Return each job's amount of the first resource.
 
         A job that used whole nodes counts with their full capacity.
         """
-        table, n = self.state.table, self.total
+        table, n = self._simulated.table, self._total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
         if not len(whole):
             return held
         # Prefix sums over the placement pool: the difference of two sums is the sum over the entries between them.
-        pool = self.state.cluster.capacity[table.place_node, 0]
+        pool = self._simulated.cluster.capacity[table.place_node, 0]
         upto = np.concatenate(([0], np.cumsum(pool)))
         at = table.place_at[whole]
         held[whole] = upto[at + table.place_count[whole]] - upto[at]

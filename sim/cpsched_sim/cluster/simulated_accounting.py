@@ -1,15 +1,25 @@
-"""A site's policy during a replay: usage by account, priorities and limits."""
+"""A site's policy during a replay: usage by account, priorities, limits and licenses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.model import NEVER, IntArray
+from cpsched.model import NEVER, IntArray, Snapshot
 from cpsched.site.accounts import AccountingLimits
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.limit_checks import ApplicableJobLimits, JobLimitAttributes, JobLimitTable, LimitUsageMinutes
+from cpsched.site.limit_checks import (
+    LICENSE,
+    NO_JOB_LIMITS,
+    ApplicableJobLimits,
+    JobLimitAttributes,
+    JobLimitTable,
+    LimitUsageMinutes,
+    UsageLimitCheck,
+)
+from cpsched.site.limit_reasons import LICENSES_REASON
 from cpsched.site.multifactor_priority import (
     ClusterSize,
     PriorityInputColumns,
@@ -19,6 +29,7 @@ from cpsched.site.multifactor_priority import (
     tres_points,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.errors import quote_value
 from cpsched_sim.site.fair_share import (
     DecayedUsage,
     FairShareTree,
@@ -33,6 +44,36 @@ ROUNDS_PER_HALF_LIFE, MAX_ROUNDS_WITHOUT_START = 10, 200
 WALL_TIME = "wall"
 """The name for accumulated run time, in addition to the names of resources."""
 
+Amounts = tuple[tuple[str, int], ...]
+"""Requested amounts of licenses, by name as in the accounting data."""
+Totals = Mapping[str, int]
+"""Totals of licenses, by name in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class LicenceRequestsAndTotals:
+    """The licenses that the jobs of a window request, and their totals.
+
+    `asked` is by job index and omits jobs without licenses. `totals` omits licenses that no job requests.
+    """
+
+    asked: Mapping[int, Amounts] = field(default_factory=dict)
+    totals: Totals = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> LicenceRequestsAndTotals:
+        """Return the requested licenses with the totals that apply to them."""
+        wanted = {name.lower() for licences in asked.values() for name, _ in licences}
+        return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
+
+    @property
+    def to_licenses_option(self) -> str:
+        """Return the totals in the syntax of `--licenses`."""
+        return ",".join(f"{name}={total}" for name, total in self.totals.items())
+
+
+NO_LICENCES = LicenceRequestsAndTotals()
+
 
 class SimulatedAccounting:
     """The accounting for a simulated cluster with a loaded trace.
@@ -42,7 +83,9 @@ class SimulatedAccounting:
     every `priority_rule.calc_period_s` seconds.
     """
 
-    def __init__(self, policy: SitePolicy, state: SimulatedCluster) -> None:
+    def __init__(
+        self, policy: SitePolicy, state: SimulatedCluster, licences: Mapping[int, Amounts] | None = None
+    ) -> None:
         self.policy, self.state = policy, state
         self.site, self.weights = policy.site, policy.file.priority.weights()
         self.basic = policy.file.priority.kind == "basic"
@@ -55,6 +98,8 @@ class SimulatedAccounting:
         self.qos_names = list(self.site.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._create_job_columns()
+        for slot, amounts in (licences or {}).items():
+            self.claims[slot] = _add_licences_to_tres(self.claims[slot], amounts)
         fading = _resources_with_decaying_limits(
             [*(q.limits for q in self.site.qos.values()), *(row.limits for row in rows)]
         )
@@ -154,7 +199,7 @@ class SimulatedAccounting:
         self._record_started_jobs()
         for slot in slots:
             if self.running.pop(slot, None) is not None:
-                self._change_usage_rate(slot, int(self.state.state.end_at[slot]), -1)
+                self._change_usage_rate(slot, self.state.real_end_s(slot), -1)
 
     def _record_started_jobs(self) -> None:
         start_s = self.state.table.start_s
@@ -244,3 +289,91 @@ def _resources_with_decaying_limits(every: Iterable[AccountingLimits]) -> set[st
     for limits in every:
         found |= {*limits.group_tres_minutes, *([WALL_TIME] if limits.group_wall_min is not None else [])}
     return found
+
+
+def _add_licences_to_tres(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
+    """Add the job's licenses to its trackable resources.
+
+    Limits of a QOS or association may refer to them.
+    """
+    return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LicenceUsage:
+    """The licenses that jobs hold during a replay, for all licenses with known totals.
+
+    - `kind`: int64[J], the row of `held` for each job. Row 0 is for jobs without licenses.
+    - `held`: int64[K, L]; `totals`: int64[L].
+    """
+
+    names: tuple[str, ...]
+    totals: IntArray
+    kind: IntArray
+    held: IntArray
+
+    @classmethod
+    def of(cls, licences: LicenceRequestsAndTotals, jobs: int) -> LicenceUsage | None:
+        """Return the usage of `jobs` jobs, or None if no license has a known total."""
+        if not licences.totals:
+            return None
+        at_name = {name: at for at, name in enumerate(licences.totals)}
+        rows: dict[tuple[int, ...], int] = {(0,) * len(at_name): 0}
+        kind = np.zeros(jobs, np.int64)
+        for at, asked in licences.asked.items():
+            row = [0] * len(at_name)
+            for name, amount in asked:
+                if (place := at_name.get(name.lower())) is not None:
+                    row[place] += amount
+            kind[at] = rows.setdefault(tuple(row), len(rows))
+        totals = np.array([*licences.totals.values()], np.int64)
+        return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
+
+    def count_used(self, running: IntArray) -> IntArray:
+        """Return the amount of each license that the running jobs hold, int64[L]."""
+        used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
+        return used
+
+    def has_free_licences(self, slot: int, running: IntArray) -> bool:
+        """Return whether enough licenses are free for a job."""
+        return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
+
+    def add_licence_limits(
+        self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
+    ) -> PendingJobLimitsAndUsage | None:
+        """Return the site's limits, plus the license limits that the queue may reach."""
+        queue, jobs = snapshot.queue, snapshot.table.jobs
+        kinds, used = self.kind[queue], self.count_used(snapshot.running)
+        asking = np.flatnonzero(kinds)
+        enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
+        if enough or not len(asking):
+            return limits
+        limits = limits or PendingJobLimitsAndUsage()
+        known, first = limits.standings, len(limits.used)
+        standings = {}
+        if known:
+            ids = [jobs[slot].id for slot in queue.tolist()]
+            standings = {job_id: known[job_id] for job_id in ids if job_id in known}
+        made: dict[tuple[int, int], ApplicableJobLimits] = {}
+        for slot, kind in zip(queue[asking].tolist(), kinds[asking].tolist(), strict=True):
+            before = standings.get(jobs[slot].id, NO_JOB_LIMITS)
+            key = id(before), kind
+            if key not in made:
+                made[key] = self._add_licence_checks(before, kind, first)
+            standings[jobs[slot].id] = made[key]
+        return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
+
+    def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
+        """Add one check per license that jobs of this kind request.
+
+        The counters of the licenses start at index `first`.
+        """
+        rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
+        checks = (
+            UsageLimitCheck(
+                first + at, amount, int(self.totals[at]), LICENSES_REASON, "the cluster", quote_value(self.names[at])
+            )
+            for at, amount in rows
+        )
+        takes = ((first + at, amount) for at, amount in rows)
+        return replace(before, takes=(*before.takes, *takes), checks=(*before.checks, *checks))

@@ -90,6 +90,10 @@ class SimulatedCluster:
         """Return the next real end of a running job in seconds, or None without one."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
+    def real_end_s(self, slot: int) -> int:
+        """Return the real end of a started job in seconds."""
+        return int(self.state.end_at[slot])
+
     def slot_of(self, job_id: int) -> int:
         """Return the slot of a submitted job. Raise `InvalidValue` for other jobs."""
         slots = self.table.slot_by_job_id()
@@ -138,11 +142,14 @@ class SimulatedCluster:
             raise InvalidValue("job", job.id, "was already submitted")
         reason = self.why_infeasible(job.request)
         if reason is None:
-            slot = self._add_job(job, run_s)
-            self.site.queue[self.site.queued] = slot
-            self.state.phase[slot] = event_kernels.WAITING
-            self.site.queued += 1
+            self.append_to_queue(self._add_job(job, run_s))
         return reason
+
+    def append_to_queue(self, slot: int) -> None:
+        """Queue the job in a slot, after all queued jobs."""
+        self.site.queue[self.site.queued] = slot
+        self.state.phase[slot] = event_kernels.WAITING
+        self.site.queued += 1
 
     def cancel(self, job_id: int) -> None:
         """Remove a queued job. Raise `InvalidValue` if it is not queued."""
@@ -233,7 +240,7 @@ class SimulatedCluster:
 
     def ended_job(self, slot: int) -> EndedJob:
         """Return the ended job in a slot."""
-        return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
+        return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), self.real_end_s(slot))
 
     def take_ended_slots(self) -> list[int]:
         """Return the slots of jobs that ended since the last call, in order of their ends."""

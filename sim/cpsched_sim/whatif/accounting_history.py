@@ -14,6 +14,7 @@ from typing_extensions import override
 from cpsched.errors import InvalidValue
 from cpsched.formatting import format_count
 from cpsched.site.limit_checks import LICENSE
+from cpsched_sim.cluster.simulated_accounting import Amounts
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON
@@ -22,7 +23,6 @@ from cpsched_sim.traces.pbs_requests import parse_exec_hosts
 from cpsched_sim.traces.sacct_reader import ArrayTasks, SacctReader, Taken
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceReader, TraceRecord, UnitsRequest
-from cpsched_sim.whatif.licence_limits import Amounts
 from cpsched_sim.workloads.arrival_date_range import trace_epoch_s
 from cpsched_sim.workloads.workload_loader import open_trace, require_few_invalid_lines
 

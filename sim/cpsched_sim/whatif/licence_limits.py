@@ -12,26 +12,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
-
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
-from cpsched.model import IntArray, Snapshot
-from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.limit_checks import (
-    LICENSE,
-    NO_JOB_LIMITS,
-    ApplicableJobLimits,
-    JobLimitAttributes,
-    UsageLimitCheck,
-)
-from cpsched.site.limit_reasons import LICENSES_REASON
+from cpsched.site.limit_checks import LICENSE
 from cpsched.slurm_text.tables import parse_key_values
+from cpsched_sim.cluster.simulated_accounting import Amounts, Totals
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_line_reader import read_text_lines
@@ -39,34 +28,6 @@ from cpsched_sim.input.text_line_reader import read_text_lines
 LICENSES_OPTION = "--licenses"
 MAX_LISTED_LICENSES = 10
 _LICENCE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
-
-Amounts = tuple[tuple[str, int], ...]
-"""Requested amounts of licenses, by name as in the accounting data."""
-Totals = Mapping[str, int]
-"""Totals of licenses, by name in lower case."""
-
-
-@dataclass(frozen=True, slots=True)
-class LicenceRequestsAndTotals:
-    """The licenses that the jobs of a window request, and their totals.
-
-    `asked` is by job index and omits jobs without licenses. `totals` omits licenses that no job requests.
-    """
-
-    asked: Mapping[int, Amounts] = field(default_factory=dict)
-    totals: Totals = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> LicenceRequestsAndTotals:
-        """Return the requested licenses with the totals that apply to them."""
-        wanted = {name.lower() for licences in asked.values() for name, _ in licences}
-        return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
-
-    @property
-    def to_licenses_option(self) -> str:
-        """Return the totals in the syntax of `--licenses`."""
-        return ",".join(f"{name}={total}" for name, total in self.totals.items())
-
 
 # ------------------------------------------------------------------------------------------ totals
 
@@ -165,94 +126,3 @@ def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
     Within a second, releases are applied first.
     """
     return max(accumulate((change for _, change in sorted(changes)), initial=0))
-
-
-# ------------------------------------------------------------------------------------------ in a replay
-
-
-def add_licences_to_tres(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
-    """Add the job's licenses to its trackable resources.
-
-    Limits of a QOS or association may refer to them.
-    """
-    return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LicenceUsage:
-    """The licenses that jobs hold during a replay, for all licenses with known totals.
-
-    - `kind`: int64[J], the row of `held` for each job. Row 0 is for jobs without licenses.
-    - `held`: int64[K, L]; `totals`: int64[L].
-    """
-
-    names: tuple[str, ...]
-    totals: IntArray
-    kind: IntArray
-    held: IntArray
-
-    @classmethod
-    def of(cls, licences: LicenceRequestsAndTotals, jobs: int) -> LicenceUsage | None:
-        """Return the usage of `jobs` jobs, or None if no license has a known total."""
-        if not licences.totals:
-            return None
-        at_name = {name: at for at, name in enumerate(licences.totals)}
-        rows: dict[tuple[int, ...], int] = {(0,) * len(at_name): 0}
-        kind = np.zeros(jobs, np.int64)
-        for at, asked in licences.asked.items():
-            row = [0] * len(at_name)
-            for name, amount in asked:
-                if (place := at_name.get(name.lower())) is not None:
-                    row[place] += amount
-            kind[at] = rows.setdefault(tuple(row), len(rows))
-        totals = np.array([*licences.totals.values()], np.int64)
-        return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
-
-    def count_used(self, running: IntArray) -> IntArray:
-        """Return the amount of each license that the running jobs hold, int64[L]."""
-        used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
-        return used
-
-    def has_free_licences(self, slot: int, running: IntArray) -> bool:
-        """Return whether enough licenses are free for a job."""
-        return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
-
-    def add_licence_limits(
-        self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
-    ) -> PendingJobLimitsAndUsage | None:
-        """Return the site's limits, plus the license limits that the queue may reach."""
-        queue, jobs = snapshot.queue, snapshot.table.jobs
-        kinds, used = self.kind[queue], self.count_used(snapshot.running)
-        asking = np.flatnonzero(kinds)
-        enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
-        if enough or not len(asking):
-            return limits
-        limits = limits or PendingJobLimitsAndUsage()
-        known, first = limits.standings, len(limits.used)
-        standings = {}
-        if known:
-            ids = [jobs[slot].id for slot in queue.tolist()]
-            standings = {job_id: known[job_id] for job_id in ids if job_id in known}
-        made: dict[tuple[int, int], ApplicableJobLimits] = {}
-        for slot, kind in zip(queue[asking].tolist(), kinds[asking].tolist(), strict=True):
-            before = standings.get(jobs[slot].id, NO_JOB_LIMITS)
-            key = id(before), kind
-            if key not in made:
-                made[key] = self._add_licence_checks(before, kind, first)
-            standings[jobs[slot].id] = made[key]
-        return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
-
-    def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
-        """Add one check per license that jobs of this kind request.
-
-        The counters of the licenses start at index `first`.
-        """
-        rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
-        checks = (
-            UsageLimitCheck(
-                first + at, amount, int(self.totals[at]), LICENSES_REASON, "the cluster", quote_value(self.names[at])
-            )
-            for at, amount in rows
-        )
-        takes = ((first + at, amount) for at, amount in rows)
-        return replace(before, takes=(*before.takes, *takes), checks=(*before.checks, *checks))

@@ -35,15 +35,64 @@ from cpsched_sim.errors import quote_value
 from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.whatif.decision_timing import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecisionTiming
 from cpsched_sim.whatif.whatif_window import WhatIfWindow, move_window_to_system
 
 TWIN_DISPATCHER = "slurm"
 SLURM_STARTED = (TWIN_DISPATCHER, "advised")
 """Dispatchers under which Slurm starts the jobs."""
 _MAX_NAMES = 5
+INTERVAL, LAG = "interval", "lag"
+MAX_DELAY_S = 3600
+"""Maximum interval and lag, in seconds."""
+BRIDGE_INTERVAL_S = 1
+"""Default of the bridge's setting `cycle.interval_s`, in seconds."""
+BRIDGE_LAG_S = 0.7
+"""Additional delay (s) of a start under a bridge after its nodes become free. It is the difference of the midpoints of
+1.2 to 2.1 s with the bridge and 0.8 to 1.1 s with Slurm alone (docs/evidence.md, forecasts and live runs).
+"""
 CHANGE_OPTIONS = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTiming:
+    """The interval and lag of decisions, as of a bridge in control mode.
+
+    In a replay without an interval, a dispatcher decides in each second with an event, and its starts take effect
+    immediately. A bridge decides once per interval: it reads the state, decides, releases jobs and waits for Slurm.
+    Meanwhile, the nodes are idle.
+
+    - `interval_s`: decisions are made at multiples of this interval; 0 means in each second with an event. The values 0
+      and 1 are equivalent, because a replay has a resolution of one second.
+    - `lag_s`: the mean delay of a start after its decision. Each delay is a whole number of seconds.
+    """
+
+    interval_s: int = 0
+    lag_s: float = 0.0
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> DecisionTiming:
+        """Parse the interval and lag in a case's settings. Raise `InvalidValue`."""
+        return cls(int(_parse_seconds(texts, INTERVAL, whole=True)), _parse_seconds(texts, LAG, whole=False))
+
+    @property
+    def timing_text(self) -> str:
+        """Describe the interval and lag for a report."""
+        look = f"a round every {self.interval_s} s" if self.interval_s else "a round at every event"
+        return f"{look}, starts {self.lag_s:g} s later" if self.lag_s else look
+
+
+def _parse_seconds(texts: Mapping[str, str], name: str, whole: bool) -> float:
+    text = texts.get(name, "0")
+    try:
+        value = float(int(text) if whole else float(text))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MAX_DELAY_S:
+        raise InvalidValue(
+            name, text, f"must be a {'whole ' if whole else ''}number of seconds from 0 to {MAX_DELAY_S}"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import yaml
 from cpsched.errors import require
 from cpsched.formatting import format_count
 from cpsched.gc_pause import gc_paused
+from cpsched_sim.cluster.simulated_accounting import Totals
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_csv
 from cpsched_sim.input.dated_files import dated_files
@@ -24,7 +25,6 @@ from cpsched_sim.systems.system_file import load_system
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.whatif import whatif_report
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.licence_limits import Totals
 from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
 from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job
+from cpsched_sim.cluster.simulated_accounting import Amounts, LicenceRequestsAndTotals, Totals
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems import system_draft, system_draft_from_accounting
@@ -33,13 +34,7 @@ from cpsched_sim.systems.system_file import System, SystemFile, load_bundled_sys
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licence_limits import (
-    Amounts,
-    LicenceRequestsAndTotals,
-    Totals,
-    licence_notes,
-    why_licences_insufficient,
-)
+from cpsched_sim.whatif.licence_limits import licence_notes, why_licences_insufficient
 from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600

@@ -13,8 +13,7 @@ from cpsched_bridge.settings import (
     Settings,
     load_settings,
 )
-from cpsched_sim.whatif.decision_timing import INTERVAL
-from cpsched_sim.whatif.whatif_cases import SIMULATED_MODES
+from cpsched_sim.whatif.whatif_cases import INTERVAL, SIMULATED_MODES
 
 
 def written(tmp_path, text):

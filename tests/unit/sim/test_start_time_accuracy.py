@@ -10,9 +10,8 @@ from cpsched.model import NEVER, PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import TraceReplay, replay
 from cpsched_sim.start_time_accuracy import (
-    PlanYieldingReplay,
     StartForecastAccuracy,
     StartForecastOutcome,
     accuracy_by_horizon,
@@ -115,6 +114,6 @@ def test_expected_starts_respect_power_cap():
     """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    rounds = PlanYieldingReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
-    assert [int(decision.plan_s[0]) for _, decision in rounds.rounds(learns=False)] == [0, 10]
-    assert rounds.state.table.start_s[:2].tolist() == [0, 10]
+    rounds = TraceReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    assert [int(decision.plan_s[0]) for _, decision in rounds.rounds(needs_plan=lambda snapshot: True)] == [0, 10]
+    assert rounds.schedule.start_s.tolist() == [0, 10]

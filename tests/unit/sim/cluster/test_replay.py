@@ -12,7 +12,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched_sim.clairvoyant_predictors import OraclePredictor
 from cpsched_sim.cluster import replay as of_replay
-from cpsched_sim.cluster.replay import NOTHING_FITS_PATH, TraceReplay, replay
+from cpsched_sim.cluster.replay import NOTHING_FITS_PATH, ReplayOptions, TraceReplay, replay
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job
 
@@ -25,7 +25,7 @@ def trace_of(*jobs):
 def run(trace, dispatcher="easy", predictor="walltime", cluster=None, **options):
     estimate = OraclePredictor(trace) if predictor == "oracle" else registry.build_predictor(predictor)
     policy = Policy(estimate, registry.build_dispatcher(dispatcher) if isinstance(dispatcher, str) else dispatcher)
-    return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, **options)
+    return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, ReplayOptions(**options))
 
 
 def test_end_frees_resources_in_same_second():
@@ -102,10 +102,15 @@ def test_strict_replay_stops_at_first_error():
         (Unsure(), "Unsure: ValueError: no idea"),
     ):
         with pytest.raises(PolicyError, match=told):
-            replay(trace, a_cluster(nodes=1), Policy(registry.build_predictor("walltime"), dispatcher), strict=True)
+            replay(
+                trace,
+                a_cluster(nodes=1),
+                Policy(registry.build_predictor("walltime"), dispatcher),
+                ReplayOptions(strict=True),
+            )
     policy = Policy(Guessing(0, learns=False), registry.build_dispatcher("easy"))
     with pytest.raises(PolicyError, match="estimate_s=0"):
-        TraceReplay(trace, a_cluster(nodes=1), policy, strict=True)
+        TraceReplay(trace, a_cluster(nodes=1), policy, ReplayOptions(strict=True))
 
 
 class Twice(Dispatcher):
@@ -304,7 +309,7 @@ def test_charge_may_pass_requested_time():
     """Then the dispatcher is asked at once."""
     trace = [TraceJob(a_job(1, submit_s=40, walltime_s=5), 5)]
     policy = Policy(registry.build_predictor("walltime"), Patient())
-    schedule = replay(trace, a_cluster(nodes=1, cores=2), policy, charge=20_000.0)
+    schedule = replay(trace, a_cluster(nodes=1, cores=2), policy, ReplayOptions(charge=20_000.0))
     assert policy.dispatcher.asked_s == [40, 60]
     assert schedule.start_s.tolist() == [80]
 

@@ -7,9 +7,9 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.cluster.replay_calendar import StartLagSequence
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.whatif.decision_timing import DecisionTiming, StartLagSequence
-from cpsched_sim.whatif.whatif_cases import WhatIfCase, add_site_priority_settings
+from cpsched_sim.whatif.whatif_cases import DecisionTiming, WhatIfCase, add_site_priority_settings
 from cpsched_sim.whatif.whatif_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window
 

@@ -11,6 +11,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits, with_queue_subset
 from cpsched_sim.cli import app
+from cpsched_sim.cluster.simulated_accounting import LicenceRequestsAndTotals, LicenceUsage
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
 from cpsched_sim.simulation import ReplaySpec
@@ -18,16 +19,10 @@ from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.decision_timing import DecisionTiming
-from cpsched_sim.whatif.licence_limits import (
-    LicenceRequestsAndTotals,
-    LicenceUsage,
-    parse_licence_totals,
-    read_licence_totals,
-)
+from cpsched_sim.whatif.licence_limits import parse_licence_totals, read_licence_totals
 from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
-from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_cases import DecisionTiming, WhatIfCase
 from cpsched_sim.whatif.whatif_io import read_whatif_window
 from cpsched_sim.whatif.whatif_replay import EVENT_TIMING, replay_window
 from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowPeriodOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import ReplayOptions, replay
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
@@ -26,7 +26,7 @@ def test_plain_window_equals_ordinary_replay(tmp_path, text):
     window = a_window(tmp_path, lines)
     setup = ReplaySpec(WhatIfCase.parse(text).spec)
     cluster = System(window.system, window.header).cluster
-    ordinary = replay(window.jobs, cluster, setup.build(window.jobs), strict=True)
+    ordinary = replay(window.jobs, cluster, setup.build(window.jobs), ReplayOptions(strict=True))
     ours = replay_window(window, setup.build(window.jobs))
     assert np.array_equal(ours.start_s, ordinary.start_s)
     assert np.array_equal(ours.end_s, ordinary.end_s)

@@ -13,7 +13,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import ReplayOptions, replay
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties.test_slurm import UNLIMITED
@@ -43,7 +43,9 @@ def small(id, submit_s=0, **facts):
 def starts(trace, dispatcher, cluster=None):
     """When each job of (job, run time) starts."""
     items = [TraceJob(job, run_s) for job, run_s in trace]
-    schedule = replay(items, cluster or a_cluster(), Policy(WalltimePredictor(), dispatcher), strict=True)
+    schedule = replay(
+        items, cluster or a_cluster(), Policy(WalltimePredictor(), dispatcher), ReplayOptions(strict=True)
+    )
     return schedule.start_s.tolist()
 
 
