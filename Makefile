@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Test processes: one more than two cores, because some tests wait. Each needs 25 CPU seconds to collect the tests.
+# Test processes: one more than two cores, because some tests wait. Each needs 8 CPU seconds to collect the tests.
 PROCESSES ?= 3
 
-.PHONY: help demo test nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
+.PHONY: help demo test bytecode nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start would compile the packages again.
@@ -30,7 +30,7 @@ demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.demo) ## control mode on a si
 	$(BIN)/cpsched demo
 
 test: $(VENV)/.installed        ## all CI checks except the site and the live tests; COVERAGE=1: unit tests as in make coverage; COVERAGE=measured: after it
-	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels lint
+	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels bytecode lint
 	$(if $(filter 1,$(COVERAGE)),$(MAKE) coverage)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m "not slow" --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
@@ -65,6 +65,9 @@ mutants: kernels                ## mutation tests of the critical modules, one o
 kernels: $(VENV)/.installed     # compiled once, so that test processes do not repeat it
 	$(BIN)/cpsched warm-up
 
+bytecode: $(VENV)/.installed    # of the tests, compiled once, so that each test process does not spend 16 CPU seconds on it
+	-$(BIN)/python -m pytest --collect-only -qqq --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring tests >/dev/null
+
 lint: types style               ## linters, formatting, types, import contracts, language and Markdown
 
 types: $(VENV)/.installed
@@ -78,7 +81,7 @@ style: $(VENV)/.installed
 	$(BIN)/codespell
 	git ls-files -z '*.md' | xargs -0 $(BIN)/pymarkdown scan
 
-coverage: kernels               ## coverage of the unit tests; fails below the minimum in pyproject.toml
+coverage: kernels bytecode      ## coverage of the unit tests; fails below the minimum in pyproject.toml
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m "not slow" --cov --cov-report=term:skip-covered tests/unit
 
 test-newest: RESOLUTION := highest        ## unit tests with the newest releases that pyproject.toml allows, in build/newest

@@ -20,9 +20,9 @@ JOBS = 400
 POLICIES = [
     PolicySpec("easy", "last-two", {}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "balance"}, {}, "one-second"),
-    PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
 OTHER_POLICIES = [
+    PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
     PolicySpec("easy", "walltime", {}, {}, "one-second"),
     PolicySpec("prb", "walltime", {}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10"}, {}, "one-second"),
@@ -120,6 +120,7 @@ class UnevenPace(EventDrivenClock):
         return self.read_s
 
 
+@pytest.mark.slow
 def test_time_limited_rounds_replay_without_clock(tmp_path):
     """The journal records the durations of decisions only as the remaining work, so a replay needs no clock."""
     record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")

@@ -17,12 +17,9 @@ def workloads():
     return [Workload(f"seed {seed}", "", system.cluster, jobs, {}, ()) for seed, (system, jobs) in enumerate(generated)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("objective", "metric"),
-    [
-        ("default", "bsld"),
-        *(pytest.param(name, name, marks=pytest.mark.slow) for name in ("bsld", "af", "awf", "p2sf")),
-    ],
+    ("objective", "metric"), [("default", "bsld"), *((name, name) for name in ("bsld", "af", "awf", "p2sf"))]
 )
 def test_more_effort_is_not_worse(objective, metric, workloads):
     """Objectives with targets are omitted, because the results determine the weight of large jobs."""

@@ -11,7 +11,14 @@ from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
 from cpsched_sim.workloads.workload_loader import Workload
 
 
-@pytest.mark.parametrize(("dispatcher", "settings"), [("easy", {}), ("list-reg", {}), ("lookahead", {"effort": "10"})])
+@pytest.mark.parametrize(
+    ("dispatcher", "settings"),
+    [
+        ("easy", {}),
+        ("list-reg", {}),
+        pytest.param("lookahead", {"effort": "10"}, marks=pytest.mark.slow),
+    ],
+)
 def test_crowded_morning_replays_without_violation(dispatcher, settings):
     cluster = System(load_system("eurora")).cluster
     jobs = generate_eurora_jobs(days=0.2, seed=0, load=8)

@@ -35,6 +35,8 @@ LISTS = [
 NOT_COMPILED = {"prb", "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f3", "list-f4"}
 """Dispatchers whose order is computed in Python, so that the compiled loop does not apply."""
 NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
+OTHER_CP_SAT = {"cp-af", "cp-awf", "cp-p2sf", "cp-p2sf+", "cp-bsld+"}
+"""Dispatchers that differ from `cp-bsld` only in the objective, and that call a solver for each example."""
 
 
 shared = cache(build_effort_limited_dispatcher)
@@ -45,7 +47,9 @@ def test_catalogue_contains_every_list_scheduler():
 
 
 @pytest.mark.parametrize("promise", PROPERTIES, ids=lambda promise: promise.__name__)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in OTHER_CP_SAT)) for name in NAMES]
+)
 def test_dispatcher_satisfies_property(name, promise):
     promise(name)
 

@@ -147,14 +147,8 @@ def test_failed_start_delays_others_by_its_own_duration_at_most(
         assert beside.starts_s[id] - start_s <= UNDONE_S * tried
 
 
-@pytest.mark.parametrize(
-    "dispatcher",
-    [
-        FirstFit,
-        pytest.param(EasyDispatcher, marks=pytest.mark.slow),
-        pytest.param(LookaheadDispatcher, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("dispatcher", [FirstFit, EasyDispatcher, LookaheadDispatcher])
 def test_1000_bad_jobs_of_all_kinds_cost_few_attempts(dispatcher: type[Dispatcher]) -> None:
     """Mallory's jobs come first and request all nodes. Other users' jobs wait for at most a few failed starts."""
     vain = [

@@ -187,6 +187,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_decides_same_in_another_process_with_effort_limit() -> None:
     command = [sys.executable, "-c", HARD]
     lines = [

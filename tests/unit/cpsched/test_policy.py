@@ -49,16 +49,6 @@ def test_running_jobs_are_sorted_by_expected_end():
     assert seen.table.end_s[seen.running].tolist() == [11, 40, 90], "the overdue job is given one more second"
 
 
-def test_estimates_of_vanished_jobs_do_not_accumulate():
-    policy = Policy(LastTwoPredictor(), Spy())
-    kept = a_job(1, walltime_s=50)
-    for first in range(2, 40_000, 1_000):
-        decide(policy, [kept, *(a_job(id, walltime_s=60) for id in range(first, first + 1_000))])
-    policy.learn(EndedJob(a_job(99, user=""), 0, 20))
-    assert len(policy._estimates) < 14_000  # noqa: SLF001
-    assert decide(policy, [kept]) == {1: 50}
-
-
 class Answering(Dispatcher):
     """A dispatcher that returns or raises what it is given."""
 

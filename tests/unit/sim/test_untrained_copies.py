@@ -1,6 +1,7 @@
 """A comparison uses unused copies, even of instances that have been simulated before."""
 
 import threading
+import weakref
 
 import pytest
 
@@ -50,10 +51,23 @@ def test_uncopyable_instance_is_simulated_but_not_compared(workload):
     assert cpsched_sim.compare(workload, ["easy"], [Copyless]).rows[0].error == ""
 
 
-def test_keeps_no_data_of_deleted_instance(workload):
-    predictor = Copyless()
+class CountedCopies:
+    """An instance that records its copies."""
+
+    def __init__(self):
+        self.copies = weakref.WeakSet()
+
+    def __deepcopy__(self, memo):
+        copy = type(self)()
+        self.copies.add(copy)
+        return copy
+
+
+def test_copy_is_freed_with_its_instance():
+    """Otherwise a later instance with the same id would be replaced by it."""
+    predictor = CountedCopies()
+    copies = predictor.copies
     untrained_copies.store_untrained_copy(predictor)
-    key = id(predictor)
-    assert key in untrained_copies._PRISTINE_COPIES  # noqa: SLF001
+    assert len(copies) == 1
     del predictor
-    assert key not in untrained_copies._PRISTINE_COPIES  # noqa: SLF001
+    assert len(copies) == 0

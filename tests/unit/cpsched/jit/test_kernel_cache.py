@@ -273,18 +273,6 @@ def test_removes_old_files_of_same_kernel_only(tmp_path: Path) -> None:
     assert "scale.000000000000000000000002.bin" not in kept
 
 
-def test_distinguishes_records_by_field_order() -> None:
-    from collections import namedtuple
-
-    from numba import types
-
-    def kind(*names: str) -> object:
-        return types.NamedTuple((types.int64, types.int64), namedtuple("Pair", names))
-
-    assert kernel_cache._type_to_text((kind("a", "b"),)) == kernel_cache._type_to_text((kind("a", "b"),))  # noqa: SLF001
-    assert kernel_cache._type_to_text((kind("a", "b"),)) != kernel_cache._type_to_text((kind("b", "a"),))  # noqa: SLF001
-
-
 @subroutine
 def halved(value: int) -> int:
     """A helper."""

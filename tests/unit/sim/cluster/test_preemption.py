@@ -372,3 +372,20 @@ def test_preemptor_that_fits_waits_for_dispatcher():
     found = simulate(workload(rows, BY_QOS % ""), "slurm", settings=parameters)
     assert found.schedule.start_s.tolist() == [0, 95, 125]
     assert found.schedule.preemptions == ()
+
+
+def test_request_that_fits_after_a_preemption_starts_in_same_second():
+    """An equal request earlier in the queue, tried before the preemption, fits neither then nor by stopping a job."""
+    policy = """
+        accounts: { lab: {} }
+        qos: { high: { preempt: [low] }, mid: { preempt: [scrap] }, low: {}, scrap: {} }
+        preemption: { type: qos }
+    """
+    two_cores = Request(1, (2,))
+    rows = [
+        (0, Request(1, (3,)), 100, "low"), (0, cores(1), 50, "scrap"),
+        (10, two_cores, 20, "mid"), (10, cores(1), 20, "high"), (10, two_cores, 20, "mid"),
+    ]  # fmt: skip
+    found = simulate(workload(rows, policy, Cluster.of([[4]], ["cores"])), "easy", settings={"order": "priority"})
+    assert found.schedule.start_s.tolist()[3:] == [10, 10]
+    assert len(found.schedule.preemptions) == 1

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
+from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, postpone_infeasible_starts
 from cpsched.dispatchers.cp.cp_dispatcher_config import VALUE_MEANINGS, CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_problem import CpProblem
@@ -258,16 +258,6 @@ def test_each_start_reduces_resources_of_later_ones() -> None:
     found, effort = postpone_infeasible_starts(snapshot, facts, plan, Effort("solver"))
     assert (found.start_s.tolist(), effort.unplaced) == ([100, 101, 100], 1)
     assert np.array_equal(snapshot.free, [[4]]), "the snapshot stays as it is"
-
-
-def test_family_member_has_its_recipe_and_limits() -> None:
-    recipe = CpDispatcherConfig("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
-    dispatcher = constraint_dispatcher.build_cp_registration("x", "A sentence.", "a paper", recipe, restarts=7).build(
-        {"seed": "5"}
-    )
-    assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")  # noqa: SLF001
-    assert dispatcher._limit == RestartSearchLimits(16.0, 0.01, 7, None, 3.0, "doubles")  # noqa: SLF001
-    assert (dispatcher.certain, dispatcher.in_order) == (True, True)
 
 
 def test_every_recipe_value_is_documented() -> None:
