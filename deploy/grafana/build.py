@@ -135,7 +135,7 @@ SCHEDULING = Board(
                   ((f"sum(cpsched_running_jobs{{{HERE}}})", "running"),
                    (f"sum(cpsched_starting_jobs{{{HERE}}})", "starting"))),
             Panel("Unmanaged jobs", "Unmanaged jobs as a share of all pending jobs.", "percentunit",
-                  ((f"cpsched:left_to_slurm:ratio{{{HERE}}}", "{{instance}}"),)),
+                  ((f"cpsched:unmanaged:ratio{{{HERE}}}", "{{instance}}"),)),
         )),
     ),
 )  # fmt: skip

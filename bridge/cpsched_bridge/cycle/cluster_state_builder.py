@@ -18,7 +18,7 @@ from cpsched_bridge.cycle_report import UnscheduledReason
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
-from cpsched_bridge.telemetry.reason_kinds import format_reason
+from cpsched_bridge.telemetry.reason_kinds import UNMANAGED, format_reason
 
 T = TypeVar("T")
 NO_LIMIT_REASONS: Mapping[int, str] = MappingProxyType({})
@@ -110,7 +110,7 @@ def explain_unscheduled_jobs(
     `limited` contains the reason for each job that waits because of a site limit, by job id. `put_off` contains the ids
     of jobs that back off after failed starts.
     """
-    reasons = {left.job_id: UnscheduledReason("unsupported", left.reason) for left in seen.left}
+    reasons = {left.job_id: UnscheduledReason(UNMANAGED, left.reason) for left in seen.left}
     for pending in seen.pending:
         id = pending.job.id
         if id not in waiting:

@@ -21,10 +21,10 @@ from cpsched.formatting import (
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.host_users import find_user_name
 from cpsched_bridge.program import terminal_views
-from cpsched_bridge.program.json_output import describe_stop
+from cpsched_bridge.program.bridge_reports import describe_stop
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.views.job_explanation import NOT_CALIBRATED
 from cpsched_bridge.web.api_v1 import PREFIX
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 
 _TIMEOUT_S = 60.0
 
@@ -129,7 +129,7 @@ def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
     """Print one line for the request and one for each smaller request that the plan starts earlier."""
     table = terminal_views.make_table("request", "start (80 %)", "plan")
     for row in found:
-        table.add_row(row["asked"] or "as given", row["start"], row["plan"])
+        table.add_row(row["request"] or "as given", row["start"], row["plan"])
     out = terminal_views.make_console()
     out.print(table)
     if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
@@ -157,8 +157,8 @@ def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool, user: 
             half, median = _format_forecast(row)
             table.add_row(row["label"], row["name"], row["user"], row["start"], half, median)
         else:
-            state, start = row["state"].replace("_", " "), _format_start(row)
-            table.add_row(row["label"], row["partition"], row["name"], row["user"], state, start, row["reason"])
+            start = _format_start(row)
+            table.add_row(row["label"], row["partition"], row["name"], row["user"], row["state"], start, row["reason"])
     out.print(table)
     if any(row["start_quantiles_s"] and not row["calibrated"] for row in found):
         out.print(NOT_CALIBRATED)

@@ -5,8 +5,6 @@ Slow imports run inside the commands, so that `--version` and `--help` stay fast
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,7 +17,7 @@ from cpsched_sim import command_conventions
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.cli.name_completion import complete_dispatcher
 from cpsched_sim.cli.options import Dispatcher, Predictor
-from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_json, print_message
+from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_message
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Settings
@@ -140,8 +138,8 @@ def journal_list(
     from cpsched_bridge.store import state_paths
 
     with state_paths.open_journal(_load_settings(config)) as journal:
-        lines = journal.list_rounds(last, starts)
-        print_json(list(map(asdict, lines))) if as_json else terminal_views.print_rounds(lines)
+        rounds = journal.list_rounds(last, starts)
+    terminal_views.print_report(rounds, terminal_views.print_rounds, as_json)
 
 
 @journal_app.command("show")
@@ -154,16 +152,15 @@ def journal_show(
     """Show a round: its queue, decision, commands, and their results.
 
     --json prints an object: round, at_unix_s, now_s, mode, policy, failure, effort, seconds, note, and lists of jobs:
-    queue, running, sent.
+    waiting, running, sent.
     """
-    from cpsched_bridge.program import json_output, terminal_views
+    from cpsched_bridge.program import bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.open_journal(_load_settings(config)) as journal:
         record = journal.read_round(round)
-    print_json(
-        json_output.recorded_round_to_json(*terminal_views.add_replayed_explanation(record))
-    ) if as_json else terminal_views.print_round(record)
+    report = bridge_reports.report_round(record)
+    terminal_views.print_report(report, terminal_views.print_round, as_json, bridge_reports.RoundReport.to_json)
 
 
 @journal_app.command("replay")
@@ -178,24 +175,17 @@ def journal_replay(
 
     --json prints a list of objects: round, same, differences, skipped (why a round was not replayed, or null).
     """
-    from cpsched_bridge.program import json_output, terminal_views
+    from cpsched_bridge.program import bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.open_journal(_load_settings(config)) as journal:
-        numbers = (
-            list(journal.iterate_round_numbers())
-            if everything
-            else [round if round is not None else journal.last_round]
-        )
-        replays = terminal_views.replay_recorded_rounds(journal, numbers)
-        if as_json:
-            found = list(map(json_output.replayed_round_to_json, replays))
-            print_json(found)
-            all_same = not any(each["differences"] for each in found)
-        else:
-            all_same = terminal_views.print_replays(replays)
-        if not all_same:
-            raise typer.Exit(1)
+        numbers = [journal.last_round if round is None else round]
+        if everything:
+            numbers = list(journal.iterate_round_numbers())
+        replays = bridge_reports.replay_recorded_rounds(journal, numbers)
+    terminal_views.print_report(replays, terminal_views.print_replays, as_json, bridge_reports.replays_to_json)
+    if any(replay.differences for replay in replays):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -211,25 +201,23 @@ def why(
     Queries the running bridge. Without an answer, or for an ended job, the bridge's files give the explanation. `--url`
     needs no settings file, and with it, --json prints the bridge's answer.
 
-    --json prints an object: job, bridge (the running bridge's answer), job_id, round, now_s, waiting (kind, reason,
-    behind, expected_s and more), running, past, aside (kind, reason), advised, ledger, events, unreadable. Values that
-    do not apply are null.
+    --json prints an object: job, bridge (the running bridge's answer), job_id, round, now_s, recorded (the job in that
+    round, with the keys of the API), past, boost, ledger, events, unreadable. Values that do not apply are null.
     """
-    from cpsched_bridge.program import bridge_client, json_output, terminal_views
+    from cpsched_bridge.program import bridge_client, bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths
 
     if url:
-        found = bridge_client.query_bridge_at_address(url, f"jobs/{job}", {})
-        print_json(found) if as_json else bridge_client.print_job(found)
+        answer = bridge_client.query_bridge_at_address(url, f"jobs/{job}", {})
+        terminal_views.print_report(answer, bridge_client.print_job, as_json)
         return
     settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
-        answer = bridge_client.find_job(settings, job)
-        if as_json:
-            print_json(json_output.job_explanation_to_json(job, settings, answer))
-        else:
-            terminal_views.print_why(job, settings, answer)
+        report = bridge_reports.report_job(job, settings)
+        report.bridge = bridge_client.find_job(settings, job)
+        print_why = partial(terminal_views.print_why, settings=settings)
+        terminal_views.print_report(report, print_why, as_json, bridge_reports.JobReport.to_json)
 
 
 @app.command()
@@ -249,7 +237,7 @@ def queue(
     Queries the running bridge. `--url` needs no settings file, so users can run this command on any host that can reach
     the status page.
     """
-    from cpsched_bridge.program import bridge_client
+    from cpsched_bridge.program import bridge_client, terminal_views
 
     name = "" if everyone else user or bridge_client.get_process_user_name()
     words = {"user": name} if name else {}
@@ -257,10 +245,8 @@ def queue(
     found = bridge_client.list_rows(answer, "jobs")
     if start:
         found = [row for row in found if row["state"] != "running"]
-    if as_json:
-        typer.echo(json.dumps(found))
-    else:
-        bridge_client.print_queue(found, start, name)
+    print_queue = partial(bridge_client.print_queue, with_intervals=start, user=name)
+    terminal_views.print_report(found, print_queue, as_json)
 
 
 @app.command("estimate-start")
@@ -286,7 +272,7 @@ def estimate_start(
     Queries the running bridge.
     """
     from cpsched.slurm_text.limits import parse_tres
-    from cpsched_bridge.program import bridge_client
+    from cpsched_bridge.program import bridge_client, terminal_views
 
     query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
     memory_mib = parse_tres(f"mem={mem}")["mem"]
@@ -294,10 +280,7 @@ def estimate_start(
     query |= {"partition": partition} if partition else {}
     answer = bridge_client.query_bridge(url, partial(_load_settings, config), "when", query)
     found = bridge_client.list_rows(answer, "starts")
-    if as_json:
-        typer.echo(json.dumps(found))
-    else:
-        bridge_client.print_start_estimate(found)
+    terminal_views.print_report(found, bridge_client.print_start_estimate, as_json)
 
 
 @app.command("record-slurm-estimates")
@@ -330,15 +313,12 @@ def backfill_windows(
 
     Queries the running bridge.
     """
-    from cpsched_bridge.program import bridge_client
+    from cpsched_bridge.program import bridge_client, terminal_views
 
     words = {"partition": partition} if partition else {}
     answer = bridge_client.query_bridge(url, partial(_load_settings, config), "windows", words)
     found = bridge_client.list_rows(answer, "windows")
-    if as_json:
-        typer.echo(json.dumps(found))
-    else:
-        bridge_client.print_backfill_windows(found)
+    terminal_views.print_report(found, bridge_client.print_backfill_windows, as_json)
 
 
 @app.command()
@@ -346,23 +326,19 @@ def backfill_windows(
 def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
-    --json prints an object: configured_mode, stopped, paused, paused_ago_s, remembered (whom, what, ago_s), beginning,
-    last_good_cycle_ago_s, mode, transport, last_round, journal, ledger (jobs by state), held, put_off, left,
-    preemption (if the bridge chooses victims), events, unreadable. Unknown values are null.
+    --json prints an object: configured_mode, stopped, paused, paused_ago_s, remembered (against, fact, ago_s), startup,
+    last_good_cycle_ago_s, mode, transport, last_round, last_round_ago_s, journal, ledger (jobs by state), held, backoff
+    (jobs, users), unmanaged, preemption (if the bridge chooses victims), events, unreadable. Unknown values are null.
     """
-    from cpsched_bridge.program import json_output, terminal_views
+    from cpsched_bridge.program import bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
-        if as_json:
-            found = json_output.collect_status(settings)
-            print_json(found)
-            all_read = not found["unreadable"]
-        else:
-            all_read = terminal_views.print_status(settings)
-    if not all_read:
+        found = bridge_reports.report_status(settings)
+        terminal_views.print_report(found, partial(terminal_views.print_status, settings=settings), as_json)
+    if found.unreadable:
         raise typer.Exit(1)
 
 
@@ -379,13 +355,10 @@ def events(
 
     --json prints a list of objects: at_unix_s, round, kind, job_id, detail, label.
     """
-    from cpsched_bridge.program import json_output, terminal_views
+    from cpsched_bridge.program import bridge_reports, terminal_views
 
-    settings = _load_settings(config)
-    if as_json:
-        print_json(json_output.list_events(settings, last, job, kind))
-    else:
-        terminal_views.print_events(settings, last, job, kind)
+    found = bridge_reports.report_events(_load_settings(config), last, job, kind)
+    terminal_views.print_report(found, terminal_views.print_events, as_json)
 
 
 @app.command("unmanaged")
@@ -397,10 +370,11 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
+    from cpsched_bridge.telemetry.reason_kinds import UNMANAGED
 
     with state_paths.open_journal(_load_settings(config)) as journal:
-        found = journal.list_unscheduled_jobs("unsupported")
-        print_json(list(map(asdict, found))) if as_json else terminal_views.print_unmanaged(found)
+        jobs = journal.list_unscheduled_jobs(UNMANAGED)
+    terminal_views.print_report(jobs, terminal_views.print_unmanaged, as_json)
 
 
 @app.command()
@@ -506,12 +480,12 @@ def effective_config(
 
     --json prints an object: policy, fallback, settings (name, value, source), easy_targets, easy_ratios, unreadable.
     """
-    from cpsched_bridge.program import bootstrap, terminal_views
+    from cpsched_bridge.program import bootstrap, bridge_reports, terminal_views
 
     settings = _load_settings(config)
-    terminal_views.print_effective_config(
-        bootstrap.build_bridge_policies(settings, str(config)).in_force, settings, as_json
-    )
+    effective = bootstrap.build_bridge_policies(settings, str(config)).in_force
+    report = bridge_reports.report_config(effective, settings)
+    terminal_views.print_report(report, terminal_views.print_effective_config, as_json)
 
 
 @app.command()
@@ -529,10 +503,10 @@ def doctor(
     """Check the requirements of control mode, and show how to fix failures.
 
     Rejects the same settings as `cpsched bridge`.
-    --json prints a list of objects: name, ok, detail, mend (the fix), required, may_come (may pass later), mode.
+    --json prints a list of objects: name, ok, detail, fix, required, may_pass_later, mode.
     """
     from cpsched_bridge.cycle.mode_and_readiness import select_checks_for_mode
-    from cpsched_bridge.program import bootstrap, json_output, memory_checks, preemption_status, terminal_views
+    from cpsched_bridge.program import bootstrap, memory_checks, preemption_status, terminal_views
 
     settings = _load_settings(config)
     ready = bootstrap.build_bridge_policies(settings, str(config))
@@ -546,7 +520,7 @@ def doctor(
             *memory_checks.check_memory(settings),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
-        print_json(list(map(json_output.check_to_json, checks))) if as_json else terminal_views.print_checks(checks)
+        terminal_views.print_report(checks, terminal_views.print_checks, as_json)
         if any(check.required and not check.ok for check in checks):
             raise typer.Exit(1)
     finally:

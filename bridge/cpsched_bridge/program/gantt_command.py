@@ -15,9 +15,9 @@ from cpsched.formatting import format_count, format_duration
 from cpsched.markup import Markup, make_markup_element
 from cpsched.model import NEVER, Cluster, Placement, Request
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.views.status_view import GanttBar, GanttChartView
 from cpsched_bridge.web.page import gantt_chart
 from cpsched_bridge.web.page.gantt_chart import GanttWindow
-from cpsched_bridge.web.page_schema import GanttBar, GanttChartView
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.file_io import write_atomically
@@ -164,9 +164,7 @@ class _ScheduleFileRow:
 
 
 def _make_bar(id: int, begin_s: int, end_s: int, nodes: list[tuple[int, int]], user: str = "") -> GanttBar:
-    return GanttBar.model_construct(
-        id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes)
-    )
+    return GanttBar(id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes))
 
 
 def check_output_path(out: Path) -> None:

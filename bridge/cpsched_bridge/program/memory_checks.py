@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cpsched.formatting import format_count, format_duration
 from cpsched_bridge.ports import ReadinessCheck
-from cpsched_bridge.program.json_output import list_remembered_facts
+from cpsched_bridge.program.bridge_reports import list_remembered_facts
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.state_paths import pause_file
 
@@ -19,8 +19,8 @@ def check_memory(settings: Settings) -> list[ReadinessCheck]:
         ago = "" if age_s is None else f", {format_duration(age_s)} ago"
         checks.append(ReadinessCheck("pause", False, f"paused{ago}: {reason}", "cpsched resume", required=False))
     if facts := list_remembered_facts(settings):
-        fact = max(facts, key=lambda each: float(each["ago_s"]))
-        oldest = f"{fact['whom']}, {format_duration(fact['ago_s'])} ago: {fact['what']}"
+        fact = max(facts, key=lambda each: each.ago_s)
+        oldest = f"{fact.against}, {format_duration(fact.ago_s)} ago: {fact.fact}"
         detail = f"{format_count(len(facts), 'entry', 'entries')} against jobs and users; oldest: {oldest}"
         fix = "see `cpsched status`; `cpsched forget job ID` or `cpsched forget user NAME` ends it"
         checks.append(ReadinessCheck("memory", False, detail, fix, required=False))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
@@ -18,34 +18,37 @@ from cpsched.formatting import (
     format_duration,
     format_milliseconds,
     format_unix_time,
-    format_wait,
 )
 from cpsched.model import Cluster, Placement
-from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
+from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.ports import UNKNOWN_NODES, ReadinessCheck
-from cpsched_bridge.program import json_output
-from cpsched_bridge.program.json_output import RecordedJobFacts, Values, find_job_facts
-from cpsched_bridge.program.preemption_status import PreemptionStatus
+from cpsched_bridge.program.bridge_reports import (
+    ConfigReport,
+    EventReport,
+    JobReport,
+    RoundReport,
+    StatusReport,
+    describe_stop,
+)
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import RoundSummary, UnscheduledJob
+from cpsched_bridge.store.journal_reader import JournalJobRecord, RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import heartbeat_age_s
-from cpsched_bridge.web.job_explanation import (
-    explain_job_in_view,
+from cpsched_bridge.views.job_explanation import (
     format_easy_comparison,
     format_easy_targets,
+    format_job_wait,
     format_time_limit,
     summarize_reason,
-    view_from_round,
 )
-from cpsched_bridge.web.page_schema import QueuedJobView
+from cpsched_bridge.views.job_view import JobState, JobView, view_recorded_jobs
 from cpsched_sim.command_conventions import print_json
 
 if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound
 
+T = TypeVar("T")
 _MAX_LINE_CHARS = 240
 _MAX_REMEMBERED_LINES = 20
 """Maximum number of remembered jobs, users and groups that `cpsched status` lists."""
@@ -69,6 +72,16 @@ def make_console() -> Console:
     """Return a console for standard output that wraps lines only on a terminal."""
     found = LiteralTextConsole(highlight=False)
     return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_MAX_LINE_CHARS)
+
+
+def print_report(
+    report: T, print_text: Callable[[T], None], as_json: bool, to_json: Callable[[T], Any] = to_jsonable_python
+) -> None:
+    """Print the output of a command: `report` as text, or as JSON."""
+    if as_json:
+        print_json(to_json(report))
+    else:
+        print_text(report)
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:
@@ -101,18 +114,14 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
     make_console().print(found)
 
 
-def print_round(record: RoundRecord) -> None:
-    """Print the output of `cpsched journal show`.
-
-    Replay the decision if explanations are no longer stored.
-    """
-    out, effort = make_console(), record.effort
-    record, explanation = add_replayed_explanation(record)
-    out.print(
-        f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}"
-    )
-    out.print(f"policy {record.policy.dispatcher} {dict(record.policy.dispatcher_settings) or ''}".rstrip(), end=", ")
-    out.print(f"predictor {record.policy.predictor}, path {effort.path} {effort.status}".rstrip())
+def print_round(report: RoundReport) -> None:
+    """Print the output of `cpsched journal show`."""
+    out, record = make_console(), report.record
+    effort, policy = record.effort, record.policy
+    at = f"{format_unix_time(record.at_unix_s)} UTC"
+    out.print(f"round {record.number}, {at}, cluster second {record.now_s}, {record.mode}")
+    out.print(f"policy {policy.dispatcher} {dict(policy.dispatcher_settings) or ''}".rstrip(), end=", ")
+    out.print(f"predictor {policy.predictor}, path {effort.path} {effort.status}".rstrip())
     out.print(
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
         f"{effort.variables} variables, objective {effort.objective}, solver {format_milliseconds(effort.solver_s)}"
@@ -122,8 +131,8 @@ def print_round(record: RoundRecord) -> None:
     if record.failure:
         out.print(f"the decision failed: {record.failure}")
     out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in record.seconds.items()))
-    if explanation:
-        out.print(explanation)
+    if report.note:
+        out.print(report.note)
     _print_queue(out, record)
     if record.outcomes:
         sent = make_table("command", "job", "result", "detail", title="sent")
@@ -132,62 +141,34 @@ def print_round(record: RoundRecord) -> None:
         out.print(sent)
 
 
-def add_replayed_explanation(record: RoundRecord) -> tuple[RoundRecord, str]:
-    """Return the round with its plan and reasons, and a note on their source."""
-    if record.explained or record.failure:
-        return record, ""
-    from cpsched_bridge.store.round_replay import replay_round
-    from cpsched_sim.file_io import read_setting_file
-
-    again = replay_round(record, read_setting_file)
-    if not again.is_same_decision:
-        why = again.skipped or again.differences[0]
-        return record, f"plan and reasons are no longer stored, and the decision cannot be replayed: {why}"
-    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: from a replay with the same result"
-
-
 def _print_queue(out: Console, record: RoundRecord) -> None:
-    jobs = make_table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
-    for job, shown in zip(record.queue, view_from_round(record).queue, strict=True):
-        row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
-        times = (format_wait(job.submit_s, record.now_s), format_time_limit(shown.estimate_s))
-        jobs.add_row(*row, *times, _format_job_decision(shown, record))
-    out.print(jobs)
+    table = make_table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
+    for job, view in zip(record.queue, view_recorded_jobs(record).waiting, strict=True):
+        amounts = "/".join(map(str, job.request.per_unit))
+        waited, estimate = format_job_wait(view, record.now_s), format_time_limit(view.estimate_s)
+        decision = _format_job_decision(view, record)
+        table.add_row(view.label, view.user, str(job.request.units), amounts, waited, estimate, decision)
+    out.print(table)
 
 
-def _format_job_decision(job: QueuedJobView, record: RoundRecord) -> str:
-    behind = (
-        f" (behind {join_abbreviated(job.behind, len(job.behind), text=record.get_job_name)})" if job.behind else ""
-    )
-    waits = job.reason is not None and job.expected_s is not None
-    expected = (
-        f"; expected in {format_duration(job.expected_s - record.now_s)}"
-        if waits and job.expected_s is not None
-        else ""
-    )
-    return summarize_reason(job, record.mode) + behind + expected
+def _format_job_decision(job: JobView, record: RoundRecord) -> str:
+    decision = summarize_reason(job, record.mode)
+    if job.waits_for:
+        names = join_abbreviated(job.waits_for, len(job.waits_for), text=record.get_job_name)
+        decision += f" (waits for {names})"
+    if not job.starts_now and job.planned_s is not None:
+        decision += f"; planned in {format_duration(job.planned_s - record.now_s)}"
+    return decision
 
 
-def replay_recorded_rounds(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
-    """Return an iterator that repeats recorded decisions and yields the results."""
-    from cpsched_bridge.store.round_replay import replay_round
-    from cpsched_sim.file_io import read_setting_file
-
-    return (replay_round(journal.read_round(number), read_setting_file) for number in numbers)
-
-
-def print_replays(results: Iterable[ReplayedRound]) -> bool:
-    """Print the output of `cpsched journal replay`.
-
-    Return whether no replayed decision differs.
-    """
+def print_replays(results: Iterable[ReplayedRound]) -> None:
+    """Print the output of `cpsched journal replay`."""
     out = make_console()
-    same = different = skipped = 0
-    reasons: set[str] = set()
+    same = different = 0
+    skipped: list[str] = []
     for result in results:
         if result.skipped:
-            skipped += 1
-            reasons.add(result.skipped)
+            skipped.append(result.skipped)
         elif result.is_same_decision:
             same += 1
         else:
@@ -195,70 +176,63 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
             out.print(f"round {result.number}: the result differs")
             for difference in result.differences[:10]:
                 out.print(f"  {difference}", highlight=False)
-    for reason in sorted(reasons):
+    for reason in sorted(set(skipped)):
         out.print(f"not replayed: {reason}")
-    out.print(f"{format_count(same, 'round')} the same, {different} different, {skipped} not replayed")
-    return different == 0
+    out.print(f"{format_count(same, 'round')} the same, {different} different, {len(skipped)} not replayed")
 
 
 def format_answer(answer: Mapping[str, Any]) -> list[str]:
     """Return the bridge's explanation of a job as lines."""
-    return [f"job {answer['label']}: {answer['state'].replace('_', ' ')}", *answer["sentences"]]
+    return [f"job {answer['label']}: {answer['state']}", *answer["sentences"]]
 
 
-def print_why(text: str, settings: Settings, answer: Mapping[str, Any] | None = None) -> None:
-    """Print the output of `cpsched why`. Raise `UnknownJob`.
-
-    `answer` is that of the running bridge. Without one, the files give the explanation. Include the errors from
-    unreadable files.
-    """
-    out, found = make_console(), find_job_facts(text, settings)
-    if answer is None:
-        stop = json_output.describe_stop(settings)
-        lines = [*([f"The bridge is not running, {stop}. This is its last round."] if stop else []),
-                 *_format_job_explanation(found)]  # fmt: skip
+def print_why(report: JobReport, settings: Settings) -> None:
+    """Print the output of `cpsched why`. Without the running bridge's answer, the files give the explanation."""
+    out = make_console()
+    if report.bridge is not None:
+        lines = format_answer(report.bridge)
     else:
-        lines = format_answer(answer)
-    for line in (
-        *lines,
-        *_explain_last_boost(found, settings),
-        *_explain_ledger_entry(found.entry, found.ran_s),
-        *found.unreadable,
-    ):
+        stop = describe_stop(settings)
+        lines = [f"The bridge is not running, {stop}. This is its last round."] if stop else []
+        lines += _format_recorded_explanation(report)
+    if settings.mode == "advise" and report.recorded_state is JobState.WAITING:
+        lines.append(_format_last_boost(report))
+    lines += _explain_ledger_entry(report.entry, report.ran_s)
+    for line in (*lines, *report.unreadable):
         out.print(line)
-    _print_events(out, (json_output.event_to_json(event, lambda _: text) for event in found.events))
+    _print_events(out, report.events)
 
 
-def _format_job_explanation(found: RecordedJobFacts) -> list[str]:
-    record, past, lines = found.record, found.past, list[str]()
-    if record is not None:
-        answer = explain_job_in_view(view_from_round(record, past, found.aside), str(found.job_id))
-        as_of = f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"  # noqa: E501
-        state = "not considered" if answer.state == "aside" else answer.state
-        lines = [f"job {answer.label}: {state} ({as_of})", *answer.format_lines()] if state != "unknown" else []
-        if lines and (line := format_easy_comparison(record.effort.ratios)):
+def _format_recorded_explanation(report: JobReport) -> list[str]:
+    record, past, explanation = report.record, report.past, report.explanation
+    lines = list[str]()
+    if record is not None and explanation is not None:
+        job = explanation.job
+        as_of = f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC"
+        lines = [f"job {job.label}: {job.state} ({as_of}, {record.policy.dispatcher}, mode {record.mode})"]
+        lines += explanation.format_lines()
+        if line := format_easy_comparison(record.effort.ratios):
             lines.append(line)
-        sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
+        sets = [each.request.node_set for each in record.queue if each.id == report.job_id]
         lines += [f"allowed nodes: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
-    if past is not None and not (found.was_pending or found.was_running):
-        place = f" on {past.nodes}" if past.nodes else ""
-        ended = (
-            f"ended at {format_cluster_time(past.end_s)}"
-            if past.end_s is not None
-            else f"not observed since round {past.round}"
-        )
-        lines.append(f"job {past.label or past.job_id}: started at {format_cluster_time(past.start_s)}{place}, {ended}")
+    if past is not None and report.recorded_state not in (JobState.WAITING, JobState.RUNNING):
+        lines.append(_format_past_job(past))
     return lines
 
 
-def _explain_last_boost(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """Return, in advise mode, a line about the job's last boost."""
-    if settings.mode != "advise" or not found.was_pending:
-        return []
-    points, since = "no boost by the bridge", ""
-    if found.advised is not None:
-        points, since = f"last boost {found.advised[0]:,}", f" at {format_cluster_time(found.advised[1])}"
-    return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
+def _format_past_job(past: JournalJobRecord) -> str:
+    place = f" on {past.nodes}" if past.nodes else ""
+    ended = f"not observed since round {past.round}"
+    if past.end_s is not None:
+        ended = f"ended at {format_cluster_time(past.end_s)}"
+    return f"job {past.label or past.job_id}: started at {format_cluster_time(past.start_s)}{place}, {ended}"
+
+
+def _format_last_boost(report: JobReport) -> str:
+    boost = "no boost by the bridge"
+    if report.boost is not None:
+        boost = f"last boost {report.boost.points:,} at {format_cluster_time(report.boost.since_s)}"
+    return f"advise mode: the cluster's own scheduler starts the jobs; {boost}"
 
 
 def _explain_ledger_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
@@ -277,68 +251,57 @@ def _explain_ledger_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> l
     ]
 
 
-def _print_events(out: Console, events: Iterable[Values]) -> None:
+def _print_events(out: Console, events: Iterable[EventReport]) -> None:
     for event in events:
-        job = f" job {event['label']}" if event["label"] is not None else ""
-        out.print(
-            f"{format_unix_time(event['at_unix_s'])} round {event['round']}{job} {event['kind']}: {event['detail']}"
-        )
+        job = f" job {event.label}" if event.label is not None else ""
+        out.print(f"{format_unix_time(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")
 
 
-def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
+def print_events(events: Sequence[EventReport]) -> None:
     """Print the output of `cpsched events`."""
-    out, found = make_console(), json_output.list_events(settings, last, job, kind)
-    _print_events(out, found)
-    if not found:
+    out = make_console()
+    _print_events(out, events)
+    if not events:
         out.print("no matching event")
 
 
-def print_status(settings: Settings) -> bool:
-    """Print the output of `cpsched status`. Return whether all files were read."""
-    out, found = make_console(), json_output.collect_status(settings)
-    stop = found["stopped"]
-    out.print(f"bridge: not running, {stop}" if stop else "bridge: running")
-    paused = f"; paused: {found['paused']}{_format_ago(found['paused_ago_s'])}" if found["paused"] else ""
-    out.print(f"configured mode: {settings.mode}{paused}")
-    for name in ("mode", "transport"):  # as last recorded by the bridge, which may differ from the settings
-        if event := found[name]:
-            out.print(f"{name} since {format_unix_time(event['at_unix_s'])} UTC: {event['detail']}")
-    if beginning := found["beginning"]:
-        out.print(f"no decision yet: {beginning['doing']} (reported {format_duration(beginning['ago_s'])} ago)")
+def print_status(status: StatusReport, settings: Settings) -> None:
+    """Print the output of `cpsched status`."""
+    out = make_console()
+    out.print(f"bridge: not running, {status.stopped}" if status.stopped else "bridge: running")
+    paused = f"; paused: {status.paused}{_format_ago(status.paused_ago_s)}" if status.paused else ""
+    out.print(f"configured mode: {status.configured_mode}{paused}")
+    for event in (status.mode, status.transport):  # as last recorded by the bridge, which may differ from the settings
+        if event is not None:
+            out.print(f"{event.kind} since {format_unix_time(event.at_unix_s)} UTC: {event.detail}")
+    if startup := status.startup:
+        out.print(f"no decision yet: {startup.step} (reported {format_duration(startup.ago_s)} ago)")
     out.print(f"last good cycle: {_read_and_format_last_good_cycle(settings)}")
-    if last := found["last_round"]:
-        ago_s = last["ago_s"]
-        ago = (
-            f"{format_duration(ago_s)} ago"
-            if ago_s >= -_CLOCK_TOLERANCE_S
-            else f"{format_duration(-ago_s)} in the future (the clock was set back)"
-        )
-        jobs = f"{last['queued']} queued, {last['running']} running"
-        out.print(f"last round: {last['number']}, {ago}, {last['mode']}; {jobs}")
-    if kept := found["journal"]:
-        size = f"{kept['bytes'] / 2**20:.0f} of {kept['max_mib']:.0f} MiB"
-        out.print(
-            f"journal: since round {kept['first_round']}, {format_unix_time(kept['first_at_unix_s'])} UTC, {size}"
-        )
-    if found["ledger"] is not None:
-        out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in found["ledger"].items()) or "empty"))
-        out.print(f"held by the bridge: {found['held']}")
-    if found["preemption"] is not None:
-        out.print(f"choice of victims: {PreemptionStatus(**found['preemption'])}")
-    if found["put_off"] is not None:
-        jobs, users = found["put_off"].values()
-        if jobs:
-            out.print(f"in backoff: {format_count(jobs, 'job')} from {format_count(users, 'user')} (`cpsched events`)")
-        out.print(f"unmanaged: {found['left']} (`cpsched unmanaged`)")
-    if facts := found["remembered"]:
-        out.print(f"remembered: {format_count(len(facts), 'entry', 'entries')} (`cpsched forget`)")
-        for fact in facts[:_MAX_REMEMBERED_LINES]:
-            out.print(f"  {fact['whom']}: {fact['what']}{_format_ago(fact['ago_s'])}")
-    if found["put_off"] is not None:
-        _print_events(out, found["events"])
-    for line in found["unreadable"]:
+    if (last := status.last_round) is not None and (ago_s := status.last_round_ago_s) is not None:
+        ago = f"{format_duration(ago_s)} ago"
+        if ago_s < -_CLOCK_TOLERANCE_S:
+            ago = f"{format_duration(-ago_s)} in the future (the clock was set back)"
+        out.print(f"last round: {last.number}, {ago}, {last.mode}; {last.queued} queued, {last.running} running")
+    if (extent := status.journal) is not None:
+        size = f"{extent.bytes / 2**20:.0f} of {extent.max_mib:.0f} MiB"
+        out.print(f"journal: since round {extent.first_round}, {format_unix_time(extent.first_at_unix_s)} UTC, {size}")
+    if status.ledger is not None:
+        out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in status.ledger.items()) or "empty"))
+        out.print(f"held by the bridge: {status.held}")
+    if status.preemption is not None:
+        out.print(f"choice of victims: {status.preemption}")
+    if (backoff := status.backoff) is not None and backoff.jobs:
+        users = format_count(backoff.users, "user")
+        out.print(f"in backoff: {format_count(backoff.jobs, 'job')} from {users} (`cpsched events`)")
+    if status.unmanaged is not None:
+        out.print(f"unmanaged: {status.unmanaged} (`cpsched unmanaged`)")
+    if status.remembered:
+        out.print(f"remembered: {format_count(len(status.remembered), 'entry', 'entries')} (`cpsched forget`)")
+        for fact in status.remembered[:_MAX_REMEMBERED_LINES]:
+            out.print(f"  {fact.against}: {fact.fact}{_format_ago(fact.ago_s)}")
+    _print_events(out, status.events)
+    for line in status.unreadable:
         out.print(line)
-    return not found["unreadable"]
 
 
 def _format_ago(age_s: float | None) -> str:
@@ -364,41 +327,32 @@ def format_last_good_cycle_age(age_s: float | None) -> str:
     return f"{format_duration(max(0.0, age_s))} ago"
 
 
-def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
+def print_unmanaged(jobs: Sequence[UnscheduledJob]) -> None:
     """Print the output of `cpsched unmanaged`."""
     out = make_console()
-    if not asides:
+    if not jobs:
         out.print("no pending job is unmanaged")
         return
-    found = make_table("job", "user", "reason")
-    for aside in asides:
-        found.add_row(aside.label or str(aside.job_id), aside.user, aside.reason)
-    out.print(found)
+    table = make_table("job", "user", "reason")
+    for job in jobs:
+        table.add_row(job.label or str(job.job_id), job.user, job.reason)
+    out.print(table)
 
 
-def print_effective_config(effective: EffectiveConfig, settings: Settings, as_json: bool) -> None:
-    """Print the output of `cpsched config`.
-
-    Include the last round's ratios to EASY and the weight.
-    """
-    targets = effective.easy_ratio_targets
-    fallback = None if effective.fallback is None else str(effective.fallback)
-    ratios, unreadable = json_output.read_easy_ratios(settings)
-    if as_json:
-        rows = [asdict(row) for row in effective.rows]
-        values = {"policy": str(effective.policy), "fallback": fallback, "settings": rows, "easy_targets": targets}
-        print_json(values | {"easy_ratios": ratios, "unreadable": unreadable})
-        return
+def print_effective_config(report: ConfigReport) -> None:
+    """Print the output of `cpsched config`."""
     out = make_console()
-    out.print(f"policy: {effective.policy}")
-    out.print(f"fallback: {fallback or 'none'}")
-    for line in (format_easy_targets(targets), format_easy_comparison(ratios), *unreadable):
+    out.print(f"policy: {report.policy}")
+    out.print(f"fallback: {report.fallback or 'none'}")
+    for line in (
+        format_easy_targets(report.easy_targets), format_easy_comparison(report.easy_ratios), *report.unreadable
+    ):  # fmt: skip
         if line:
             out.print(line)
-    found = make_table("setting", "value", "source")
-    for row in effective.rows:
-        found.add_row(row.name, to_yaml(row.value), row.source)
-    out.print(found)
+    table = make_table("setting", "value", "source")
+    for row in report.settings:
+        table.add_row(row.name, to_yaml(row.value), row.source)
+    out.print(table)
 
 
 def print_checks(checks: Sequence[ReadinessCheck]) -> None:

@@ -66,7 +66,7 @@ BACKED_OFF_KIND = "put off"
 class UnscheduledJob:
     """A pending job that the bridge currently does not schedule.
 
-    `kind` is one of these, or the job's state in the ledger: `unsupported` (left to the cluster's own scheduler),
+    `kind` is one of these, or the job's state in the ledger: `unmanaged` (left to the cluster's own scheduler),
     `ineligible` (a dependency or a limit applies), `BACKED_OFF_KIND`, `held` (by its owner or an administrator),
     `free`.
     """

@@ -94,7 +94,7 @@ class ForecastOutcomeTracker:
     Reports must be recorded in order.
     """
 
-    promises: dict[int, int] = field(default_factory=dict)
+    first_planned_s: dict[int, int] = field(default_factory=dict)
     """First expected start by pending job's id. Replaced, never modified, because another thread may read it."""
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
@@ -104,9 +104,9 @@ class ForecastOutcomeTracker:
     ) -> CycleReportWithOutcomes:
         """Process a cycle's report and return it with the outcomes that it revealed."""
         kept = tuple(
-            StartTimeOutcome(job.id, self.promises[job.id], start_s)
+            StartTimeOutcome(job.id, self.first_planned_s[job.id], start_s)
             for job, start_s in report.started
-            if job.id in self.promises
+            if job.id in self.first_planned_s
         )
         self._record_run_time_predictions(report)
         predicted = tuple(
@@ -142,7 +142,7 @@ class ForecastOutcomeTracker:
         snapshot, decision = report.snapshot, report.decision
         if snapshot is None or decision is None or decision.plan_s is None:
             return
-        before, jobs, found = self.promises, snapshot.table.jobs, dict[int, int]()
+        before, jobs, found = self.first_planned_s, snapshot.table.jobs, dict[int, int]()
         for slot, start_s in zip(snapshot.queue.tolist(), decision.plan_s.tolist(), strict=True):
             if start_s != NEVER:
                 found[jobs[slot].id] = before.get(jobs[slot].id, start_s)
@@ -153,4 +153,4 @@ class ForecastOutcomeTracker:
                 found.pop(id, None)  # the job started when first observed, so it had no expected start
         waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
         found.update({id: each for id, each in before.items() if id in waiting and id not in found})
-        self.promises = found
+        self.first_planned_s = found

@@ -11,6 +11,8 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import CANNOT_BE_RELEASED, Hold, Holder, PendingJob
 
 OTHER = "other"
+UNMANAGED = "unmanaged"
+"""Kind of the jobs that only the cluster's own scheduler manages."""
 _KIND_AND_TEXT_BY_CODE = {
     PendingCode.NEVER: ("never", "can never run here: {}"),
     PendingCode.RESOURCES: ("resources", ""),
@@ -37,11 +39,11 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.NO_GAP: ("ineligible", "does not fit before a reservation"),
     PendingCode.BEFORE_RESERVATION: ("ineligible", "{}, before {}"),
     PendingCode.BESIDE_RESERVATION: ("ineligible", "a future reservation leaves too little capacity ({})"),
-    PendingCode.UNMODELLED: ("left_to_slurm", "{1}"),
-    PendingCode.UNREADABLE: ("left_to_slurm", "cannot be read: {}"),
-    PendingCode.CHOSEN_NODES: ("left_to_slurm", "its owner chose its nodes"),
-    PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "may run in a magnetic reservation ({})"),
-    PendingCode.PREEMPTION: ("left_to_slurm", "may start by preempting jobs in {}"),
+    PendingCode.UNMODELLED: (UNMANAGED, "{1}"),
+    PendingCode.UNREADABLE: (UNMANAGED, "cannot be read: {}"),
+    PendingCode.CHOSEN_NODES: (UNMANAGED, "its owner chose its nodes"),
+    PendingCode.MAGNETIC_RESERVATION: (UNMANAGED, "may run in a magnetic reservation ({})"),
+    PendingCode.PREEMPTION: (UNMANAGED, "may start by preempting jobs in {}"),
 }
 """Kind and text for each code. `_format_missing_nodes` returns the text for missing resources."""
 _REDACTED_TEXTS = {
@@ -70,17 +72,17 @@ KIND_TEXTS = {
     "priority": "other jobs go first",
     "ineligible": "may not start yet",
     "held_by_owner": "held by their owners",
-    "set_aside": "in transition, or not managed by the bridge",
-    "left_to_slurm": "managed only by the cluster's scheduler",
+    "in_transition": "in transition, or not managed by the bridge",
+    UNMANAGED: "managed only by the cluster's scheduler",
     OTHER: "other reasons",
 }
 """Text for each kind:
 
 - `never`: the job does not fit even on an empty cluster. `resources`: too few resources are free. `reserved`: the free
   capacity is reserved for other jobs. `priority`: other jobs are ahead. `other`: a plug-in's own text.
-- `ineligible`: a dependency, a begin time or a limit. `held_by_owner`: the owner holds the job. `set_aside`: the job is
-  in transition or not managed.
-- `left_to_slurm`: the bridge cannot model the job.
+- `ineligible`: a dependency, a begin time or a limit. `held_by_owner`: the owner holds the job.
+- `in_transition`: an administrator or the cluster holds the job, or it is in transition.
+- `unmanaged`: the bridge cannot model the job.
 """
 REASON_KINDS = (*KIND_TEXTS,)
 
@@ -128,7 +130,7 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     if seen is None:
         return None
     found = Counter[str](dict.fromkeys(REASON_KINDS, 0))
-    found["left_to_slurm"] += len(seen.left)
+    found[UNMANAGED] += len(seen.left)
     if report.decision is not None:
         for reason, jobs in Counter(wait.reason for wait in report.decision.waits.values()).items():
             found[classify_reason(reason)] += jobs
@@ -147,5 +149,5 @@ def classify_unscheduled_job(pending: PendingJob, is_limited: bool) -> str:
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
     if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:
-        return "set_aside"
-    return "ineligible" if pending.job.ineligible is not None or is_limited else "set_aside"
+        return "in_transition"
+    return "ineligible" if pending.job.ineligible is not None or is_limited else "in_transition"

@@ -118,7 +118,7 @@ def list_requestable_partitions(cluster: Cluster) -> list[str]:
 class SubmissionStartEstimate:
     """The expected start of a job. Its times are None if the job can never start, and `never` is the reason."""
 
-    asked: str
+    request: str
     """The alternative request as text, or "" for the original request."""
     planned_s: int | None
     interval: StartForecast | None

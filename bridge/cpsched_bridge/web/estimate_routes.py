@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
 from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecaster
-from cpsched_bridge.web import api_v1, page_schema
+from cpsched_bridge.views.status_view import StatusPageView
+from cpsched_bridge.web import api_v1
 from cpsched_bridge.web.access_control import Page
 from cpsched_bridge.web.http_responses import make_error_response, to_html_response, to_json_response
 from cpsched_bridge.web.page import page_rendering
@@ -24,8 +25,8 @@ _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
 def make_estimate_routes(
     forecaster: StartForecaster,
-    at: Callable[[Request], page_schema.StatusPageView | None],
-    context: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
+    at: Callable[[Request], StatusPageView | None],
+    context: Callable[[Request, StatusPageView], StatusPageContext],
     why_not: Callable[[Request], Sequence[str]],
     predictor: str,
 ) -> dict[str, Page]:
@@ -35,16 +36,14 @@ def make_estimate_routes(
         found = forecaster.estimate_start(_parse_submission(request.query_params))
         if found is None:
             return make_error_response(request, _NO_PLAN, 503)
-        answer = api_v1.to_api_start_estimates(found, forecaster.get_plan_cluster_time_s(), predictor)
-        return to_json_response(answer.model_dump_json().encode())
+        now_s = forecaster.get_plan_cluster_time_s()
+        return to_json_response(api_v1.start_estimates_to_json(found, now_s, predictor))
 
     def answer_backfill_windows(request: Request) -> Response:
         found = forecaster.backfill_windows(request.query_params.get("partition", ""))
         if found is None:
             return make_error_response(request, _NO_PLAN, 503)
-        return to_json_response(
-            api_v1.to_api_backfill_windows(found, forecaster.get_plan_cluster_time_s()).model_dump_json().encode()
-        )
+        return to_json_response(api_v1.backfill_windows_to_json(found, forecaster.get_plan_cluster_time_s()))
 
     def render_estimate_form(request: Request) -> Response:
         view = at(request)

@@ -8,8 +8,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from cpsched_bridge.web.api_v1 import Error
-
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -22,7 +20,7 @@ HEADERS = {
 def make_error_response(request: Request, text: str, status: int) -> Response:
     """Return an error response: JSON for paths below `/api`, otherwise text."""
     if request.scope["path"].startswith("/api/"):
-        return to_json_response(Error(error="; ".join(text.strip().splitlines())).model_dump_json().encode(), status)
+        return to_json_response({"error": "; ".join(text.strip().splitlines())}, status)
     return PlainTextResponse(text, status, HEADERS)
 
 
@@ -31,7 +29,6 @@ def to_html_response(text: str, status: int = 200) -> Response:
     return HTMLResponse(text, status, headers=HEADERS)
 
 
-def to_json_response(content: bytes | dict[str, Any], status: int = 200) -> Response:
-    """Return a JSON response for encoded bytes or an object."""
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return Response(body, status, media_type="application/json", headers=HEADERS)
+def to_json_response(content: dict[str, Any], status: int = 200) -> Response:
+    """Return a JSON response."""
+    return Response(json.dumps(content), status, media_type="application/json", headers=HEADERS)

@@ -11,11 +11,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from cpsched_bridge.web import api_v1, page_schema
+from cpsched_bridge.views.job_explanation import Explanation, explain_job
+from cpsched_bridge.views.job_view import JobState
+from cpsched_bridge.views.status_view import StatusPageView
+from cpsched_bridge.web import api_v1
 from cpsched_bridge.web.access_control import Page, PageAccessControl
 from cpsched_bridge.web.estimate_routes import make_estimate_routes
 from cpsched_bridge.web.http_responses import HEADERS, make_error_response, to_html_response, to_json_response
-from cpsched_bridge.web.job_explanation import explain_job_in_view
 from cpsched_bridge.web.page import gantt_chart, html_templates, page_rendering
 from cpsched_bridge.web.page.page_query import StatusPageQuery
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
@@ -26,7 +28,7 @@ _STATIC_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg
 
 
 def make_page_routes(
-    view: Callable[[], page_schema.StatusPageView | None],
+    view: Callable[[], StatusPageView | None],
     nothing_yet: Callable[[], Sequence[str]],
     access: PageAccessControl,
     forecaster: StartForecaster,
@@ -39,11 +41,11 @@ def make_page_routes(
     """
     made = dict[str, str]()
 
-    def get_reader_view(request: Request) -> page_schema.StatusPageView | None:
+    def get_reader_view(request: Request) -> StatusPageView | None:
         found, reader = view(), request.state.reader
         return redact_for_user(found, reader) if found is not None and reader is not None else found
 
-    def make_page_context(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
+    def make_page_context(request: Request, view: StatusPageView) -> StatusPageContext:
         query = request.query_params
         return StatusPageContext(view, StatusPageQuery.from_query(query), query.get("part") == "live")
 
@@ -85,26 +87,25 @@ def make_page_routes(
             return to_html_response(
                 page_rendering.render_not_ready("../", version("cpsched"), list_visible_unready_reasons(request))
             )
-        found = explain_job_in_view(view, asked)
-        return to_html_response(
-            page_rendering.render_job(make_page_context(request, view), found), 404 if found.state == "unknown" else 200
-        )
+        explanation = explain_job(view.jobs, asked)
+        text = page_rendering.render_job(make_page_context(request, view), explanation)
+        return to_html_response(text, _get_job_status(explanation))
 
     def answer_api_job(request: Request) -> Response:
         view = get_reader_view(request)
         if view is None:
             return make_no_view_response(request)
-        found = explain_job_in_view(view, request.path_params["job"])
-        status = 404 if found.state == "unknown" else 200
-        return to_json_response(api_v1.to_api_job(found, view.status).model_dump_json().encode(), status)
+        explanation = explain_job(view.jobs, request.path_params["job"])
+        return to_json_response(
+            api_v1.explained_job_to_json(explanation, view.jobs.now_s), _get_job_status(explanation)
+        )
 
     def answer_api_jobs(request: Request) -> Response:
         view = get_reader_view(request)
         if view is None:
             return make_no_view_response(request)
-        return to_json_response(
-            api_v1.to_api_jobs(view, request.query_params.get("user", "")).model_dump_json().encode()
-        )
+        user = request.query_params.get("user", "")
+        return to_json_response(api_v1.jobs_to_json(view.jobs, view.status.users_hidden, user))
 
     def send_static_file(request: Request) -> Response:
         name = request.path_params["name"]
@@ -129,6 +130,10 @@ def make_page_routes(
     return [Route(path, access.restrict_to_readers(each)) for path, each in found.items()]
 
 
+def _get_job_status(explanation: Explanation) -> int:
+    return 404 if explanation.job.state is JobState.UNKNOWN else 200
+
+
 def _send_openapi_document(_: Request) -> Response:
     return to_json_response(_OPENAPI)
 
@@ -137,13 +142,13 @@ def _reject_unknown_path(request: Request) -> Response:
     return make_error_response(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
 
 
-def _make_entity_tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
+def _make_entity_tag(view: StatusPageView, path: str, query: str) -> str:
     """Return an entity tag for a page in its current state.
 
     It changes with the round, the alerts, the reader, and a restart of the bridge.
     """
-    status = view.status
-    state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
+    status, jobs = view.status, view.jobs
+    state = f"{status.round} {status.at_unix_s} {jobs.now_s} {status.alerts} {path} {query} {jobs.reader!r}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,8 @@ from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, Foreca
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 from cpsched_bridge.telemetry.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from cpsched_bridge.web import api_v1, page_schema
+from cpsched_bridge.views import status_view
+from cpsched_bridge.web import api_v1
 from cpsched_bridge.web.access_control import PageAccessControl
 from cpsched_bridge.web.http_responses import HEADERS
 from cpsched_bridge.web.page.page_alerts import make_stalled_alert
@@ -44,7 +46,7 @@ class StatusApplication:
         self.exporter(replace(cycle, outcomes=self.forecaster.take_outcomes()))
         if self.settings.serves_page:
             self.forecaster(report)
-            self.page_state(cycle, self._following.promises)
+            self.page_state(cycle, self._following.first_planned_s)
 
     def on_startup_step(self, step: str) -> None:
         """Record a step before the first cycle. An empty string ends the start-up."""
@@ -73,16 +75,15 @@ class StatusApplication:
         if path is None or view is None:
             return
         beside = path.with_name(f"{path.name}.new")
-        beside.write_text(api_v1.to_api_jobs(view).model_dump_json())
+        beside.write_text(json.dumps(api_v1.jobs_to_json(view.jobs, view.status.users_hidden)))
         beside.replace(path)
 
-    def _get_current_view(self) -> page_schema.StatusPageView | None:
+    def _get_current_view(self) -> status_view.StatusPageView | None:
         """Return the latest view, with an alert if the loop appears to hang."""
         view, late = self.page_state.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
             return view
-        status = view.status.model_copy(update={"alarms": [make_stalled_alert(late), *view.status.alarms]})
-        return view.model_copy(update={"status": status})
+        return replace(view, status=replace(view.status, alerts=[make_stalled_alert(late), *view.status.alerts]))
 
     def _make_metrics_routes(self) -> list[Route]:
         # The handlers are `async`, so a scrape does not wait for the thread pool.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cpsched.errors import escape_controls
 from cpsched.formatting import format_count, format_duration, format_relative_time
 from cpsched.markup import Markup, make_markup_element
-from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
+from cpsched_bridge.views.status_view import GanttBar, GanttChartView, NodeOutageView
 
 MAX_ROWS = 64
 _MAX_BARS = 4000

@@ -23,7 +23,7 @@ from cpsched.formatting import (
     format_start_change,
     resource_label,
 )
-from cpsched_bridge.web.job_explanation import format_easy_comparison
+from cpsched_bridge.views.job_explanation import format_easy_comparison
 
 PAGE_FOLDER = Path(__file__).resolve().parent
 STATIC_FOLDER = PAGE_FOLDER / "static"

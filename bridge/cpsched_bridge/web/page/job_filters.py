@@ -7,65 +7,36 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cpsched_bridge.views.job_view import JobState, JobsView, JobView
+from cpsched_bridge.views.status_view import NodeView
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.page_query import StatusPageQuery
-from cpsched_bridge.web.page_schema import (
-    JobRequestView,
-    NodeView,
-    QueuedJobView,
-    RunningJobView,
-    StatusPageView,
-    UnscheduledJobView,
-)
 
-Job = QueuedJobView | RunningJobView | UnscheduledJobView
-
-STATE_LABELS = {"waiting": "waiting", "running": "running", "aside": "not considered", "all": "all"}
-"""Selectable states and their labels."""
+STATE_LABELS = ("waiting", "running", "unscheduled", "all")
+"""Selectable states."""
 FILTER_FIELDS = ("user", "account", "partition", "qos")
 _MAX_CHOICES = 50
 """Maximum number of values offered for a field, most frequent first."""
 _NEVER_S = 2**62
 
 
-def get_job_request(job: Job) -> JobRequestView | None:
-    """Return a job's request, or None if it is unknown."""
-    return job.asked if isinstance(job, UnscheduledJobView) else job
+def _size_key(job: JobView) -> tuple[int, int]:
+    if job.request is None:
+        return 0, 0
+    largest_first = -job.request.units
+    return largest_first * next(iter(job.request.amounts.values()), 1), largest_first
 
 
-def get_actual_or_expected_start_s(job: Job) -> int | None:
-    """Return a job's actual or expected start in seconds, or None if it is unknown."""
-    return (
-        job.start_s if isinstance(job, RunningJobView) else job.expected_s if isinstance(job, QueuedJobView) else None
-    )
+def _time_key(at_s: int | None) -> int:
+    return _NEVER_S if at_s is None else at_s
 
 
-def _submission_key(job: Job) -> Any:
-    asked = get_job_request(job)
-    return _NEVER_S if asked is None else asked.submit_s
-
-
-def _size_key(job: Job) -> Any:
-    asked = get_job_request(job)
-    return (0, 0) if asked is None else (-asked.units * max(asked.per_unit[:1], default=1), -asked.units)
-
-
-def _walltime_key(job: Job) -> Any:
-    asked = get_job_request(job)
-    return 0 if asked is None else -asked.walltime_s
-
-
-def _start_key(job: Job) -> Any:
-    found = get_actual_or_expected_start_s(job)
-    return _NEVER_S if found is None else found
-
-
-JOB_ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "queue": ("position in the queue", lambda job: getattr(job, "position", 0)),
-    "waited": ("longest wait", _submission_key),
-    "start": ("actual start, or median", _start_key),
+JOB_ORDERS: dict[str, tuple[str, Callable[[JobView], Any]]] = {
+    "queue": ("position in the queue", lambda job: job.position or 0),
+    "waited": ("longest wait", lambda job: _time_key(job.submit_s)),
+    "start": ("start or planned start", lambda job: _time_key(job.planned_s if job.start_s is None else job.start_s)),
     "size": ("largest", _size_key),
-    "walltime": ("longest time limit", _walltime_key),
+    "walltime": ("longest time limit", lambda job: -_time_key(job.walltime_s) if job.request is not None else 0),
     "user": ("user", lambda job: (job.user, job.id)),
     "partition": ("partition", lambda job: (job.partition, job.id)),
     "job": ("job", lambda job: job.id),
@@ -95,31 +66,28 @@ class JobFilterField:
     whole: bool
 
 
-def filter_jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
+def filter_jobs(jobs: JobsView, query: StatusPageQuery) -> list[JobView]:
     """Return the selected jobs in the selected order."""
-    found = [job for job in select_jobs_by_state(view, asked.state) if _is_job_selected(job, asked)]
-    return _sort_by_order(found, asked.sort, JOB_ORDERS)
+    selected = [job for job in select_jobs_by_state(jobs, query.state) if _is_job_selected(job, query)]
+    return _sort_by_order(selected, query.sort, JOB_ORDERS)
 
 
-def select_jobs_by_state(view: StatusPageView, state: str) -> list[Job]:
-    """Return all jobs in a state, or the pending jobs if the state is unknown."""
-    of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
+def select_jobs_by_state(jobs: JobsView, state: str) -> list[JobView]:
+    """Return all jobs in a state, or the waiting jobs if the state is unknown."""
     if state == "all":
-        return [*view.queue, *view.running, *view.aside]
-    return list(of.get(state, view.queue))
+        return [*jobs.waiting, *jobs.running, *jobs.unscheduled]
+    return list({"running": jobs.running, "unscheduled": jobs.unscheduled}.get(state, jobs.waiting))
 
 
-def list_filter_fields(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
+def list_filter_fields(jobs: JobsView, query: StatusPageQuery, users_hidden: bool) -> list[JobFilterField]:
     """Return the filters for jobs in the selected state."""
-    among, found = select_jobs_by_state(view, asked.state), []
+    selected, found = select_jobs_by_state(jobs, query.state), []
     for name in FILTER_FIELDS:
-        if not (view.status.users_hidden and name in ("user", "account")):
-            common = [
-                value
-                for value, _ in Counter(getattr(job, name) for job in among).most_common()
-                if value and value.isprintable()
-            ]
-            found.append(JobFilterField(name, getattr(asked, name), common[:_MAX_CHOICES], len(common) <= _MAX_CHOICES))
+        if not (users_hidden and name in ("user", "account")):
+            counts = Counter(getattr(job, name) for job in selected)
+            common = [value for value, _ in counts.most_common() if value and value.isprintable()]
+            is_whole = len(common) <= _MAX_CHOICES
+            found.append(JobFilterField(name, getattr(query, name), common[:_MAX_CHOICES], is_whole))
     return found
 
 
@@ -135,20 +103,20 @@ def filter_nodes(found: Iterable[NodeView], asked: StatusPageQuery) -> list[Node
     return _sort_by_order(chosen, asked.sort, NODE_ORDERS)
 
 
-def _is_job_selected(job: Job, asked: StatusPageQuery) -> bool:
-    if any(wanted and getattr(job, name) != wanted for name in FILTER_FIELDS if (wanted := getattr(asked, name))):
+def _is_job_selected(job: JobView, query: StatusPageQuery) -> bool:
+    if any(wanted and getattr(job, name) != wanted for name in FILTER_FIELDS if (wanted := getattr(query, name))):
         return False
-    if asked.kind and getattr(job, "kind", "") != asked.kind:
+    if query.kind and job.kind != query.kind:
         return False
-    if asked.node and not any(name == asked.node for name, _ in getattr(job, "nodes", ())):
+    runs_on = [name for name, _ in job.nodes] if job.state is JobState.RUNNING else []
+    if query.node and query.node not in runs_on:
         return False
-    return not asked.q or _job_contains_text(job, asked.q.lower())
+    return not query.q or _job_contains_text(job, query.q.lower())
 
 
-def _job_contains_text(job: Job, words: str) -> bool:
-    why = job.why if isinstance(job, QueuedJobView | UnscheduledJobView) else ""
-    texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
-    return any(words in text.lower() for text in texts) or words == str(job.id)
+def _job_contains_text(job: JobView, text: str) -> bool:
+    fields = (job.label, job.user, job.account, job.name, job.partition, job.qos, job.reason_text)
+    return any(text in field.lower() for field in fields) or text == str(job.id)
 
 
 def _sort_by_order(found: list[Any], sort: str, orders: dict[str, tuple[str, Callable[[Any], Any]]]) -> list[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cpsched_bridge.web.page_schema import JobRequestView, NodeOutageView, NodeView, StatusPageView
+from cpsched_bridge.views.job_view import JobRequestView
+from cpsched_bridge.views.status_view import NodeOutageView, NodeView, StatusPageView
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
 """Node states, worst first."""
@@ -15,17 +16,17 @@ _MAX_PLANNED_JOBS = 8
 def list_nodes(view: StatusPageView) -> list[NodeView]:
     """Return all nodes, in the cluster's order."""
     running, used = _map_running_jobs_by_node(view)
-    if view.status.reader:  # the reader sees only the total use of other users' jobs
+    if view.jobs.reader:  # the reader sees only the total use of other users' jobs
         used = _compute_used_amounts(view)
     planned, out = _map_planned_starts(view), _find_worst_outages(view)
     resources = len(view.status.resources)
     nothing, found = [0] * resources, []
     for index, name in enumerate(view.chart.node_names):
-        capacity = view.machine.capacity[index] if view.machine.capacity else nothing
-        free = view.machine.free[index] if view.machine.free else nothing
+        capacity = view.capacities.capacity[index] if view.capacities.capacity else nothing
+        free = view.capacities.free[index] if view.capacities.free else nothing
         shut = out.get(index)
         found.append(
-            NodeView.model_construct(
+            NodeView(
                 index=index, name=name,
                 state=_get_node_state(shut, bool(running[index]) or any(used.get(index, ())), capacity, free),
                 because=shut.name if shut else "", until_s=shut.to_s if shut else None, capacity=capacity,
@@ -41,11 +42,12 @@ def _map_running_jobs_by_node(view: StatusPageView) -> tuple[defaultdict[int, li
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)
     used: dict[int, list[int]] = {}
-    for job in view.running:
+    for job in view.jobs.running:
         for name, units in job.nodes:
             node = index[name]
             on[node].append(job.id)
-            taken = _compute_job_amounts(job, units, view.machine.capacity[node] if view.machine.capacity else [])
+            capacity = view.capacities.capacity[node] if view.capacities.capacity else []
+            taken = _compute_job_amounts(job.request, units, capacity)
             before = used.get(node)
             used[node] = [a + b for a, b in zip(before, taken, strict=True)] if before else taken
     return on, used
@@ -53,7 +55,7 @@ def _map_running_jobs_by_node(view: StatusPageView) -> tuple[defaultdict[int, li
 
 def _compute_used_amounts(view: StatusPageView) -> dict[int, list[int]]:
     """Return the amounts in use on each node that accepts jobs."""
-    rows = zip(view.machine.capacity, view.machine.free, strict=True)
+    rows = zip(view.capacities.capacity, view.capacities.free, strict=True)
     shut = {*view.chart.unavailable, *_find_worst_outages(view)}
     return {
         index: [total - free for total, free in zip(capacity, left, strict=True)]
@@ -62,8 +64,10 @@ def _compute_used_amounts(view: StatusPageView) -> dict[int, list[int]]:
     }
 
 
-def _compute_job_amounts(job: JobRequestView, units: int, capacity: list[int]) -> list[int]:
-    return list(capacity) if job.exclusive else [units * amount for amount in job.per_unit]
+def _compute_job_amounts(request: JobRequestView | None, units: int, capacity: list[int]) -> list[int]:
+    if request is None or request.exclusive:
+        return list(capacity)
+    return [units * amount for amount in request.amounts.values()]
 
 
 def _map_planned_starts(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
@@ -79,7 +83,7 @@ def _find_worst_outages(view: StatusPageView) -> dict[int, NodeOutageView]:
     """Return the worst current outage of each node that accepts no jobs."""
     found: dict[int, NodeOutageView] = {}
     for each in sorted(view.chart.outages, key=lambda each: _STATE_RANK.get(each.kind, 3)):
-        if each.from_s <= view.status.now_s:
+        if each.from_s <= view.jobs.now_s:
             for node in each.nodes:
                 found.setdefault(node, each)
     return found

@@ -8,7 +8,7 @@ from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import OK_RESULT, CycleReport
 from cpsched_bridge.ports import Observation, ReadinessCheck, UnusableObject
-from cpsched_bridge.web.page_schema import PageAlert
+from cpsched_bridge.views.status_view import PageAlert
 
 _MAX_LISTED = 5
 _KINDS_NAMING_USERS = frozenset({"reservation", "association"})
@@ -33,45 +33,39 @@ def list_alerts(
 
 def make_stalled_alert(reasons: Sequence[str]) -> PageAlert:
     """Return the alert for a loop that appears to hang."""
-    return PageAlert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
+    return PageAlert(urgent=True, text="The bridge hangs. This page is out of date.", details=list(reasons))
 
 
 def _list_bridge_alerts(last: CycleReport, paused: str) -> Iterator[PageAlert]:
     if paused:
-        yield PageAlert(urgent=True, words="The bridge starts no jobs.", details=[paused])
+        yield PageAlert(urgent=True, text="The bridge starts no jobs.", details=[paused])
     if last.result != OK_RESULT:
         listed = [each.detail for each in last.bridge_events if each.kind == last.result][:_MAX_LISTED]
-        words = (
-            f"The last cycle failed: {last.result.replace('_', ' ')}. This page shows an older state of the cluster."
-        )
-        yield PageAlert(urgent=True, words=words, details=listed)
+        text = f"The last cycle failed: {last.result.replace('_', ' ')}. This page shows an older state of the cluster."
+        yield PageAlert(urgent=True, text=text, details=listed)
     if last.fallback:
-        yield PageAlert(urgent=False, words="The fallback decides instead of the dispatcher.", details=[])
+        yield PageAlert(urgent=False, text="The fallback decides instead of the dispatcher.", details=[])
     if last.slowed:
-        words = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."
-        yield PageAlert(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
+        text = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."
+        yield PageAlert(urgent=False, text=text, details=[last.observation.busy] if last.observation else [])
     if last.stuck:
-        words = f"Repeated commands have no effect on {format_count(last.stuck, 'job')}."
-        yield PageAlert(urgent=False, words=words, details=[])
+        text = f"Repeated commands have no effect on {format_count(last.stuck, 'job')}."
+        yield PageAlert(urgent=False, text=text, details=[])
 
 
 def _list_unusable_object_alerts(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[PageAlert]:
     if unusable:
-        words = f"{format_count(len(unusable), 'cluster object', 'cluster objects')} ignored: a field is unusable."
+        text = f"{format_count(len(unusable), 'cluster object', 'cluster objects')} ignored: a field is unusable."
         named = [each for each in unusable if not hidden or each.kind not in _KINDS_NAMING_USERS]
-        yield PageAlert(
-            urgent=False, words=words, details=[join_abbreviated(named, _MAX_LISTED, "; ")] if named else []
-        )
+        yield PageAlert(urgent=False, text=text, details=[join_abbreviated(named, _MAX_LISTED, "; ")] if named else [])
 
 
 def _list_cluster_alerts(checks: Sequence[ReadinessCheck], seen: Observation) -> Iterator[PageAlert]:
     for check in checks:
         if not check.ok:
             fix = [check.fix] if check.fix else []
-            yield PageAlert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=fix)
+            yield PageAlert(urgent=False, text=f"Check {check.name} fails: {check.detail}", details=fix)
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
         listed = join_abbreviated(down, _MAX_LISTED, text=seen.cluster.node_names.__getitem__)
-        yield PageAlert(
-            urgent=False, words=f"{format_count(len(down), 'node is', 'nodes are')} down.", details=[listed]
-        )
+        yield PageAlert(urgent=False, text=f"{format_count(len(down), 'node is', 'nodes are')} down.", details=[listed])

@@ -15,28 +15,27 @@ from cpsched.formatting import (
     format_count,
     format_duration,
     format_relative_time,
-    format_wait,
-    is_unknown_time,
     resource_label,
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
-from cpsched_bridge.web.job_explanation import (
+from cpsched_bridge.views.job_explanation import (
     NOT_CALIBRATED,
-    JobExplanation,
+    Explanation,
     format_estimated_start,
     format_expected_end,
-    format_job_start,
+    format_job_wait,
     format_plan,
+    summarize_job,
     summarize_reason,
 )
+from cpsched_bridge.views.job_view import JobState, JobsView, JobView
+from cpsched_bridge.views.status_view import StatusPageView
 from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters, job_request_text
 from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
-from cpsched_bridge.web.page.job_filters import Job, get_job_request
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.node_states import list_nodes as nodes_of
 from cpsched_bridge.web.page.page_query import CHART_RANGES_H, StatusPageQuery
-from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView
 
 ROWS_PER_PAGE = 100
 """Maximum number of table rows per page."""
@@ -74,22 +73,23 @@ def render_index(context: StatusPageContext) -> str:
             r.name: gantt_chart.draw_sparkline([m.in_use[i] for m in view.history], f"{resource_label(r.name)} in use, past hour")  # noqa: E501
             for i, r in enumerate(view.status.resources)
         },
-        hours=CHART_RANGES_H, rows=_make_job_table_rows(view.queue[:START_PAGE_ROWS], view, False),
+        hours=CHART_RANGES_H, rows=_make_job_table_rows(view.jobs.waiting[:START_PAGE_ROWS], view.jobs, False),
     )  # fmt: skip
 
 
 def render_jobs(context: StatusPageContext) -> str:
     """Render the selected jobs, at most `ROWS_PER_PAGE` per page."""
     view, asked = context.view, context.asked
-    found = job_filters.filter_jobs(view, asked)
+    found = job_filters.filter_jobs(view.jobs, asked)
     shown, pages, asked = _select_page_rows(found, asked)
-    mixed = asked.state in ("all", "aside")
+    mixed = asked.state in ("all", JobState.UNSCHEDULED)
     return _render_page(
-        "jobs.html", replace(context, asked=asked), rows=_make_job_table_rows(shown, view, mixed),
+        "jobs.html", replace(context, asked=asked), rows=_make_job_table_rows(shown, view.jobs, mixed),
         found=len(found), pages=pages,
-        choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATE_LABELS,
-        orders={name: words for name, (words, _) in job_filters.JOB_ORDERS.items()},
-        kinds={cause.kind: cause.words for cause in view.status.causes},
+        choices=job_filters.list_filter_fields(view.jobs, asked, view.status.users_hidden),
+        states=job_filters.STATE_LABELS,
+        orders={name: label for name, (label, _) in job_filters.JOB_ORDERS.items()},
+        kinds={each.kind: each.text for each in view.status.pending_reasons},
     )  # fmt: skip
 
 
@@ -103,31 +103,31 @@ def render_nodes(context: StatusPageContext) -> str:
     return _render_page(
         "nodes.html", replace(context, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
         orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MAX_JOBS_PER_NODE,
-        labels=_map_labels_by_id(view),
+        labels={job.id: job.label for job in (*view.jobs.waiting, *view.jobs.running)},
     )  # fmt: skip
 
 
 def render_wall_display(context: StatusPageContext) -> str:
     """Render the overview for a wall display."""
-    now_s = context.view.status.now_s
-    waits_s = [now_s - job.submit_s for job in context.view.queue if not is_unknown_time(job.submit_s, now_s)]
+    jobs = context.view.jobs
+    waits_s = [jobs.now_s - job.submit_s for job in jobs.waiting if job.submit_s is not None]
     return _render_page("wall.html", context, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
-def render_job(context: StatusPageContext, found: JobExplanation) -> str:
+def render_job(context: StatusPageContext, explanation: Explanation) -> str:
     """Render one job's page."""
-    of, names = found.job, [each.name for each in context.view.status.resources]
-    words = ("name", "user", "account", "partition", "qos")
-    facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
-    if isinstance(of, QueuedJobView) and of.priority:
-        facts.append(("priority", f"{of.priority:,}"))
-    asked = get_job_request(of) if of is not None else None
-    if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
-        asked = asked.model_copy(update={"nodes_from": ()})
+    job = explanation.job
+    names = ("name", "user", "account", "partition", "qos")
+    facts = [(name, getattr(job, name)) for name in names if getattr(job, name)]
+    if job.state is JobState.WAITING and job.priority:
+        facts.append(("priority", f"{job.priority:,}"))
+    request = job.request
+    if request is not None and request.nodes_from == (("partition", job.partition),):
+        request = replace(request, nodes_from=())
+    details = [] if request is None else list(job_request_text.list_job_request_details(request, job.walltime_s))
     return _render_page(
-        "job.html", context, base="../", job=found, sentences=found.sentences, facts=facts,
-        wants=list(job_request_text.list_job_request_details(asked, names)) if asked is not None else [],
-        unknown_wants=of is not None and asked is None,
+        "job.html", context, base="../", job=job, sentences=explanation.sentences, facts=facts, wants=details,
+        unknown_wants=request is None and job.state is JobState.UNSCHEDULED,
     )  # fmt: skip
 
 
@@ -145,10 +145,10 @@ def render_start_estimate(
     `wrong` is the error message, or "". `found` is the answer at cluster time `now_s`. `could` lists the sizes that
     could start now.
     """
-    status = context.view.status
-    amounts = [(each.name, _format_field_label(each.name)) for each in status.resources if each.capacity]
+    predictor, resources = context.view.jobs.predictor, context.view.status.resources
+    amounts = [(each.name, _format_field_label(each.name)) for each in resources if each.capacity]
     rows = [
-        (each.asked, format_estimated_start(each, now_s), format_plan(each.planned_s, now_s, status.predictor))
+        (each.request, format_estimated_start(each, now_s), format_plan(each.planned_s, now_s, predictor))
         for each in found or ()
     ]
     sizes = [
@@ -178,10 +178,11 @@ def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
 
 
 def _render_page(name: str, context: StatusPageContext, base: str = "", **values: Any) -> str:
-    status = context.view.status
+    status, jobs = context.view.status, context.view.jobs
     return html_templates.render_template(
-        name, view=context.view, s=status, asked=context.asked, base=base, home=base or "./", part=context.part,
-        here=name.partition(".")[0], version=status.version, clock=format_cluster_time(status.now_s),
+        name, view=context.view, s=status, jobs=jobs, asked=context.asked, base=base,
+        home=base or "./", part=context.part,
+        here=name.partition(".")[0], version=status.version, clock=format_cluster_time(jobs.now_s),
         every_s=0 if name == "when.html" else max(_MIN_UPDATE_S, status.interval_s),
         refresh_s=_RELOAD_INTERVAL_S if name == "wall.html" else 0, **values,
     )  # fmt: skip
@@ -198,39 +199,32 @@ def _select_page_rows(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Seq
 class JobTableRow:
     """A job in a table."""
 
-    job: Job
+    job: JobView
     state: str
     """State of the job, or empty if all rows have the same state."""
     wants: str
     why: str
-    when: str
-    more: str
+    when: str = ""
+    more: str = ""
     """The plan of a pending job, or the end of a running one."""
 
 
-def _make_job_table_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
+def _make_job_table_rows(found: Sequence[JobView], jobs: JobsView, mixed: bool) -> list[JobTableRow]:
     """Return the jobs as table rows, with each job's state if states are `mixed`."""
-    names = [each.name for each in view.status.resources]
-    rows = [_make_job_table_row(job, names, view) for job in found]
+    rows = [_make_job_table_row(job, jobs) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]
 
 
-def _make_job_table_row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
-    now_s = view.status.now_s
-    asked = get_job_request(job)
-    wants = job_request_text.summarize_job_request(asked, names) if asked is not None else ""
-    if isinstance(job, QueuedJobView):
-        when = format_job_start(job, now_s)
-        plan = "" if when == "now" else format_plan(job.expected_s, now_s, view.status.predictor)
-        waited = f"{summarize_reason(job, view.status.mode)}; has waited {format_wait(job.submit_s, now_s)}"
-        return JobTableRow(job, "waiting", wants, waited, when, plan)
-    if isinstance(job, RunningJobView):
+def _make_job_table_row(job: JobView, jobs: JobsView) -> JobTableRow:
+    wants = "" if job.request is None else job_request_text.summarize_job_request(job.request, job.walltime_s)
+    if job.state is JobState.WAITING:
+        summary = summarize_job(job, jobs)
+        plan = "" if summary.start == "now" else summary.plan
+        waited = f"{summarize_reason(job, jobs.mode)}; has waited {format_job_wait(job, jobs.now_s)}"
+        return JobTableRow(job, job.state, wants, waited, summary.start, plan)
+    if job.state is JobState.RUNNING and job.start_s is not None:
         nodes = join_abbreviated(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
-        why = f"on {nodes or UNKNOWN_NODES}; waited {format_wait(job.submit_s, job.start_s)}"
-        ends = f"ends {format_expected_end(job, now_s)}"
-        return JobTableRow(job, "running", wants, why, f"started {format_relative_time(job.start_s, now_s)}", ends)
-    return JobTableRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
-
-
-def _map_labels_by_id(view: StatusPageView) -> dict[int, str]:
-    return {job.id: job.label for job in [*view.queue, *view.running]}
+        why = f"on {nodes or UNKNOWN_NODES}; waited {format_job_wait(job, job.start_s)}"
+        started = f"started {format_relative_time(job.start_s, jobs.now_s)}"
+        return JobTableRow(job, job.state, wants, why, started, f"ends {format_expected_end(job, jobs.now_s)}")
+    return JobTableRow(job, job.kind.replace("_", " "), wants, job.reason_text)

@@ -8,39 +8,40 @@ from collections.abc import Iterable, Mapping
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import KIND_TEXTS, OTHER, format_reason, redact_reason
-from cpsched_bridge.web.page_schema import PendingReasonCount, QueuedJobView, UnscheduledJobView
+from cpsched_bridge.views.job_view import JobState, JobView
+from cpsched_bridge.views.status_view import PendingReasonCount
 
 _MAX_REASONS = 3
 _FIGURES = re.compile(r"\b\d[\d.,]*\b")
 
 
-def summarize_reasons(
-    counts: Mapping[str, int], jobs: Iterable[QueuedJobView | UnscheduledJobView]
-) -> list[PendingReasonCount]:
+def summarize_reasons(counts: Mapping[str, int], pending: Iterable[JobView]) -> list[PendingReasonCount]:
     """Return the kinds that have jobs, most frequent first.
 
     `counts` are job counts by kind.
     """
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for job in jobs:
-        if isinstance(job, UnscheduledJobView) or job.kind == OTHER:
+    for job in pending:
+        if job.reason is not None and (job.state is JobState.UNSCHEDULED or job.kind == OTHER):
             found[job.kind][_get_common_reason_text(job.reason)] += 1
     return [
         PendingReasonCount(
-            kind=kind, words=KIND_TEXTS.get(kind, kind), jobs=number, most=found[kind].most_common(_MAX_REASONS)
+            kind=kind,
+            text=KIND_TEXTS.get(kind, kind),
+            jobs=number,
+            common_reasons=found[kind].most_common(_MAX_REASONS),
         )
         for kind, number in sorted(counts.items(), key=lambda each: -each[1])
         if number
     ]
 
 
-def _get_common_reason_text(reason: PendingReason | None) -> str:
+def _get_common_reason_text(reason: PendingReason) -> str:
     """Return the common part of similar reasons, without names.
 
     Numbers are removed from a plug-in's text.
     """
-    assert reason is not None
     text = format_reason(redact_reason(reason))
-    return (
-        " ".join(_FIGURES.sub(" ", text).split()) or format_reason(reason) if reason.code is PendingCode.OTHER else text
-    )
+    if reason.code is not PendingCode.OTHER:
+        return text
+    return " ".join(_FIGURES.sub(" ", text).split()) or format_reason(reason)

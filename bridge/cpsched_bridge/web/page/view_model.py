@@ -36,8 +36,20 @@ from cpsched_bridge.telemetry import reason_kinds
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
 from cpsched_bridge.telemetry.past_week_outcomes import CLASS_LABELS, Counts
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.job_explanation import find_first_unknown_end_s
+from cpsched_bridge.views import status_view
+from cpsched_bridge.views.job_view import (
+    JobState,
+    JobsView,
+    JobView,
+    find_first_unknown_end_s,
+    get_known_duration_s,
+    get_known_end_s,
+    make_forecast_fields,
+    make_job_fields,
+    make_reason_fields,
+    name_nodes,
+    sanitize_text,
+)
 from cpsched_bridge.web.page.page_alerts import list_alerts
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import estimate_planned_placements
@@ -47,14 +59,13 @@ HISTORY_S = 3600
 PLANNED_WINDOW_S = 24 * 3600
 """Time into the future for which planned jobs are placed, in seconds."""
 _MAX_ENDED_JOBS = 5000
-_MAX_TEXT_CHARS = 500
 _MAX_CYCLES = 200
 _SAMPLE_EVERY_S = 10
 _MAX_SAMPLES = HISTORY_S // _SAMPLE_EVERY_S + 1
 
 
 @dataclass(frozen=True, slots=True)
-class EndedJobView:
+class EndedJobRecord:
     """An ended job."""
 
     job: Job
@@ -75,7 +86,7 @@ class LatestCycleReports:
     read: CycleReport
     observation: Observation
     free: IntArray
-    promises: Mapping[int, int]
+    first_planned_s: Mapping[int, int]
     """First expected start by job id."""
     context: BridgeStatusFacts
     checks: Sequence[ReadinessCheck] = ()
@@ -92,15 +103,15 @@ class StatusPageState:
     _running_by_id: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
     """Labels of running jobs by id."""
-    _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED_JOBS))
-    _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
-    _moments: deque[page_schema.ResourceUsageSample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
+    _past: deque[EndedJobRecord] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED_JOBS))
+    _lines: deque[status_view.CycleView] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
+    _moments: deque[status_view.ResourceUsageSample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
     _checks: Sequence[ReadinessCheck] = ()
     _lock: Lock = field(default_factory=Lock)
     _building: Lock = field(default_factory=Lock)
-    _view: page_schema.StatusPageView | None = None
+    _view: status_view.StatusPageView | None = None
 
-    def __call__(self, cycle: CycleReportWithOutcomes, promises: Mapping[int, int]) -> None:
+    def __call__(self, cycle: CycleReportWithOutcomes, first_planned_s: Mapping[int, int]) -> None:
         """Record one cycle. Called by the loop."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
@@ -111,7 +122,9 @@ class StatusPageState:
                 # A simulated cluster changes its arrays in place.
                 free = seen.free.copy()
                 self._record_usage(seen, free)
-                self._instant = LatestCycleReports(report, report, seen, free, promises, cycle.context, self._checks)
+                self._instant = LatestCycleReports(
+                    report, report, seen, free, first_planned_s, cycle.context, self._checks
+                )
             elif self._instant is not None:
                 self._instant = replace(self._instant, last=report, context=cycle.context, checks=self._checks)
 
@@ -121,7 +134,7 @@ class StatusPageState:
         for id in self._running_by_id.keys() - now.keys():
             before, end_s = self._running_by_id[id], ends.get(id, seen.now_s)
             self._past.append(
-                EndedJobView(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
+                EndedJobRecord(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
             )
         self._running_by_id, self._labels = now, seen.labels
         while self._past and self._past[0].end_s < seen.now_s - HISTORY_S:
@@ -132,14 +145,14 @@ class StatusPageState:
             return
         total = seen.cluster.capacity.sum(axis=0)
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
-        self._moments.append(page_schema.ResourceUsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
+        self._moments.append(status_view.ResourceUsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def get_last_cycle_number(self) -> int:
         """Return the last cycle's number, or 0 if no cycle has read the cluster yet."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
-    def get_view(self) -> page_schema.StatusPageView | None:
+    def get_view(self) -> status_view.StatusPageView | None:
         """Return the last cycle's view, or None if no cycle has read the cluster yet."""
         with self._building:
             with self._lock:
@@ -151,29 +164,31 @@ class StatusPageState:
                 view = _StatusPageViewBuilder(instant, self.settings, past, self.forecaster.intervals).build(
                     lines[::-1], moments
                 )
-                promised = make_coverage_rows(self.forecaster.week.count_outcomes(instant.observation.now_s))
-                self._view = view.model_copy(update={"promises": promised})
+                coverage = make_coverage_rows(self.forecaster.week.count_outcomes(instant.observation.now_s))
+                self._view = replace(view, coverage=coverage)
             return self._view
 
 
-def make_coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
+def make_coverage_rows(counts: Counts) -> list[status_view.IntervalCoverageView]:
     """Return one row per class that has outcomes, with first forecasts at the top."""
     order = (FIRST_CLASS, *range(FIRST_CLASS))
     rows = {CLASS_LABELS[at]: [counts.get((at, outcome), 0) for outcome in INTERVAL_OUTCOMES] for at in order}
     return [
-        page_schema.IntervalCoverageView(ahead=words, told=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True)))
-        for words, row in rows.items()
+        status_view.IntervalCoverageView(
+            forecast=label, count=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True))
+        )
+        for label, row in rows.items()
         if any(row)
     ]
 
 
-def _make_cycle_view(report: CycleReport) -> page_schema.CycleView:
+def _make_cycle_view(report: CycleReport) -> status_view.CycleView:
     effort = report.decision.effort if report.decision is not None else None
     gap = None
     if effort is not None and effort.objective is not None and effort.bound is not None:
         scale = abs(effort.objective)
         gap = max(0.0, min(1.0, (effort.objective - effort.bound) / scale)) if scale else 0.0
-    return page_schema.CycleView(
+    return status_view.CycleView(
         round=report.number, mode=report.mode, result=report.result,
         path=effort.path if effort else "", status=effort.status if effort else "",
         considered=effort.considered if effort else 0, variables=effort.variables if effort else 0, gap=gap,
@@ -188,7 +203,7 @@ class _StatusPageViewBuilder:
 
     instant: LatestCycleReports
     settings: Settings
-    past: list[EndedJobView]
+    past: list[EndedJobRecord]
     intervals: Mapping[int, StartForecast] = field(default_factory=dict)
     """The latest start intervals by job id."""
 
@@ -197,61 +212,49 @@ class _StatusPageViewBuilder:
         return self.settings.page.users == "hide"
 
     def build(
-        self, lines: list[page_schema.CycleView], moments: list[page_schema.ResourceUsageSample]
-    ) -> page_schema.StatusPageView:
-        seen, report = self.instant.observation, self.instant.read
-        queue = list(self._list_queued_jobs(report.snapshot, report.decision)) if report.snapshot is not None else []
-        running, aside = (
-            list(self._list_running_jobs(seen, report.snapshot)),
-            list(self._list_unscheduled_jobs(seen, report)),
+        self, lines: list[status_view.CycleView], moments: list[status_view.ResourceUsageSample]
+    ) -> status_view.StatusPageView:
+        observation, report = self.instant.observation, self.instant.read
+        waiting = [] if report.snapshot is None else list(self._list_waiting_jobs(report.snapshot, report.decision))
+        jobs = JobsView(
+            now_s=observation.now_s,
+            mode=self.instant.last.mode,
+            predictor=self.settings.policy.predictor,
+            waiting=waiting,
+            running=list(self._list_running_jobs(observation, report.snapshot)),
+            unscheduled=list(self._list_unscheduled_jobs(observation, report)),
+            ended=list(map(self._view_ended_job, self.past)),
         )
-        out = self._find_unavailable_nodes(seen.cluster)
-        return page_schema.StatusPageView(
-            status=self._make_status(queue, aside, len(out)),
-            queue=queue,
-            running=running,
-            aside=aside,
+        unavailable = self._find_unavailable_nodes(observation.cluster)
+        return status_view.StatusPageView(
+            status=self._make_status(jobs),
+            jobs=jobs,
             decisions=lines,
-            history=[moment for moment in moments if moment.now_s >= seen.now_s - HISTORY_S],
-            chart=page_schema.GanttChartView(
-                now_s=seen.now_s,
-                node_names=list(seen.cluster.node_names),
-                processors=seen.cluster.capacity[:, 0].tolist(),
-                unavailable=out,
-                outages=list(self._list_outages(seen, out)),
-                bars=list(self._list_bars(seen, report)),
+            history=[moment for moment in moments if moment.now_s >= observation.now_s - HISTORY_S],
+            chart=status_view.GanttChartView(
+                now_s=observation.now_s,
+                node_names=list(observation.cluster.node_names),
+                processors=observation.cluster.capacity[:, 0].tolist(),
+                unavailable=unavailable,
+                outages=list(self._list_outages(observation, unavailable)),
+                bars=list(self._list_bars(observation, report)),
             ),
-            machine=page_schema.NodeCapacitiesView.model_construct(
-                capacity=seen.cluster.capacity.tolist(), free=self.instant.free.tolist()
+            capacities=status_view.NodeCapacitiesView(
+                capacity=observation.cluster.capacity.tolist(), free=self.instant.free.tolist()
             ),
         )
 
     # ------------------------------------------------------------------------------------------------------- jobs
 
-    def _make_job_fields(self, job: Job, label: str = "") -> dict[str, Any]:
-        return {
-            "id": job.id,
-            "label": _sanitize_text(label) or str(job.id),
-            "user": self._get_visible_name(job.user),
-            "account": self._get_visible_name(job.account),
-            "name": self._get_visible_name(job.name),
-            "partition": _sanitize_text(job.queue),
-            "qos": _sanitize_text(job.qos),
-        }
-
-    def _make_request_fields(self, job: Job) -> dict[str, Any]:
-        request, cluster = job.request, self.instant.observation.cluster
-        return {
-            "units": request.units,
-            "per_unit": list(request.per_unit),
-            "distinct": request.distinct,
-            "exclusive": request.exclusive,
-            "nodes_from": self._list_node_conditions(cluster, request.node_set)
-            if 0 < request.node_set < len(cluster.node_sets)
-            else (),
-            "submit_s": job.submit_s,
-            "walltime_s": job.walltime_s,
-        }
+    def _make_job_fields(
+        self, job: Job, label: str = "", reservations: tuple[NodeSetCondition, ...] = ()
+    ) -> dict[str, Any]:
+        """Return the facts of a job. Its nodes exclude those of `reservations`."""
+        observation = self.instant.observation
+        cluster, node_set = observation.cluster, job.request.node_set
+        conditions = self._list_node_conditions(cluster, node_set) if 0 < node_set < len(cluster.node_sets) else ()
+        conditions += tuple(part for part in reservations if part not in conditions)
+        return make_job_fields(job, label, cluster, observation.now_s, conditions, self.are_names_hidden)
 
     def _list_node_conditions(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return a node set's conditions. If names are hidden, omit reservations.
@@ -263,7 +266,7 @@ class _StatusPageViewBuilder:
             for each in cluster.conditions_of_node_set(node_set)
             if not (self.are_names_hidden and each.kind == "reservation")
         ]
-        return tuple(NodeSetCondition(kind, _sanitize_text(name)) for kind, name in parts)
+        return tuple(NodeSetCondition(kind, sanitize_text(name)) for kind, name in parts)
 
     def _list_active_reservations(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return the reservations that now hold nodes of a node set, or () if names are hidden."""
@@ -271,7 +274,7 @@ class _StatusPageViewBuilder:
         if self.are_names_hidden:
             return ()
         return tuple(
-            NodeSetCondition("reservation", _sanitize_text(each.name))
+            NodeSetCondition("reservation", sanitize_text(each.name))
             for each in seen.outages
             if each.kind == "reserved"
             and each.from_s <= seen.now_s
@@ -280,7 +283,7 @@ class _StatusPageViewBuilder:
 
     def _get_visible_name(self, text: str) -> str:
         """Return user-written text, or an empty string if names are hidden."""
-        return "" if self.are_names_hidden else _sanitize_text(text)
+        return "" if self.are_names_hidden else sanitize_text(text)
 
     def _get_visible_reason(self, reason: PendingReason) -> PendingReason:
         """Return a reason. If names are hidden, omit details such as a limit's owner.
@@ -289,85 +292,75 @@ class _StatusPageViewBuilder:
         """
         return _sanitize_reason(reason_kinds.redact_reason(reason) if self.are_names_hidden else reason)
 
-    def _list_queued_jobs(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
-        table, promises = snapshot.table, self.instant.promises
+    def _list_waiting_jobs(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[JobView]:
+        table, cluster, now_s = snapshot.table, snapshot.cluster, self.instant.observation.now_s
         labels = self.instant.observation.map_labels_by_job_id()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
-        starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
-        list_active_reservations = cache(partial(self._list_active_reservations, snapshot.cluster))
+        starts = decision.starts_by_job(snapshot) if decision is not None else {}
+        list_active_reservations = cache(partial(self._list_active_reservations, cluster))
         observation, ends = self.instant.observation, _get_expected_ends(snapshot)
         runs = [(each.start_s, ends.get(each.job.id, 0)) for each in observation.running]
-        endless_s = find_first_unknown_end_s(observation.now_s, runs)
+        endless_s = find_first_unknown_end_s(now_s, runs)
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
             planned_s = plan.get(job.id)
             is_start_known = planned_s is None or planned_s < endless_s
             forecast = self.intervals.get(job.id) if is_start_known else None
-            likely = forecast.at(self.instant.observation.now_s) if forecast is not None else None
             wait = decision.waits.get(job.id) if decision is not None else None
-            request = self._make_request_fields(job)
-            active = [
-                part for part in list_active_reservations(job.request.node_set) if part not in request["nodes_from"]
-            ]
-            request["nodes_from"] = (*request["nodes_from"], *active)
-            yield page_schema.QueuedJobView.model_construct(
-                **self._make_job_fields(job, labels.get(job.id, "")),
-                **request,
+            reason = None if job.id in starts else reason_kinds.NO_REASON_GIVEN
+            yield JobView(
+                **self._make_job_fields(job, labels.get(job.id, ""), list_active_reservations(job.request.node_set)),
+                **make_reason_fields(reason if wait is None else _sanitize_reason(wait.reason)),
+                **make_forecast_fields(None if forecast is None else forecast.at(now_s)),
+                state=JobState.WAITING,
                 position=position,
-                priority=job.priority,
-                estimate_s=int(table.estimate_s[slot]),
-                reason=_sanitize_reason(wait.reason)
-                if wait
-                else None
-                if job.id in starts
-                else reason_kinds.NO_REASON_GIVEN,
-                starts_on=[(names[node], units) for node, units in starts.get(job.id, ())],
-                behind=list(wait.behind) if wait else [],
-                expected_s=planned_s if is_start_known else None,
-                first_expected_s=promises.get(job.id),
-                likely_from_s=likely.from_s if likely else None,
-                likely_to_s=likely.to_s if likely else None,
-                start_quantiles_s=likely.published_quantiles_s if likely else [],
-                calibrated=likely is not None and likely.calibrated,
+                estimate_s=get_known_duration_s(int(table.estimate_s[slot])),
+                nodes=name_nodes(starts.get(job.id, ()), cluster),
+                waits_for=() if wait is None else tuple(wait.behind),
+                planned_s=planned_s if is_start_known else None,
+                first_planned_s=self.instant.first_planned_s.get(job.id),
             )
 
-    def _list_running_jobs(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJobView]:
-        ends = _get_expected_ends(snapshot)
-        names, labels = seen.cluster.node_names, seen.map_labels_by_job_id()
-        for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
-            job = running.job
-            yield page_schema.RunningJobView.model_construct(
+    def _list_running_jobs(self, observation: Observation, snapshot: Snapshot | None) -> Iterable[JobView]:
+        ends, labels = _get_expected_ends(snapshot), observation.map_labels_by_job_id()
+        for running in sorted(observation.running, key=lambda each: (each.start_s, each.job.id)):
+            job, start_s = running.job, running.start_s
+            yield JobView(
                 **self._make_job_fields(job, labels.get(job.id, "")),
-                **self._make_request_fields(job),
-                start_s=running.start_s,
-                expected_end_s=ends.get(job.id, running.start_s + job.walltime_s),
-                nodes=[(names[node], units) for node, units in running.placement],
-                preemptors=_sanitize_text(seen.preemptors.get(job.id, "")),
-                checkpoint_s=seen.checkpoints.get(job.id),
+                state=JobState.RUNNING,
+                nodes=name_nodes(running.placement, observation.cluster),
+                start_s=start_s,
+                expected_end_s=get_known_end_s(start_s, ends.get(job.id, start_s + job.walltime_s)),
+                preemptors=sanitize_text(observation.preemptors.get(job.id, "")),
+                checkpoint_s=observation.checkpoints.get(job.id),
             )
 
-    def _list_unscheduled_jobs(
-        self, seen: Observation, report: CycleReport
-    ) -> Iterable[page_schema.UnscheduledJobView]:
-        running = {each.job.id for each in seen.running}
-        for left in seen.left:
-            if left.job_id in running:  # it runs in an unknown state
-                continue
-            yield page_schema.UnscheduledJobView.model_construct(
-                id=left.job_id, label=_sanitize_text(left.label) or str(left.job_id),
-                user=self._get_visible_name(left.user), account="", name="", partition="", qos="", kind="left_to_slurm",
-                reason=self._get_visible_reason(left.reason), asked=None,
-            )  # fmt: skip
+    def _list_unscheduled_jobs(self, observation: Observation, report: CycleReport) -> Iterable[JobView]:
+        running = {each.job.id for each in observation.running}
+        for left in observation.left:
+            if left.job_id not in running:  # else it runs in an unknown state
+                yield JobView(
+                    id=left.job_id,
+                    label=sanitize_text(left.label) or str(left.job_id),
+                    state=JobState.UNSCHEDULED,
+                    user=self._get_visible_name(left.user),
+                    kind=reason_kinds.UNMANAGED,
+                    reason=self._get_visible_reason(left.reason),
+                )
         decided_on = {job.id for job in report.waiting}
-        for pending in seen.pending:
+        for pending in observation.pending:
             job = pending.job
             if job.id not in decided_on:
-                yield page_schema.UnscheduledJobView.model_construct(
+                yield JobView(
                     **self._make_job_fields(job, pending.label),
+                    state=JobState.UNSCHEDULED,
                     kind=reason_kinds.classify_unscheduled_job(pending, job.id in report.limited),
                     reason=self._get_visible_reason(report.unscheduled[job.id].reason),
-                    asked=page_schema.JobRequestView.model_construct(**self._make_request_fields(job)),
                 )
+
+    def _view_ended_job(self, ended: EndedJobRecord) -> JobView:
+        fields = self._make_job_fields(ended.job, ended.label)
+        return JobView(**fields, state=JobState.ENDED, start_s=ended.start_s, end_s=ended.end_s)
 
     # ------------------------------------------------------------------------------------------------- the machine
 
@@ -376,7 +369,7 @@ class _StatusPageViewBuilder:
         busy = {node for running in self.instant.observation.running for node, _ in running.placement}
         return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
 
-    def _list_outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.NodeOutageView]:
+    def _list_outages(self, seen: Observation, out: list[int]) -> Iterable[status_view.NodeOutageView]:
         """Yield the cluster's outages, and one outage for all other unavailable nodes.
 
         By default, Slurm names a reservation after its user. The name is hidden if users' names are hidden.
@@ -384,14 +377,14 @@ class _StatusPageViewBuilder:
         listed: set[int] = set()
         for each in seen.outages:
             listed |= set(each.nodes) if each.from_s <= seen.now_s else set()
-            name = self._get_visible_name(each.name) if each.kind == "reserved" else _sanitize_text(each.name)
-            yield page_schema.NodeOutageView(
+            name = self._get_visible_name(each.name) if each.kind == "reserved" else sanitize_text(each.name)
+            yield status_view.NodeOutageView(
                 kind=each.kind, name=name, nodes=list(each.nodes), from_s=each.from_s, to_s=each.to_s
             )
         if rest := [node for node in out if node not in listed]:
-            yield page_schema.NodeOutageView(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
+            yield status_view.NodeOutageView(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
 
-    def _list_resource_usage(self) -> list[page_schema.ResourceUsageView]:
+    def _list_resource_usage(self) -> list[status_view.ResourceUsageView]:
         seen, free = self.instant.observation, self.instant.free.sum(axis=0)
         used = np.zeros(len(seen.cluster.resources), np.int64)
         for running in seen.running:
@@ -399,34 +392,37 @@ class _StatusPageViewBuilder:
                 used += amounts
         total = seen.cluster.capacity.sum(axis=0)
         return [
-            page_schema.ResourceUsageView(
+            status_view.ResourceUsageView(
                 name=name, capacity=int(total[r]), in_use=int(used[r]), free=int(free[r]),
                 unavailable=max(0, int(total[r] - used[r] - free[r])),
             )
             for r, name in enumerate(seen.cluster.resources)
         ]  # fmt: skip
 
-    def _make_status(
-        self, queue: list[page_schema.QueuedJobView], aside: list[page_schema.UnscheduledJobView], out: int
-    ) -> page_schema.BridgeStatusView:
-        instant, policy = self.instant, self.settings.policy
-        seen, last = instant.observation, instant.last
+    def _make_status(self, jobs: JobsView) -> status_view.BridgeStatusView:
+        instant, observation, last = self.instant, self.instant.observation, self.instant.last
         paused = instant.context.paused or _format_startup_wait(last.waits_for)
         counts = reason_kinds.count_jobs_by_reason(instant.read) or {}
-        return page_schema.BridgeStatusView(
-            version=version("cpsched"), cluster=_sanitize_text(seen.cluster_name)[:80], host=platform.node(),
-            round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
-            dispatcher=policy.dispatcher, predictor=policy.predictor,
-            interval_s=self.settings.cycle.interval_s, users_hidden=self.are_names_hidden,
-            nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
-            aside=len(aside), held=instant.read.kept, resources=self._list_resource_usage(),
-            causes=summarize_reasons(counts, [*queue, *aside]), alarms=list_alerts(last, paused, instant.checks, seen, self.are_names_hidden),  # noqa: E501
-            easy_ratios=dict(instant.read.decision.effort.ratios) if instant.read.decision is not None else {},
-        )  # fmt: skip
+        decision = instant.read.decision
+        return status_view.BridgeStatusView(
+            version=version("cpsched"),
+            cluster=sanitize_text(observation.cluster_name)[:80],
+            host=platform.node(),
+            round=last.number,
+            at_unix_s=last.at_unix_s,
+            dispatcher=self.settings.policy.dispatcher,
+            interval_s=self.settings.cycle.interval_s,
+            users_hidden=self.are_names_hidden,
+            held=instant.read.kept,
+            resources=self._list_resource_usage(),
+            pending_reasons=summarize_reasons(counts, [*jobs.waiting, *jobs.unscheduled]),
+            alerts=list_alerts(last, paused, instant.checks, observation, self.are_names_hidden),
+            easy_ratios={} if decision is None else dict(decision.effort.ratios),
+        )
 
     # --------------------------------------------------------------------------------------------------- the chart
 
-    def _list_bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.GanttBar]:
+    def _list_bars(self, seen: Observation, report: CycleReport) -> Iterable[status_view.GanttBar]:
         ends, labels = _get_expected_ends(report.snapshot), seen.map_labels_by_job_id()
         for ran in self.past:
             yield self._make_bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
@@ -445,10 +441,10 @@ class _StatusPageViewBuilder:
 
     def _make_bar(
         self, job: Job, kind: str, begin_s: int, end_s: int, placement: Placement, label: str
-    ) -> page_schema.GanttBar:
+    ) -> status_view.GanttBar:
         amounts = amounts_by_node(job.request, placement, self.instant.observation.cluster.capacity)
-        user, name = self._get_visible_name(job.user), _sanitize_text(label) or str(job.id)
-        return page_schema.GanttBar.model_construct(
+        user, name = self._get_visible_name(job.user), sanitize_text(label) or str(job.id)
+        return status_view.GanttBar(
             id=job.id,
             label=name,
             user=user,
@@ -464,13 +460,8 @@ def _format_startup_wait(text: str) -> str:
     return f"no decision yet: {text}" if text else ""
 
 
-def _sanitize_text(text: str) -> str:
-    """Return `text` cut to the maximum length, with unencodable characters escaped."""
-    return text[:_MAX_TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
-
-
 def _sanitize_reason(reason: PendingReason) -> PendingReason:
-    valid = (_sanitize_text(each) if isinstance(each, str) else each for each in reason.arguments)
+    valid = (sanitize_text(each) if isinstance(each, str) else each for each in reason.arguments)
     return replace(reason, arguments=tuple(valid))
 
 

@@ -21,13 +21,13 @@ from cpsched_bridge.program.bridge_client import (
     query_bridge_at_address,
 )
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.web.api_v1 import to_api_jobs
+from cpsched_bridge.views.job_explanation import NOT_CALIBRATED
+from cpsched_bridge.web.api_v1 import jobs_to_json
 from cpsched_bridge.web.http_server import HttpServer
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
-from tests.unit.bridge.web.page.views import a_view
+from tests.unit.bridge.web.page.views import some_jobs
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_answer_about_unknown_job_has_a_sentence(settings):
 
 def test_a_page_that_hides_names_selects_no_user():
     with pytest.raises(InvalidValue, match=re.escape("page.users")):
-        to_api_jobs(a_view(users_hidden=True), "bob")
+        jobs_to_json(some_jobs(), users_hidden=True, user="bob")
 
 
 def test_an_address_needs_a_scheme():

@@ -56,8 +56,8 @@ def test_prints_events(printed):
 
 def test_prints_unsupported_jobs(printed):
     assert printed("unmanaged") == [
-        {"job_id": 9, "kind": "unsupported", "reason": "array job", "label": "9_[1-3]", "user": "eve"},
-        {"job_id": 10, "kind": "unsupported", "reason": "requests licenses", "label": "10", "user": "ada"},
+        {"job_id": 9, "kind": "unmanaged", "reason": "array job", "label": "9_[1-3]", "user": "eve"},
+        {"job_id": 10, "kind": "unmanaged", "reason": "requests licenses", "label": "10", "user": "ada"},
     ]
 
 
@@ -70,11 +70,11 @@ def test_prints_doctor_checks(printed, monkeypatch, ok, code):
     monkeypatch.setattr(bootstrap, "wait_for_checks", lambda backend, tell: checks)
     monkeypatch.setattr(bootstrap, "check_other_leader", lambda backend, settings, where: [])
     *of_backend, of_policy = printed("doctor", code=code)
-    clock = {"name": "clock", "ok": False, "detail": "late", "mend": "set it"}
+    clock = {"name": "clock", "ok": False, "detail": "late", "fix": "set it"}
     assert of_backend == [
-        clock | {"required": False, "may_come": False, "mode": ""},
-        {"name": "privileges", "ok": ok, "detail": "may hold", "mend": "ask"}
-        | {"required": True, "may_come": True, "mode": ""},
+        clock | {"required": False, "may_pass_later": False, "mode": ""},
+        {"name": "privileges", "ok": ok, "detail": "may hold", "fix": "ask"}
+        | {"required": True, "may_pass_later": True, "mode": ""},
     ]
     assert of_policy.keys() == of_backend[0].keys()
 
@@ -103,9 +103,9 @@ def test_prints_journal_show(printed, bridge):
     record = bridge.journal.read_round(1)
     assert (found["round"], found["mode"], found["policy"]["dispatcher"]) == (1, "control", "easy")
     assert (found["at_unix_s"], found["now_s"], found["failure"]) == (record.at_unix_s, record.now_s, record.failure)
-    first, second = found["queue"]
-    assert (first["job_id"], first["user"], first["starts_on"]) == (1, "ada", {"n0": 1})
-    assert (second["job_id"], second["position"], second["units"], second["per_unit"]) == (2, 2, 4, {"cores": 4})
-    assert (second["starts_on"], second["kind"], second["behind"]) == (None, "resources", ["1"])
-    assert second["expected_s"] == record.plan[2]
+    first, second = found["waiting"]
+    assert (first["id"], first["user"], first["nodes"]) == (1, "ada", [["n0", 1]])
+    assert (second["id"], second["position"], second["request"]["units"]) == (2, 2, 4)
+    assert (second["nodes"], second["kind"], second["waits_for"]) == ([], "resources", [1])
+    assert (second["request"]["amounts"], second["planned_s"]) == ({"cores": 4}, record.plan[2])
     assert [(each["command"], each["job_id"], each["result"]) for each in found["sent"]] == [("start", 1, "done")]

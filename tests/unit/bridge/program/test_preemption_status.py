@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import pytest
 
 from cpsched_bridge.cycle.preemption_executor import HOUR_S, PAUSE_S
 from cpsched_bridge.errors import CorruptFile
 from cpsched_bridge.ports import PreemptionUnderWay, Victim
-from cpsched_bridge.program import json_output, terminal_views
+from cpsched_bridge.program import bridge_reports, terminal_views
 from cpsched_bridge.program.preemption_status import (
     PreemptionStatus,
     check_victim_choice_not_paused,
@@ -59,9 +60,9 @@ def test_status_and_doctor_show_pause(tmp_path, capsys):
     (check,) = check_victim_choice_not_paused(bridge.settings)
     assert (check.ok, check.detail) == (True, "on; 0 preemptions, 0 victims in the last hour")
     record(tmp_path, now_s, [1, 2], now_s)
-    terminal_views.print_status(bridge.settings)
+    terminal_views.print_status(bridge_reports.report_status(bridge.settings), bridge.settings)
     assert "choice of victims: on; 1 preemption, 2 victims in the last hour; paused until " in capsys.readouterr().out
-    assert json_output.collect_status(bridge.settings)["preemption"] == {
+    assert asdict(bridge_reports.report_status(bridge.settings).preemption) == {
         "preemptions": 1,
         "victims": 2,
         "paused_until_s": now_s + PAUSE_S,
@@ -76,7 +77,7 @@ def test_unreadable_ledger_is_reported(tmp_path):
     with pytest.raises(CorruptFile, match=r"preemptions\.sqlite"):
         read_preemption_status(settings)
     assert not check_victim_choice_not_paused(settings)[0].ok
-    found = json_output.collect_status(settings)
-    assert found["preemption"] is None
-    assert any("preemptions.sqlite" in line for line in found["unreadable"])
+    status = bridge_reports.report_status(settings)
+    assert status.preemption is None
+    assert any("preemptions.sqlite" in line for line in status.unreadable)
     assert (tmp_path / "preemptions.sqlite").read_bytes() == b"no database at all"

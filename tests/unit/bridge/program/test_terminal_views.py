@@ -14,7 +14,7 @@ from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Lease, Outcome, ReadinessCheck
-from cpsched_bridge.program import json_output, terminal_views
+from cpsched_bridge.program import bridge_reports, terminal_views
 from cpsched_bridge.program.bridge_client import BridgeNotAnswering, query_bridge
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
@@ -40,7 +40,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_lists_show_names_unchanged(name, capsys):
     words, shown = HOSTILE[name]
-    terminal_views.print_unmanaged([UnscheduledJob(1, "unsupported", words, words, words)])
+    terminal_views.print_unmanaged([UnscheduledJob(1, "unmanaged", words, words, words)])
     assert capsys.readouterr().out.splitlines()[-1].split() == [*shown.split()] * 3
     terminal_views.print_checks([ReadinessCheck(words, False, words, words)])
     assert capsys.readouterr().out.count(shown) == 3
@@ -56,21 +56,32 @@ def test_rounds_jobs_and_status_show_names_unchanged(name, tmp_path, capsys):
     journal.write_events(0.0, 1, [CycleEvent("odd", words, 1)])
     record = dataclasses.replace(journal.read_round(1), mode=words, policy=PolicySpec(words, words))
     sent = [("start", Outcome(1, "refused", words))]
-    terminal_views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
+    terminal_views.print_round(
+        bridge_reports.report_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
+    )
     out = capsys.readouterr().out
     assert out.count(shown) >= 6
     terminal_views.print_rounds(journal.list_rounds())
     bridge.pause.pause(words)
-    terminal_views.print_why("1", bridge.settings)
-    terminal_views.print_status(bridge.settings)
+    print_why("1", bridge.settings)
+    print_status(bridge.settings)
     assert f"paused: {shown}" in capsys.readouterr().out
-    assert terminal_views.print_replays(terminal_views.replay_recorded_rounds(journal, [1]))
+    terminal_views.print_replays(bridge_reports.replay_recorded_rounds(journal, [1]))
+    assert "1 round the same" in capsys.readouterr().out
 
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch):
     """The journals of these tests are of 2001."""
-    monkeypatch.setattr(json_output, "time", SimpleNamespace(time=lambda: 1e9 + 5))
+    monkeypatch.setattr(bridge_reports, "time", SimpleNamespace(time=lambda: 1e9 + 5))
+
+
+def print_why(text, settings):
+    terminal_views.print_why(bridge_reports.report_job(text, settings), settings)
+
+
+def print_status(settings):
+    terminal_views.print_status(bridge_reports.report_status(settings), settings)
 
 
 def lines_of(capsys):
@@ -104,10 +115,10 @@ def array(tmp_path):
 
 def test_why_uses_job_labels(array, capsys):
     bridge, _ = array
-    terminal_views.print_why("7_2", bridge.settings)
+    print_why("7_2", bridge.settings)
     out = capsys.readouterr().out
     assert out.splitlines()[:5] == [
-        "job 7_2: queued (round 2, 2001-09-09 01:46:40 UTC, easy, mode control)",
+        "job 7_2: waiting (round 2, 2001-09-09 01:46:40 UTC, easy, mode control)",
         "Start: not known yet.",
         "Planned start: in 1 min 35 s at the latest, if every job runs to its limit.",
         "It is the only pending job, and has waited for 35 s.",
@@ -122,22 +133,21 @@ def test_why_and_config_show_ratios_to_easy_of_last_round(tmp_path, capsys):
     settings = bridge.settings.model_copy(update={"state_dir": tmp_path / "unused"})
     bridge.cycle()
     line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"
-    terminal_views.print_why("1", bridge.settings)
+    print_why("1", bridge.settings)
     assert line in lines_of(capsys)
-    effective = EffectiveConfig(spec)
-    terminal_views.print_effective_config(effective, bridge.settings, as_json=False)
+    report = bridge_reports.report_config(EffectiveConfig(spec), bridge.settings)
+    terminal_views.print_effective_config(report)
     assert line in lines_of(capsys)
-    terminal_views.print_effective_config(effective, bridge.settings, as_json=True)
-    assert json.loads(capsys.readouterr().out)["easy_ratios"] == {"area": 0.3}
-    terminal_views.print_effective_config(effective, settings, as_json=True)
-    assert json.loads(capsys.readouterr().out)["easy_ratios"] == {}, "no bridge has run yet"
+    assert report.easy_ratios == {"area": 0.3}
+    assert bridge_reports.report_config(EffectiveConfig(spec), settings).easy_ratios == {}, "no bridge has run yet"
 
 
 def test_config_reports_unreadable_journal(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster.of(a_job(1)), EasyDispatcher())
     bridge.journal.close()
     state_paths.journal_path(bridge.settings).write_bytes(b"not a database" * 100)
-    terminal_views.print_effective_config(EffectiveConfig(PolicySpec("easy")), bridge.settings, as_json=False)
+    effective = EffectiveConfig(PolicySpec("easy"))
+    terminal_views.print_effective_config(bridge_reports.report_config(effective, bridge.settings))
     out = capsys.readouterr().out
     assert "journal.sqlite" in out
     assert "setting" in out, "the settings are shown all the same"
@@ -149,17 +159,17 @@ def test_why_names_allowed_nodes_and_blocking_reservation(tmp_path, capsys):
     cluster.submit(a_job(1, units=2, distinct=True, node_set=1), a_job(2, per_unit=4))
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     bridge.cycle()
-    terminal_views.print_why("1", bridge.settings)
+    print_why("1", bridge.settings)
     assert "allowed nodes: main & not maint" in lines_of(capsys)
     cluster.submit(a_job(3, units=9))
     bridge.cycle()
-    terminal_views.print_why("3", bridge.settings)
+    print_why("3", bridge.settings)
     assert "allowed nodes" not in capsys.readouterr().out
 
 
 def test_why_reports_outcome_of_ended_jobs(array, capsys):
     bridge, cluster = array
-    terminal_views.print_why("7_1", bridge.settings)
+    print_why("7_1", bridge.settings)
     assert lines_of(capsys)[1:4] == [
         "It runs on n0.",
         "It started 5 s ago, after a wait of 1 min.",
@@ -174,12 +184,12 @@ def test_why_reports_outcome_of_ended_jobs(array, capsys):
         "job 7_1: started at 2001-09-09 01:46:40 UTC on n0, ended at 2001-09-09 01:47:05 UTC",
     ]
     for name in ("7_1", "8001"):
-        terminal_views.print_why(name, bridge.settings)
+        print_why(name, bridge.settings)
         assert lines_of(capsys)[1:3] == expected
     del cluster.jobs[8001]
     bridge.cycle()
     capsys.readouterr()
-    terminal_views.print_why("7_1", bridge.settings)
+    print_why("7_1", bridge.settings)
     assert lines_of(capsys)[1:3] == expected
 
 
@@ -189,7 +199,7 @@ def test_running_job_on_unknown_nodes_has_clear_text(array, capsys):
     cluster.jobs[8001].placement = ()
     bridge.cycle()
     capsys.readouterr()
-    terminal_views.print_why("7_1", bridge.settings)
+    print_why("7_1", bridge.settings)
     assert "It runs on nodes that currently accept no jobs or were renamed." in lines_of(capsys)
 
 
@@ -199,19 +209,19 @@ def test_running_job_never_seen_pending_has_its_name(tmp_path, capsys):
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     capsys.readouterr()
-    terminal_views.print_why("7_1", bridge.settings)
+    print_why("7_1", bridge.settings)
     assert "It runs on n0." in lines_of(capsys)
     cluster.end(8001)
     bridge.cycle()
     capsys.readouterr()
-    terminal_views.print_why("7_1", bridge.settings)
+    print_why("7_1", bridge.settings)
     assert lines_of(capsys)[2].startswith("job 7_1: started at")
 
 
 def test_status_reports_transport(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster(transport_info="cli: pyslurm is not installed"))
     bridge.cycle()
-    terminal_views.print_status(bridge.settings)
+    print_status(bridge.settings)
     assert "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed" in lines_of(capsys)
 
 
@@ -219,7 +229,7 @@ def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     cluster = FakeCluster(claimed=Lease("other", "1", 5, "login2:/var/lib/cpsched"))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
-    terminal_views.print_status(bridge.settings)
+    print_status(bridge.settings)
     told = "paused another bridge is in control of this cluster: login2:/var/lib/cpsched"
     assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
 
@@ -234,18 +244,18 @@ def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     ],
 )
 def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monkeypatch, ago_s, problems, line):
-    monkeypatch.setattr(json_output, "time", SimpleNamespace(time=lambda: 1e9 + ago_s))
+    monkeypatch.setattr(bridge_reports, "time", SimpleNamespace(time=lambda: 1e9 + ago_s))
     bridge = a_bridge(tmp_path, FakeCluster.of(a_job(7), a_job(8, per_unit=99)), EasyDispatcher(), metrics={"port": 1})
     bridge.cycle()
     if problems is not None:
         bridge.journal.write_stop_event(1e9, 1, problems)
     capsys.readouterr()
-    terminal_views.print_status(bridge.settings)
+    print_status(bridge.settings)
     shown = lines_of(capsys)
     line = line.format("2001-09-09 01:46:40 UTC")
     assert shown[0] == line
     assert not [each for each in shown if "in_force" in each]
-    terminal_views.print_why("8", bridge.settings)
+    print_why("8", bridge.settings)
     stopped = line.replace("bridge: not running", "The bridge is not running") + ". This is its last round."
     assert (lines_of(capsys)[0] == stopped) == ("not running" in line)
     with pytest.raises(BridgeNotAnswering) as raised:
@@ -255,20 +265,20 @@ def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monke
 
 def test_why_rejects_unknown_job(array):
     with pytest.raises(UnknownJob, match=r"job=7_9: not in the ledger or the journal"):
-        terminal_views.print_why("7_9", array[0].settings)
+        print_why("7_9", array[0].settings)
     with pytest.raises(UnknownJob):
-        terminal_views.print_why("9" * 30, array[0].settings)
+        print_why("9" * 30, array[0].settings)
 
 
 def test_lists_events_by_kind_and_job(array, capsys):
     bridge, _ = array
     told = [CycleEvent("gap", "85 s without a cycle"), CycleEvent("start_failed", "not running", 8002)]
     bridge.journal.write_events(0.0, 2, told)
-    terminal_views.print_events(bridge.settings, 50, "", "gap")
+    terminal_views.print_events(bridge_reports.report_events(bridge.settings, 50, "", "gap"))
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 gap: 85 s without a cycle"]
-    terminal_views.print_events(bridge.settings, 50, "7_2", "")
+    terminal_views.print_events(bridge_reports.report_events(bridge.settings, 50, "7_2", ""))
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 job 7_2 start_failed: not running"]
-    terminal_views.print_events(bridge.settings, 50, "", "no such kind")
+    terminal_views.print_events(bridge_reports.report_events(bridge.settings, 50, "", "no such kind"))
     assert lines_of(capsys) == ["no matching event"]
 
 
@@ -292,22 +302,22 @@ def test_status_shows_readable_part_of_damaged_files(array, capsys, broken, show
     bridge.ledger.close()
     file = bridge.settings.state_dir / f"{broken}.sqlite"
     file.write_bytes(b"no database at all " * 500)
-    assert not terminal_views.print_status(bridge.settings)
+    print_status(bridge.settings)
     out = capsys.readouterr().out
     assert shown in out
     assert f"{file}: file is not a database; the bridge moves a damaged file aside" in out
-    terminal_views.print_why("7_2", bridge.settings)
+    print_why("7_2", bridge.settings)
     assert "file is not a database" in capsys.readouterr().out
 
 
 def test_replays_round_for_plan_no_longer_stored(array, capsys):
     bridge, _ = array
-    terminal_views.print_round(bridge.journal.read_round(2))
+    terminal_views.print_round(bridge_reports.report_round(bridge.journal.read_round(2)))
     told = capsys.readouterr().out
-    assert "behind 7_1" in told
+    assert "(waits for 7_1)" in told
     path = bridge.settings.state_dir / "journal.sqlite"
     stores.change(path, "delete from explanations")
-    terminal_views.print_round(Journal(path, read_only=True).read_round(2))
+    terminal_views.print_round(bridge_reports.report_round(Journal(path, read_only=True).read_round(2)))
     shown = lines_of(capsys)
     shown.remove("plan and reasons: from a replay with the same result")
     assert shown == told.splitlines()
@@ -318,10 +328,10 @@ def test_status_reports_startup_step(tmp_path, capsys):
     bridge.cycle()
     file = state_paths.startup_progress_file(bridge.settings)
     file.write_step("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
-    terminal_views.print_status(bridge.settings)
+    print_status(bridge.settings)
     assert r"no decision yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (reported " in capsys.readouterr().out
     file.write_step("")
-    terminal_views.print_status(bridge.settings)
+    print_status(bridge.settings)
     assert "no decision yet" not in capsys.readouterr().out
 
 
@@ -334,48 +344,31 @@ def test_unwritable_state_dir_does_not_prevent_startup(tmp_path):
 
 def test_why_json_contains_values(array):
     bridge, _ = array
-    answer = {"id": 8002, "label": "7_2"}
-    found = json_output.job_explanation_to_json("7_2", bridge.settings, answer)
-    assert found["bridge"] == answer
-    assert found["waiting"] == {
-        "job_id": 8002,
-        "label": "7_2",
-        "user": "",
-        "position": 1,
-        "units": 1,
-        "per_unit": {"cores": 1},
-        "submit_s": 10**9 - 30,
-        "walltime_s": 100,
-        "estimate_s": 100,
-        "starts_on": None,
-        "expected_s": 10**9 + 100,
-        "kind": "resources",
+    report = bridge_reports.report_job("7_2", bridge.settings)
+    report.bridge = {"id": 8002, "label": "7_2"}
+    found = report.to_json()
+    assert (found["job"], found["job_id"], found["round"], found["now_s"]) == ("7_2", 8002, 2, 10**9 + 5)
+    assert (found["bridge"], found["ledger"]["state"], found["past"]) == (report.bridge, "held", None)
+    facts = {
+        "id": 8002, "label": "7_2", "state": "waiting", "position": 1, "submit_s": 10**9 - 30, "walltime_s": 100,
+        "estimate_s": 100, "planned_s": 10**9 + 100, "kind": "resources", "waits_for": [8001], "nodes": [],
         "reason": "too few nodes have enough free resources: 0 of 1",
-        "behind": ["7_1"],
-    }
-    assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)
-    assert json_output.job_explanation_to_json("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
+        "request": {"units": 1, "amounts": {"cores": 1}, "distinct": False, "exclusive": False, "nodes_from": []},
+    }  # fmt: skip
+    assert {name: found["recorded"][name] for name in facts} == facts
+    running = bridge_reports.report_job("7_1", bridge.settings).to_json()["recorded"]
+    assert (running["state"], running["nodes"], running["start_s"]) == ("running", [["n0", 1]], 10**9)
+    json.dumps(found)
 
 
-def test_status_json_contains_values_or_null(array):
+def test_status_report_contains_values_or_null(array):
     bridge, _ = array
-    found = json_output.collect_status(bridge.settings)
-    parts = ("configured_mode", "paused", "ledger", "held", "put_off", "left", "unreadable")
-    assert {name: found[name] for name in parts} == {
-        "configured_mode": "control",
-        "paused": None,
-        "ledger": {"held": 1, "running": 1},
-        "held": 1,
-        "put_off": {"jobs": 0, "users": 0},
-        "left": 0,
-        "unreadable": [],
-    }
-    assert (found["last_round"]["number"], found["mode"]["detail"], found["journal"]["first_round"]) == (
-        2,
-        "control",
-        1,
-    )
+    status = bridge_reports.report_status(bridge.settings)
+    assert (status.configured_mode, status.paused, status.unreadable) == ("control", None, [])
+    assert (status.ledger, status.held, status.unmanaged) == ({"held": 1, "running": 1}, 1, 0)
+    assert status.backoff == bridge_reports.BackoffCounts(0, 0)
+    assert (status.last_round.number, status.mode.detail, status.journal.first_round) == (2, "control", 1)
     bridge.journal.close()
     (bridge.settings.state_dir / "journal.sqlite").write_bytes(b"no database at all " * 500)
-    damaged = json_output.collect_status(bridge.settings)
-    assert (damaged["held"], damaged["last_round"], len(damaged["unreadable"])) == (1, None, 1)
+    damaged = bridge_reports.report_status(bridge.settings)
+    assert (damaged.held, damaged.last_round, len(damaged.unreadable)) == (1, None, 1)

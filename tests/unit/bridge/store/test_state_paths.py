@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.errors import CorruptFile, SettingsError
-from cpsched_bridge.program import terminal_views
+from cpsched_bridge.program import bridge_reports, terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store import state_paths
@@ -90,7 +90,9 @@ def test_external_heartbeat_shows_that_directory_was_emptied(tmp_path):
 def test_living_bridge_with_deleted_files_is_reported(tmp_path, capsys):
     settings = Settings(state_dir=tmp_path)
     touch_heartbeat(settings.heartbeat_path)
-    assert not terminal_views.print_status(settings)
+    status = bridge_reports.report_status(settings)
+    assert status.unreadable
+    terminal_views.print_status(status, settings)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
     for name in ("ledger.sqlite", "journal.sqlite"):

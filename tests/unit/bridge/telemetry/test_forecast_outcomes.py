@@ -38,13 +38,13 @@ def cycled(bridge_at, cluster, following):
 def test_first_expected_start_is_settled_when_job_starts(cluster, following, cycled):
     cluster.submit(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4))
     cycled()
-    assert following.promises == {2: 100}
+    assert following.first_planned_s == {2: 100}
     cluster.now_s = 40
     cluster.end(1)
     cycled()
     settled = cycled()
     assert [(each.job_id, each.first_s, each.start_s) for each in settled.kept] == [(2, 100, 40)]
-    assert not following.promises
+    assert not following.first_planned_s
 
 
 def test_changed_plan_keeps_first_expected_start(cluster, following, cycled):
@@ -52,7 +52,7 @@ def test_changed_plan_keeps_first_expected_start(cluster, following, cycled):
     cycled()
     cluster.now_s = 150  # the job has outlived its estimate
     cycled()
-    assert following.promises == {2: 100}
+    assert following.first_planned_s == {2: 100}
 
 
 def test_forgets_missing_jobs(cluster, following, cycled):
@@ -60,7 +60,7 @@ def test_forgets_missing_jobs(cluster, following, cycled):
     cycled()
     cluster.cancel(2)
     cycled()
-    assert not following.promises
+    assert not following.first_planned_s
 
 
 def test_compares_prediction_with_run_at_end(cluster, cycled):
@@ -78,7 +78,7 @@ def test_job_without_current_plan_keeps_first_expected_start(cluster, following,
     cycled()
     cluster.submit(a_job(3, per_unit=4, submit_s=1))  # the only reservation goes to the first job
     cycled()
-    assert following.promises == {2: 100, 3: 100}
+    assert following.first_planned_s == {2: 100, 3: 100}
 
 
 def test_forgets_oldest_predictions_beyond_bound(cluster, following, cycled, monkeypatch):

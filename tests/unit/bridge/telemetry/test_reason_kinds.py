@@ -90,9 +90,11 @@ def test_redacts_reasons_that_name_other_users(code, arguments, text, in_general
 def test_classifies_unscheduled_jobs():
     depends = a_job(1, ineligible="Dependency")
     assert classify_unscheduled_job(PendingJob(depends, Hold.USER), False) == "held_by_owner"
-    assert classify_unscheduled_job(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR), False) == "set_aside"
+    assert (
+        classify_unscheduled_job(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR), False) == "in_transition"
+    )
     assert classify_unscheduled_job(PendingJob(depends, Hold.USER, holder=Holder.CLUSTER), False) == "ineligible"
     assert classify_unscheduled_job(PendingJob(depends, Hold.PLUGIN), False) == "ineligible"
-    assert classify_unscheduled_job(PendingJob(a_job(1), Hold.ADMIN), False) == "set_aside"
+    assert classify_unscheduled_job(PendingJob(a_job(1), Hold.ADMIN), False) == "in_transition"
     assert classify_unscheduled_job(PendingJob(a_job(1), Hold.PLUGIN), True) == "ineligible"
-    assert {"held_by_owner", "ineligible", "set_aside"} <= set(REASON_KINDS)
+    assert {"held_by_owner", "ineligible", "in_transition"} <= set(REASON_KINDS)

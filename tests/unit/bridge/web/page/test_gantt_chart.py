@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from cpsched_bridge.views.status_view import GanttBar, GanttChartView, NodeOutageView
 from cpsched_bridge.web.page.gantt_chart import (
     BARS_LEGEND,
     MAX_ROWS,
@@ -17,7 +18,6 @@ from cpsched_bridge.web.page.gantt_chart import (
     draw_gantt_svg,
     group_nodes,
 )
-from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
 
 
 def a_bar(id, begin_s, end_s, nodes=((0, 1),), kind="running", user="ada"):

@@ -6,21 +6,21 @@ from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.web.page import job_filters
 from cpsched_bridge.web.page.node_states import list_nodes
 from cpsched_bridge.web.page.page_query import StatusPageQuery
-from tests.unit.bridge.web.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage, other
+from tests.unit.bridge.web.page.views import a_running, a_view, a_waiting, an_outage, an_unscheduled, other, some_jobs
 
-VIEW = a_view(
-    queue=[
-        a_queued(1, user="ada", account="bio", partition="main", qos="high", position=1, submit_s=50, expected_s=3000),
-        a_queued(2, user="ben", account="bio", partition="gpu", qos="", position=2, submit_s=10, units=8,
+JOBS = some_jobs(
+    waiting=[
+        a_waiting(1, user="ada", account="bio", partition="main", qos="high", position=1, submit_s=50, planned_s=3000),
+        a_waiting(2, user="ben", account="bio", partition="gpu", qos="", position=2, submit_s=10, units=8,
                  reason=PendingReason(PendingCode.NEVER, ("too large",))),
-        a_queued(3, user="ada", account="chem", partition="gpu", qos="low", position=3, submit_s=90, walltime_s=9000,
-                 expected_s=2000),
+        a_waiting(3, user="ada", account="chem", partition="gpu", qos="low", position=3, submit_s=90, walltime_s=9000,
+                 planned_s=2000),
     ],
-    running=[a_running(50, label="8_1", user="eve", nodes=[("n0", 1), ("n1", 1)]),
+    running=[a_running(50, label="8_1", user="eve", nodes=(("n0", 1), ("n1", 1))),
              a_running(51, user="ada", start_s=900)],
-    aside=[
-        an_aside(90, user="ada", asked=an_asked(units=2)),
-        an_aside(91, user="ben", kind="left_to_slurm", reason=other("licences")),
+    unscheduled=[
+        an_unscheduled(90, user="ada", units=2),
+        an_unscheduled(91, user="ben", kind="unmanaged", reason=other("licences")),
     ],
 )  # fmt: skip
 
@@ -29,7 +29,7 @@ def found(**query):
     return [
         job.id
         for job in job_filters.filter_jobs(
-            VIEW, StatusPageQuery.from_query({name: str(value) for name, value in query.items()})
+            JOBS, StatusPageQuery.from_query({name: str(value) for name, value in query.items()})
         )
     ]
 
@@ -41,7 +41,7 @@ def found(**query):
         ({"state": "waiting"}, [1, 2, 3]),
         ({"state": "nonsense"}, [1, 2, 3]),
         ({"state": "running"}, [50, 51]),
-        ({"state": "aside"}, [90, 91]),
+        ({"state": "unscheduled"}, [90, 91]),
         ({"state": "all"}, [1, 2, 3, 50, 51, 90, 91]),
         ({"user": "ada"}, [1, 3]),
         ({"user": "ad"}, []),
@@ -50,7 +50,7 @@ def found(**query):
         ({"partition": "gpu", "user": "ada"}, [3]),
         ({"qos": "low"}, [3]),
         ({"kind": "never"}, [2]),
-        ({"kind": "left_to_slurm", "state": "all"}, [91]),
+        ({"kind": "unmanaged", "state": "all"}, [91]),
         ({"node": "n1", "state": "all"}, [50]),
         ({"q": "LICENCES", "state": "all"}, [91]),
         ({"q": "never run here"}, [2]),
@@ -91,33 +91,33 @@ def test_sorts_jobs_of_all_states_in_each_order(sort):
 
 
 def test_offers_most_frequent_filter_values_up_to_limit():
-    offered = {each.name: each for each in job_filters.list_filter_fields(VIEW, StatusPageQuery(user="ben"))}
+    offered = {each.name: each for each in job_filters.list_filter_fields(JOBS, StatusPageQuery(user="ben"), False)}
     assert offered["user"].values == ["ada", "ben"]
     assert offered["user"].value == "ben"
     assert offered["partition"].values == ["gpu", "main"]
-    many = a_view(queue=[a_queued(n, user=f"u{n}") for n in range(1000)])
-    users = job_filters.list_filter_fields(many, StatusPageQuery())[0]
+    many = some_jobs(waiting=[a_waiting(n, user=f"u{n}") for n in range(1000)])
+    users = job_filters.list_filter_fields(many, StatusPageQuery(), False)[0]
     assert (len(users.values), users.whole) == (50, False)
 
 
 def test_drops_unprintable_filter_values():
     offered = job_filters.list_filter_fields(
-        a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), StatusPageQuery()
+        some_jobs(waiting=[a_waiting(1, user="\x1b[31m"), a_waiting(2)]), StatusPageQuery(), False
     )
     assert offered[0].values == ["ada"]
     assert StatusPageQuery.from_query({"user": "\x1b[31ma", "q": "a\nb"}) == StatusPageQuery(user="[31ma", q="ab")
 
 
 def test_offers_no_user_or_account_filter_if_hidden():
-    assert [each.name for each in job_filters.list_filter_fields(a_view(users_hidden=True), StatusPageQuery())] == [
-        "partition",
-        "qos",
-    ]
+    fields = job_filters.list_filter_fields(some_jobs(), StatusPageQuery(), users_hidden=True)
+    assert [field.name for field in fields] == ["partition", "qos"]
 
 
 NODES = list_nodes(
     a_view(
-        running=[a_running(1, per_unit=[3]), a_running(2, nodes=[("n2", 1)], per_unit=[4])],
+        some_jobs(running=[
+            a_running(1, amounts={"cores": 3}), a_running(2, nodes=(("n2", 1),), amounts={"cores": 4}),
+        ]),
         outages=[an_outage("drained", 1, name="DRAIN disk")], capacity=((4,),) * 4, free=((1,), (0,), (0,), (4,)),
     )
 )  # fmt: skip

@@ -1,22 +1,30 @@
 """The description of each node's state."""
 
+from dataclasses import replace
+
 import pytest
 
+from cpsched_bridge.views.status_view import NodeCapacitiesView
 from cpsched_bridge.web.page.node_states import list_nodes
-from tests.unit.bridge.web.page.views import a_plan, a_running, a_view, an_outage
+from tests.unit.bridge.web.page.views import a_plan, a_running, a_view, an_outage, some_jobs
 
 
 def test_node_has_usage_running_and_planned_jobs():
-    two = [a_running(1, per_unit=[2], nodes=[("n0", 1)]), a_running(2, per_unit=[1], nodes=[("n0", 2), ("n1", 1)])]
+    two = [
+        a_running(1, amounts={"cores": 2}, nodes=(("n0", 1),)),
+        a_running(2, amounts={"cores": 1}, nodes=(("n0", 2), ("n1", 1))),
+    ]
     plans = [a_plan(7, 3000, 0), a_plan(8, 2000, 0, 1)]
-    first, second = list_nodes(a_view(running=two, bars=plans, free=((0,), (3,))))
+    first, second = list_nodes(a_view(some_jobs(running=two), bars=plans, free=((0,), (3,))))
     assert (first.running, first.in_use, first.state) == ([1, 2], [4], "full")
     assert first.planned == [(8, 2000), (7, 3000)]
     assert (second.running, second.in_use, second.state, second.planned) == ([2], [1], "in use", [(8, 2000)])
 
 
 def test_exclusive_job_uses_whole_node():
-    first, _ = list_nodes(a_view(running=[a_running(1, per_unit=[1], exclusive=True)], free=((0,), (4,))))
+    first, _ = list_nodes(
+        a_view(some_jobs(running=[a_running(1, amounts={"cores": 1}, exclusive=True)]), free=((0,), (4,)))
+    )
     assert first.in_use == [4]
 
 
@@ -45,10 +53,8 @@ def test_reserved_node_shows_reason_and_end():
 
 
 def test_lists_nodes_of_schedule_without_capacities():
-    view = a_view(running=[a_running(1, per_unit=[])])
-    found = list_nodes(
-        view.model_copy(update={"machine": view.machine.model_copy(update={"capacity": [], "free": []})})
-    )
+    view = a_view(some_jobs(running=[a_running(1, amounts={})]))
+    found = list_nodes(replace(view, capacities=NodeCapacitiesView(capacity=[], free=[])))
     assert [(node.state, node.running) for node in found] == [("in use", [1]), ("idle", [])]
 
 

@@ -20,7 +20,7 @@ def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
         an_observation(cluster=CLUSTER, outages=tuple(outages), unusable=tuple(unusable)),
         hidden,
     )
-    return [(each.urgent, each.words, each.details) for each in found]
+    return [(each.urgent, each.text, each.details) for each in found]
 
 
 def test_reports_no_alert_if_all_is_well():
@@ -36,7 +36,7 @@ def test_sorts_urgent_alerts_first():
         [ReadinessCheck("clock", False, "3 s late", "fix it")],
         an_observation(cluster=CLUSTER),
     )
-    assert [(each.urgent, each.words) for each in found] == [
+    assert [(each.urgent, each.text) for each in found] == [
         (True, "The bridge starts no jobs."),
         (True, "The last cycle failed: backend timeout. This page shows an older state of the cluster."),
         (False, "The fallback decides instead of the dispatcher."),
@@ -98,4 +98,4 @@ def test_reports_failed_check_until_it_is_repeated(site):
     ):
         report.checks, report.number = checks, report.number + 1
         site.watch(report)
-        assert len(site.view.status.alarms) == told
+        assert len(site.view.status.alerts) == told

@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import asdict
 
 import pytest
 
 from cpsched.model import RunningJob
 from cpsched_bridge.telemetry import start_forecasts as forecasters
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
+from cpsched_bridge.views.job_explanation import NOT_CALIBRATED
 from tests.builders import a_job
 
 
@@ -26,10 +27,10 @@ def asked(site, words):
 
 def test_pending_job_gets_interval_once_available(site):
     full(site)
-    assert site.view.queue[0].likely_from_s is None
+    assert site.view.jobs.waiting[0].likely_from_s is None
     site.watch.forecaster.refresh()
     site.cycle(1020)
-    first, second = site.view.queue
+    first, second = site.view.jobs.waiting
     assert 1010 <= first.likely_from_s <= first.likely_to_s
     assert first.likely_to_s < second.likely_to_s
     assert "Start, with a probability of 80 %: in " in site.get("jobs/2")[2]
@@ -69,7 +70,7 @@ def test_learns_from_actual_starts(site):
 def test_estimates_start_and_gain_of_smaller_requests(site):
     full(site)
     found = asked(site, "nodes=3&time=0:20:00&cores=4")
-    assert [row["asked"] for row in found] == [""], "smaller requests do not start earlier"
+    assert [row["request"] for row in found] == [""], "smaller requests do not start earlier"
     assert found[0]["planned_s"] == 4600 + 2 * 600
     assert found[0]["likely_from_s"] <= found[0]["likely_to_s"]
     assert not found[0]["calibrated"]
@@ -113,7 +114,7 @@ def test_lists_current_windows(site):
 
 
 def test_has_no_answer_before_first_plan(site):
-    assert asked(site, "time=10") == (503, '{"error":"the dispatcher has no plan yet; try again in the next cycle"}')
+    assert asked(site, "time=10") == (503, '{"error": "the dispatcher has no plan yet; try again in the next cycle"}')
     assert site.get("api/v1/windows")[0] == 503
     site.watch.forecaster.refresh()
     assert site.watch.forecaster.intervals == {}
@@ -136,8 +137,8 @@ def test_tolerates_job_that_vanishes_without_start(site):
 def test_shows_interval_quality_on_page_and_in_metrics(site):
     full(site)
     site.watch.forecaster.refresh()
-    assert site.view.promises == []
-    assert "h-promises" not in site.get("when")[2]
+    assert site.view.coverage == []
+    assert "h-coverage" not in site.get("when")[2]
     assert 'cpsched_start_intervals_total{outcome="held"} 0.0' in site.get("metrics")[2]
     site.cluster.now_s = 4600
     site.cluster.end(1)
@@ -145,11 +146,11 @@ def test_shows_interval_quality_on_page_and_in_metrics(site):
         site.cycle(to_s)
     site.watch.forecaster.refresh()
     site.cycle(4603)
-    rows = {row.ahead: row for row in site.view.promises}
-    assert rows["first"].model_dump() == {"ahead": "first", "told": 1, "held": 1, "early": 0, "late": 0}
+    rows = {row.forecast: row for row in site.view.coverage}
+    assert asdict(rows["first"]) == {"forecast": "first", "count": 1, "held": 1, "early": 0, "late": 0}
     assert set(rows) == {"first"}
     assert 'cpsched_start_intervals_total{outcome="held"} 1.0' in site.get("metrics")[2]
-    assert "100" in site.get("when")[2].partition("h-promises")[2]
+    assert "100" in site.get("when")[2].partition("h-coverage")[2]
 
 
 def test_form_shows_estimate_and_windows(site):

@@ -11,20 +11,29 @@ from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_trusted_network
 from cpsched_bridge.settings import Settings, validate_section_content
+from cpsched_bridge.views.status_view import PageAlert
 from cpsched_bridge.web.page import view_model
 from cpsched_bridge.web.page.node_states import list_nodes
 from cpsched_bridge.web.page.redaction import redact_for_user
-from cpsched_bridge.web.page_schema import PageAlert
 from tests.builders import a_job
 from tests.patience import ENOUGH_S
-from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage, other
-
-PRIORITY = PendingReason(PendingCode.PRIORITY)
+from tests.unit.bridge.web.page.views import (
+    PRIORITY,
+    a_plan,
+    a_running,
+    a_view,
+    a_waiting,
+    an_ended,
+    an_outage,
+    an_unscheduled,
+    other,
+    some_jobs,
+)
 
 HEADER = "X-Remote-User"
 SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
 """What only Bob may read: his names, the ids of his jobs, and what keeps them waiting."""
-PAGES = ("", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes", "wall", "when?time=10")
+PAGES = ("", "jobs?state=all", "jobs?state=running", "jobs?state=unscheduled", "nodes", "wall", "when?time=10")
 API = ("api/v1/when?time=10", "api/v1/windows")
 
 
@@ -77,17 +86,16 @@ def test_no_page_or_answer_contains_data_of_other_users(crowd):
 
 def test_reader_sees_own_jobs_counts_and_machine(crowd):
     view = redact_for_user(crowd.view, "ada")
-    status = view.status
-    assert (status.reader, status.queued, status.running, status.aside) == ("ada", 1, 1, 1)
-    assert sum(cause.jobs for cause in status.causes) == 2
-    (waits,) = view.queue
-    assert (waits.id, waits.position, waits.behind, waits.name) == (12, 1, [], "mine")
+    assert (view.jobs.reader, len(view.jobs.running), len(view.jobs.unscheduled)) == ("ada", 1, 1)
+    assert sum(each.jobs for each in view.status.pending_reasons) == 2
+    (waits,) = view.jobs.waiting
+    assert (waits.id, waits.position, waits.waits_for, waits.name) == (12, 1, (), "mine")
     assert waits.likely_from_s is not None
     assert view.decisions == []
     assert {bar.id for bar in view.chart.bars} == {11}, "EASY plans for Bob alone"
     assert [(n.in_use, n.state) for n in list_nodes(view)] == [(n.in_use, n.state) for n in list_nodes(crowd.view)]
     assert {id for node in list_nodes(view) for id in node.running} == {11}
-    assert [job.why for job in view.aside] == ["AssocGrpCpuLimit"]
+    assert [job.reason_text for job in view.jobs.unscheduled] == ["AssocGrpCpuLimit"]
     assert "It is your only pending job, and has waited for" in get(crowd, "jobs/12")[2]
     assert 'id="reader"' in get(crowd, "")[2]
 
@@ -116,7 +124,7 @@ def test_user_name_has_one_spelling(crowd):
     for name in ("Ada", "ADA", "adam", "ad", "nobody"):
         assert get(crowd, "api/v1/jobs/12", name)[0] == 404
         view = redact_for_user(crowd.view, name)
-        assert [*view.queue, *view.running, *view.aside] == []
+        assert [*view.jobs.waiting, *view.jobs.running, *view.jobs.unscheduled] == []
     for page in PAGES:
         assert get(crowd, page, "nobody")[0] == 200
 
@@ -282,34 +290,37 @@ def test_ended_job_still_belongs_to_owner(crowd):
 
 def test_names_only_own_jobs_that_job_waits_for():
     """Those that run and those that wait, but no other user's."""
-    queue = [a_queued(1, user="bob"), a_queued(2, position=2), a_queued(3, position=3, behind=[1, 2, 50, 51])]
-    view = a_view(
-        queue=queue,
+    jobs = some_jobs(
+        waiting=[
+            a_waiting(1, user="bob"), a_waiting(2, position=2), a_waiting(3, position=3, waits_for=(1, 2, 50, 51))
+        ],
         running=[a_running(50), a_running(51, user="bob")],
-        aside=[an_aside(90, reason=limit("AssocGrpCpuLimit", "8 of 8 of x")), an_aside(91, user="bob")],
-        bars=[a_plan(2, 2000, 0), a_plan(1, 2000, 0).model_copy(update={"user": "bob"})],
+        unscheduled=[
+            an_unscheduled(90, reason=limit("AssocGrpCpuLimit", "8 of 8 of x")), an_unscheduled(91, user="bob")
+        ],
+        ended=[an_ended(70), an_ended(71, user="bob")],
+    )  # fmt: skip
+    view = a_view(
+        jobs,
+        bars=[a_plan(2, 2000, 0, user="ada"), a_plan(1, 2000, 0, user="bob")],
         outages=[an_outage("reserved", 0, name="bobs"), an_outage("drained", 1, name="disk")],
         held=7,
-        alarms=[
-            PageAlert(urgent=True, words="The bridge starts no jobs.", details=["bob broke it"]),
-            PageAlert(urgent=False, words="job of bob", details=[]),
+        alerts=[
+            PageAlert(urgent=True, text="The bridge starts no jobs.", details=["bob broke it"]),
+            PageAlert(urgent=False, text="job of bob", details=[]),
         ],
     )
     found = redact_for_user(view, "ada")
-    assert [(job.id, job.position, job.behind, job.reason) for job in found.queue] == [
-        (2, 1, [], PRIORITY), (3, 2, [2, 50], PRIORITY),
+    assert [(job.id, job.position, job.waits_for, job.reason) for job in found.jobs.waiting] == [
+        (2, 1, (), PRIORITY), (3, 2, (2, 50), PRIORITY),
     ]  # fmt: skip
-    assert ([job.id for job in found.running], [(job.id, job.why) for job in found.aside]) == (
-        [50],
-        [(90, "AssocGrpCpuLimit")],
-    )
+    assert [(job.id, job.reason_text) for job in found.jobs.unscheduled] == [(90, "AssocGrpCpuLimit")]
+    assert [job.id for job in (*found.jobs.running, *found.jobs.ended)] == [50, 70]
+    assert [bar.id for bar in found.chart.bars] == [2]
     assert [(each.kind, each.name) for each in found.chart.outages] == [("reserved", ""), ("drained", "disk")]
-    told = {
-        "reader": "ada", "queued": 2, "running": 1, "aside": 1, "held": 0,
-        "alarms": [{"urgent": True, "words": "The bridge starts no jobs.", "details": []}],
-    }  # fmt: skip
-    assert found.status.model_dump(include=set(told)) == told
-    assert [(each.kind, each.jobs) for each in found.status.causes] == [("priority", 2), ("ineligible", 1)]
+    assert (found.jobs.reader, found.status.held) == ("ada", 0)
+    assert found.status.alerts == [PageAlert(urgent=True, text="The bridge starts no jobs.", details=[])]
+    assert [(each.kind, each.jobs) for each in found.status.pending_reasons] == [("priority", 2), ("ineligible", 1)]
 
 
 @pytest.mark.parametrize(
@@ -317,5 +328,5 @@ def test_names_only_own_jobs_that_job_waits_for():
     [(other("bob is first"), other("other reasons")), (PRIORITY, PRIORITY), (None, None)],
 )
 def test_reason_of_own_job_names_no_other_user(reason, expected):
-    (found,) = redact_for_user(a_view(queue=[a_queued(1, reason=reason)]), "ada").queue
-    assert found.reason == expected
+    (job,) = redact_for_user(a_view(some_jobs(waiting=[a_waiting(1, reason=reason)])), "ada").jobs.waiting
+    assert job.reason == expected

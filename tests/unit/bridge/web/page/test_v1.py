@@ -8,7 +8,7 @@ from openapi_spec_validator import validate
 
 from cpsched_bridge.web import api_v1
 from tests.builders import a_job
-from tests.unit.bridge.web.page.views import a_queued, a_running, a_view
+from tests.unit.bridge.web.page.views import a_running, a_waiting, some_jobs
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def full(site):
 
 def test_answers_have_present_plan_and_expected_end():
     """Not the first plan, and not the end of the time limit (500 + 3600)."""
-    queued, running = a_queued(1, expected_s=4600, first_expected_s=2000), a_running(2, expected_end_s=1300)
-    found = api_v1.to_api_jobs(a_view(queue=[queued], running=[running])).jobs
-    assert [(job.planned_s, job.expected_end_s) for job in found] == [(4600, None), (None, 1300)]
+    waiting, running = a_waiting(1, planned_s=4600, first_planned_s=2000), a_running(2, expected_end_s=1300)
+    found = api_v1.jobs_to_json(some_jobs(waiting=[waiting], running=[running]), users_hidden=False)["jobs"]
+    assert [(job["planned_s"], job["expected_end_s"]) for job in found] == [(4600, None), (None, 1300)]
 
 
 def test_document_is_openapi(asked, site):
@@ -57,7 +57,7 @@ def test_jobs_in_each_state(asked, site):
     full(site)
     found = {id: asked(f"jobs/{id}", "/api/v1/jobs/{job}") for id in (1, 2, 3, 4, 99, "x")}
     assert {id: (status, job["state"]) for id, (status, job) in found.items()} == {
-        1: (200, "running"), 2: (200, "waiting"), 3: (200, "waiting"), 4: (200, "not_decided_on"),
+        1: (200, "running"), 2: (200, "waiting"), 3: (200, "waiting"), 4: (200, "unscheduled"),
         99: (404, "unknown"), "x": (404, "unknown"),
     }  # fmt: skip
     assert found["x"][1]["id"] == -1
@@ -67,10 +67,10 @@ def test_start_estimate_and_windows(asked, site):
     full(site)
     status, found = asked("when?time=20&nodes=3&cores=4")
     assert (status, found["now_s"]) == (200, 1020)
-    assert [each["asked"] for each in found["starts"]] == [""], "smaller requests do not start earlier"
+    assert [each["request"] for each in found["starts"]] == [""], "smaller requests do not start earlier"
     assert found["starts"][0]["planned_s"] == 4600 + 2 * 600
     never, smaller = asked("when?time=20&nodes=4&cores=4")[1]["starts"]
-    assert (never["planned_s"], smaller["asked"]) == (None, "3 instead of 4")
+    assert (never["planned_s"], smaller["request"]) == (None, "3 instead of 4")
     assert asked("windows") == (200, {"now_s": 1020, "windows": []})
     site.cluster.end(1)
     site.cluster.cancel(2)

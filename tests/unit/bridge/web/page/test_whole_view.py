@@ -4,6 +4,7 @@ Fields that are not named here, such as new ones, are not compared.
 """
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -18,37 +19,43 @@ from cpsched_bridge.web import api_v1
 from tests.builders import a_cluster, a_job
 from tests.unit.bridge.cycle.test_limits import with_limits
 
-NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": (), "exclusive": False, "distinct": True}
-WIDE = {"per_unit": [4], "priority": 0, "estimate_s": 600, "walltime_s": 600}
+
+def a_request_with(**given):
+    return {"units": 1, "amounts": {"cores": 4}, "distinct": True, "exclusive": False, "nodes_from": ()} | given
+
+
+NOBODY = {"account": "", "name": "", "partition": "", "qos": ""}
+WIDE = {"state": "waiting", "priority": 0, "estimate_s": 600, "walltime_s": 600}
 ADAS = {
-    "id": 1, "label": "1", "user": "ada", "units": 1, "per_unit": [4], "distinct": True, "exclusive": True,
-    "nodes_from": (), "submit_s": 900, "walltime_s": 5000, "account": "bio", "name": "long", "partition": "main",
-    "qos": "high", "start_s": 1000, "expected_end_s": 6000, "nodes": [("n0", 1)],
+    "id": 1, "label": "1", "state": "running", "user": "ada", "request": a_request_with(exclusive=True),
+    "submit_s": 900, "walltime_s": 5000, "account": "bio", "name": "long", "partition": "main", "qos": "high",
+    "start_s": 1000, "expected_end_s": 6000, "nodes": (("n0", 1),),
 }  # fmt: skip
 BENS = NOBODY | {
-    "id": 2, "label": "2", "user": "ben", "units": 2, "per_unit": [1], "distinct": False, "submit_s": 950,
-    "walltime_s": 300, "start_s": 1000, "expected_end_s": 1300, "nodes": [("n1", 2)],
+    "id": 2, "label": "2", "state": "running", "user": "ben", "submit_s": 950, "walltime_s": 300, "start_s": 1000,
+    "request": a_request_with(units=2, amounts={"cores": 1}, distinct=False), "expected_end_s": 1300,
+    "nodes": (("n1", 2),),
 }  # fmt: skip
 WAITS = NOBODY | WIDE | {
-    "id": 5, "label": "5", "user": "ben", "units": 2, "submit_s": 1055, "position": 1, "behind": [1],
-    "reason": {"code": "resources", "arguments": (0, 2)}, "expected_s": 6000, "first_expected_s": 6000,
+    "id": 5, "label": "5", "user": "ben", "request": a_request_with(units=2), "submit_s": 1055, "position": 1,
+    "waits_for": (1,), "kind": "resources", "reason": {"code": "resources", "arguments": (0, 2)}, "planned_s": 6000,
+    "first_planned_s": 6000,
 }  # fmt: skip
 NEVER = NOBODY | WIDE | {
-    "id": 7, "label": "7", "user": "eve", "units": 9, "submit_s": 1057, "position": 2, "behind": [],
+    "id": 7, "label": "7", "user": "eve", "request": a_request_with(units=9), "submit_s": 1057, "position": 2,
+    "waits_for": (), "kind": "never",
     "reason": {
         "code": "never", "arguments": ("requests 9 units on distinct nodes, but the empty cluster holds only 3",)
     },
-    "expected_s": None, "first_expected_s": None, "likely_from_s": None, "likely_to_s": None,
+    "planned_s": None, "first_planned_s": None, "likely_from_s": None, "likely_to_s": None,
 }  # fmt: skip
-ASIDE = {
-    "id": 6, "label": "6", "user": "eve", "account": "", "name": "", "kind": "ineligible",
-    "reason": {"code": "dependency", "arguments": ()},
-    "asked": {"units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": (), "submit_s": 0,
-              "walltime_s": 100},
+UNSCHEDULED = {
+    "id": 6, "label": "6", "state": "unscheduled", "user": "eve", "account": "", "name": "", "kind": "ineligible",
+    "reason": {"code": "dependency", "arguments": ()}, "submit_s": 0, "walltime_s": 100,
+    "request": a_request_with(amounts={"cores": 1}, distinct=False),
 }  # fmt: skip
 STATUS = {
-    "round": 4, "now_s": 1080, "mode": "control", "reader": "",
-    "users_hidden": False, "nodes": 3, "unavailable_nodes": 1, "queued": 2, "running": 2, "aside": 1, "held": 3,
+    "round": 4, "users_hidden": False, "held": 3,
     "resources": [{"name": "cores", "capacity": 12, "in_use": 6, "unavailable": 4, "free": 2}],
 }  # fmt: skip
 BARS = [
@@ -96,12 +103,13 @@ def test_builds_complete_view(instant):
     """A node that is full of jobs is in use; one that is empty and takes none is unavailable."""
     told = instant.watch.forecaster.intervals[5].at(1080)
     likely = {"likely_from_s": told.from_s, "likely_to_s": told.to_s}
-    causes = [{"kind": kind, "jobs": 1} for kind in ("never", "resources", "ineligible")]
+    reasons = [{"kind": kind, "jobs": 1} for kind in ("never", "resources", "ineligible")]
     expected = {
-        "status": STATUS | {"causes": causes},
-        "queue": [WAITS | likely, NEVER],
-        "running": [ADAS, BENS],
-        "aside": [ASIDE],
+        "status": STATUS | {"pending_reasons": reasons},
+        "jobs": {
+            "now_s": 1080, "mode": "control", "predictor": "walltime", "reader": "", "waiting": [WAITS | likely, NEVER],
+            "running": [ADAS, BENS], "unscheduled": [UNSCHEDULED], "ended": [],
+        },
         "decisions": [
             dict(zip(("round", "path", "considered", "queued", "started"), row, strict=True))
             for row in (
@@ -120,9 +128,9 @@ def test_builds_complete_view(instant):
             ],
             "bars": BARS,
         },
-        "machine": {"capacity": [[4], [4], [4]], "free": [[0], [2], [0]]},
+        "capacities": {"capacity": [[4], [4], [4]], "free": [[0], [2], [0]]},
     }  # fmt: skip
-    found = instant.view.model_dump()
+    found = asdict(instant.view)
     found["chart"]["bars"] = [bar for bar in found["chart"]["bars"] if bar["kind"] == "running"]
     assert among(found, expected) == expected
 
@@ -135,7 +143,7 @@ def test_waiting_job_names_reservation_that_is_active_now(instant, from_s, nodes
         Outage("down", "DOWN", (1,), 900, None),
     )
     instant.cycle(1090)
-    parts = {job.id: job.nodes_from for job in instant.view.queue}
+    parts = {job.id: job.request.nodes_from for job in instant.view.jobs.waiting}
     assert parts[5] == ((NodeSetCondition("reservation", "maint"),) if named else ())
 
 
@@ -145,6 +153,7 @@ def test_start_behind_job_without_time_limit_is_unknown(site):
         site.cycle(now_s)
     site.watch.forecaster.refresh()
     site.cycle(1070)
+    assert [(job.walltime_s, job.expected_end_s) for job in site.view.jobs.running] == [(None, None)]
     found = site.json("jobs/2")
     assert (found["start"], found["plan"], found["planned_s"], found["likely_from_s"]) == (
         "not known yet",
@@ -172,14 +181,14 @@ def test_builds_complete_v1_jobs(instant):
     }  # fmt: skip
     expected = {
         1: {"state": "running", "submit_s": 900, "walltime_s": 5000, "start_s": 1000, "expected_end_s": 6000,
-            "nodes": ["n0"]},
+            "nodes": [["n0", 1]]},
         5: {"state": "waiting", "reason": "too few nodes have enough free resources: 0 of 2",
             "submit_s": 1055, "walltime_s": 600,
             "start": format_start_interval(told.from_s, told.to_s, 1080),
             "plan": "in 1 h 22 min at the latest, if every job runs to its limit", "planned_s": 6000,
             "likely_from_s": told.from_s, "likely_to_s": told.to_s,
             "start_quantiles_s": told.published_quantiles_s, "calibrated": False},
-        6: {"state": "not_decided_on", "reason": "its dependencies are not satisfied", "submit_s": 0,
+        6: {"state": "unscheduled", "reason": "its dependencies are not satisfied", "submit_s": 0,
             "walltime_s": 100},
         99: {"state": "unknown"},
     }  # fmt: skip
@@ -207,20 +216,20 @@ def test_page_and_journal_give_one_reason_for_unscheduled_job(site):
     view = site.cycle(1001)
     expected = {
         3: ("ineligible", "AssocMaxJobsLimit: 2 of 2 jobs for user ada in account lab are in use"),
-        4: ("set_aside", "held by an administrator, not by the bridge"),
-        5: ("set_aside", "held by the cluster until the job is released or changed"),
+        4: ("in_transition", "held by an administrator, not by the bridge"),
+        5: ("in_transition", "held by the cluster until the job is released or changed"),
         6: ("held_by_owner", "held by its owner"),
-        7: ("set_aside", "held by the cluster until the job is released or changed: BadConstraints"),
+        7: ("in_transition", "held by the cluster until the job is released or changed: BadConstraints"),
     }
-    assert {job.id: (job.kind, job.why) for job in view.aside} == expected
+    assert {job.id: (job.kind, job.reason_text) for job in view.jobs.unscheduled} == expected
     assert {each.job_id: each.reason for each in site.bridge.journal.list_unscheduled_jobs()} == {
         id: why for id, (_, why) in expected.items()
     }
-    assert {row["id"]: row["reason"] for row in site.json("jobs")["jobs"] if row["state"] == "not_decided_on"} == {
+    assert {row["id"]: row["reason"] for row in site.json("jobs")["jobs"] if row["state"] == "unscheduled"} == {
         id: why for id, (_, why) in expected.items()
     }
-    assert {cause.kind: cause.jobs for cause in view.status.causes} == {
-        "ineligible": 1, "held_by_owner": 1, "set_aside": 3,
+    assert {each.kind: each.jobs for each in view.status.pending_reasons} == {
+        "ineligible": 1, "held_by_owner": 1, "in_transition": 3,
     }  # fmt: skip
 
 
@@ -240,27 +249,24 @@ def test_builds_complete_v1_query_answers(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
     quantiles_s = (1400, 1450, 1500, 1800, 2000, 2200, 2500, 2600, 2700)
     told = StartForecast(1000, quantiles_s, calibrated, True, True, "", (0.0,) * 6)
-    found = api_v1.to_api_start_estimates(
-        [SubmissionStartEstimate("", 1800, told), SubmissionStartEstimate("half the time", None, None, "too big")],
-        1234,
-        "walltime",
-    ).model_dump()
+    estimates = [
+        SubmissionStartEstimate("", 1800, told), SubmissionStartEstimate("half the time", None, None, "too big")
+    ]  # fmt: skip
+    found = api_v1.start_estimates_to_json(estimates, 1234, "walltime")
     assert found == {
         "now_s": 1234,
         "starts": [
-            {"asked": "", "start": "in 4 min 26 s to 21 min 06 s",
+            {"request": "", "start": "in 4 min 26 s to 21 min 06 s",
              "plan": "in 9 min 26 s at the latest, if every job runs to its limit", "planned_s": 1800,
              "likely_from_s": 1500, "likely_to_s": 2500,
-             "start_quantiles_s": [1450, 1500, 1800, 2000, 2200, 2500, 2600], "calibrated": calibrated},
-            {"asked": "half the time", "start": "never: too big", "plan": "", "planned_s": None,
+             "start_quantiles_s": (1450, 1500, 1800, 2000, 2200, 2500, 2600), "calibrated": calibrated},
+            {"request": "half the time", "start": "never: too big", "plan": "", "planned_s": None,
              "likely_from_s": None, "likely_to_s": None,
-             "start_quantiles_s": [], "calibrated": False},
+             "start_quantiles_s": (), "calibrated": False},
         ],
     }  # fmt: skip
-    could = api_v1.to_api_backfill_windows(
-        [BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234
-    ).model_dump()
-    assert could == {
+    windows = [BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)]
+    assert api_v1.backfill_windows_to_json(windows, 1234) == {
         "now_s": 1234,
         "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],
     }
