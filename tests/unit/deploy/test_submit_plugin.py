@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 pytest.importorskip("lupa", reason="the Lua interpreter of the development dependencies is not installed")
@@ -216,16 +218,15 @@ FORGERIES = [
 ]
 
 
-@pytest.mark.parametrize("form", FORGERIES, ids=ascii)
 @pytest.mark.parametrize("mark", [*MARKS, "BRIDGE:WAIT", "Bridge:Pinned(N1)"])
-def test_no_user_text_can_be_taken_for_mark(plugin: SubmitPlugin, form: str, mark: str) -> None:
-    text = form.format(mark)
-    for off in (False, True):
+def test_no_user_text_can_be_taken_for_mark(plugin: SubmitPlugin, mark: str) -> None:
+    for form, off in itertools.product(FORGERIES, (False, True)):
+        text = form.format(mark)
         plugin.off = off
         stored = [plugin.submit(comment=text)["comment"]]
         stored += [plugin.modify(user, MANAGED, comment=text)["comment"] for user in (ALICE, BOB)]  # type: ignore[index]
         for comment in stored:
-            assert "bridge:" not in comment.lower()
+            assert "bridge:" not in comment.lower(), ascii(text)
 
 
 @pytest.mark.parametrize("words", ["cambridge: part 2", "bridge", "bridge:", "the bridge:waits", "üñí  çödé", "a\xff"])

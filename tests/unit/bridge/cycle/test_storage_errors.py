@@ -117,7 +117,7 @@ def test_scenario_contains_writes_of_all_kinds(tmp_path):
     assert states >= {"holding", "held", "starting", "running", "handing-back", "free", "ended"}
 
 
-@pytest.mark.parametrize("group", range(10))
+@pytest.mark.parametrize("group", [*range(3), *(pytest.param(group, marks=pytest.mark.slow) for group in range(3, 10))])
 def test_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
     for number in range(1 + group, MOST_WRITES, 10):
         folder = tmp_path / str(number)

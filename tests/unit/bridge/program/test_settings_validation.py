@@ -202,12 +202,12 @@ def written(tmp_path, text):
     return path
 
 
-@pytest.mark.parametrize("adapter", ["mock", "slurm"])
 @pytest.mark.parametrize(("text", "line", "told"), WRONG)
-def test_bridge_and_doctor_reject_settings_alike(tmp_path, adapter, text, line, told):
-    first = f"adapter: {adapter}\nstate_dir: {tmp_path / 'state'}\n"
-    assert_refused_alike(written(tmp_path, first + text + "\n"), line, told)
-    assert not (tmp_path / "state").exists(), "nothing was begun"
+def test_bridge_and_doctor_reject_settings_alike(tmp_path, text, line, told):
+    for adapter in ("mock", "slurm"):
+        first = f"adapter: {adapter}\nstate_dir: {tmp_path / 'state'}\n"
+        assert_refused_alike(written(tmp_path, first + text + "\n"), line, told)
+        assert not (tmp_path / "state").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize(("adapter", "text", "line", "told"), OF_ONE_ADAPTER)

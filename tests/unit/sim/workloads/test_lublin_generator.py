@@ -1,3 +1,4 @@
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +29,7 @@ def column(records, name):
     return np.array([record.ask.processors if name == "processors" else getattr(record, name) for record in records])
 
 
+@cache
 def mean_upto(gamma, most, value=lambda x: x):
     """The mean of a function of a gamma variable that is drawn again above `most`, by the midpoint rule."""
     edges = np.linspace(1e-9, most, 4001)
