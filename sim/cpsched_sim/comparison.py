@@ -250,11 +250,15 @@ class Comparison:
         return [f"{row.name}: {hint}" for row in self.rows for hint in row.hints]
 
     def __getitem__(self, name: str) -> Simulation:
-        """Return the simulation of a combination. Raise `UnknownName` for other names."""
+        """Return the simulation of "dispatcher/predictor", or of a dispatcher with a single predictor.
+
+        Raise `UnknownName` for other names.
+        """
         known = self.simulations
-        if name not in known:
+        matches = [key for key in known if name in (key, key.partition("/")[0])]
+        if len(matches) != 1:
             raise UnknownName("combination", name, known)
-        return known[name]
+        return known[matches[0]]
 
     def to_frame(self) -> DataFrame:
         """Return the metrics as a pandas frame with one row per combination.

@@ -124,6 +124,10 @@ class Simulation:
             raise AttributeError(f"a simulation has no metric {name!r}: its metrics are {', '.join(known)}")
         return self.metric(known.get(name, name))
 
+    def __dir__(self) -> list[str]:
+        """Return the names of the attributes and metrics, for completion."""
+        return [*object.__dir__(self), *(row.name for row in self._shown_metrics())]
+
     def summary(self) -> dict[str, Any]:
         """Return the values of `cpsched simulate --json`. `jobs` counts the jobs that ran."""
         measures, schedule = self.measures, self.schedule

@@ -46,9 +46,12 @@ def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[
     """
     console = Console(stderr=True)
     began_s = told_s = time.monotonic()
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of),
+        TimeRemainingColumn(), TextColumn("left"),
+    )  # fmt: skip
     hidden = not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden or quiet) as bar:
+    with Progress(*columns, console=console, transient=True, disable=hidden or quiet) as bar:
         task = bar.add_task(title, total=None)
 
         def show_progress(done: float, total: int | None) -> None:

@@ -359,6 +359,10 @@ def print_checks(checks: Sequence[ReadinessCheck]) -> None:
     """Print the output of `cpsched doctor`."""
     found = make_table("check", "", "result", "fix")
     for check in checks:
-        mark = "ok" if check.ok else "FAILS" if check.required else "warning"
-        found.add_row(check.name, mark, check.detail, "" if check.ok else check.fix)
+        if check.ok:
+            found.add_row(check.name, "ok", check.detail, "")
+        else:
+            mark = "FAILS" if check.required else "warning"
+            only_mode = f" ({check.mode} mode only)" if check.mode else ""
+            found.add_row(check.name, mark, f"{check.detail}{only_mode}", check.fix)
     make_console().print(found)

@@ -56,11 +56,19 @@ def expand_option_groups(command: F) -> F:
 
 MAX_CHARGE_MS = 86_400_000
 _SEVERAL_NAMES_HELP = "Repeatable, or comma-separated names."
+
+
+def _require_one_name(value: str) -> str:
+    if "," in value:
+        raise typer.BadParameter("must be one name; `cpsched compare` takes several")
+    return value
+
+
 Dispatcher = Annotated[
     str,
     typer.Option(
         "--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.",
-        autocompletion=complete_dispatcher,
+        autocompletion=complete_dispatcher, callback=_require_one_name,
     ),
 ]  # fmt: skip
 Dispatchers = Annotated[
@@ -70,7 +78,7 @@ Predictor = Annotated[
     str,
     typer.Option(
         "--predictor", "-p", help="A name (`cpsched predictors`), or package.module:Class.",
-        autocompletion=complete_predictor,
+        autocompletion=complete_predictor, callback=_require_one_name,
     ),
 ]  # fmt: skip
 Predictors = Annotated[

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cpsched.errors import UnknownName
 from cpsched_sim.cli.options import AsJson
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.command_conventions import print_message
@@ -15,25 +16,28 @@ if TYPE_CHECKING:
     from cpsched.registry import Registry
 
 
+Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Show only this entry.")]
+
+
 @app.command()
 @reporting
-def dispatchers(as_json: AsJson = False) -> None:
-    """List the dispatchers with description, parameters, defaults and source."""
+def dispatchers(name: Name = "", as_json: AsJson = False) -> None:
+    """List the dispatchers, or one of them, with description, parameters, defaults and source."""
     from cpsched.registry import DISPATCHERS
 
-    _print_registry("dispatchers", DISPATCHERS, as_json)
+    _print_registry("dispatchers", DISPATCHERS, name, as_json)
 
 
 @app.command()
 @reporting
-def predictors(as_json: AsJson = False) -> None:
-    """List the predictors with description, parameters, defaults and source."""
+def predictors(name: Name = "", as_json: AsJson = False) -> None:
+    """List the predictors, or one of them, with description, parameters, defaults and source."""
     from cpsched_sim.clairvoyant_predictors import PREDICTORS
 
-    _print_registry("predictors", PREDICTORS, as_json)
+    _print_registry("predictors", PREDICTORS, name, as_json)
 
 
-def _print_registry(title: str, known: Registry[Any], as_json: bool) -> None:
+def _print_registry(title: str, known: Registry[Any], name: str, as_json: bool) -> None:
     """Print one entry per name on stdout, and one line per broken plug-in on stderr."""
     from cpsched.registry import BrokenPlugin
     from cpsched_sim.terminal_tables import print_plugin_list
@@ -46,6 +50,10 @@ def _print_registry(title: str, known: Registry[Any], as_json: bool) -> None:
         rows.append(
             {"name": found.name, "summary": found.summary, "parameters": found.defaults(), "source": found.source}
         )
+    if name:
+        rows = [row for row in rows if row["name"] == name]
+        if not rows:
+            raise UnknownName(title.removesuffix("s"), name, known.names())
     if as_json:
         typer.echo(json.dumps({title: rows}, default=str))
     else:

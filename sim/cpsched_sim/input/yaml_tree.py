@@ -255,10 +255,12 @@ def _broken_value(broken: Mapping[str, Any]) -> object:
 
 
 def value_for_message(value: object) -> object:
-    """Return a value for a message, or the name of its type for a list or mapping."""
+    """Return a value for a message, or the name of its kind for a list or mapping."""
     if value is None:
         return "nothing"
-    return value if isinstance(value, str | int | float | bool) else type(value).__name__
+    if isinstance(value, str | int | float | bool):
+        return value
+    return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
 def _suggest_setting(model: type[BaseModel], where: Sequence[str | int]) -> str:

@@ -37,7 +37,7 @@ EXAMPLE_STUDY = """\
 #   cpsched study run study.yaml --out results
 title: How much do run-time estimates help?
 
-# By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, searched for next to this file
+# By name: a file, such as KTH-SP2.swf.gz or {file: KTH-SP2.swf.gz, system: pool, max_jobs: 5000}, next to this file
 # and in the folder CPSCHED_TRACES; or a synthetic workload, drawn from the case's seed.
 traces:
   eurora: { generate: eurora, days: 0.5, load: 2.0 }
@@ -99,6 +99,12 @@ class StudyTraceSchema(StrictFileSection):
     days: Annotated[float, Field(gt=0)] | None = None
     processors: Annotated[int, Field(ge=MIN_PROCESSORS, le=MAX_PROCESSORS)] | None = None
     load: Load = 1.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_file_name(cls, value: object) -> object:
+        """Return a mapping for a trace that is given only by its file."""
+        return {"file": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_source(self) -> StudyTraceSchema:

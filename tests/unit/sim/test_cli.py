@@ -173,6 +173,14 @@ def test_lists_have_name_summary_parameters_and_source(kind):
     assert all(row["summary"].endswith(".") and row["source"] and "parameters" in row for row in rows)
     table = invoke(kind).stdout
     assert all(row["name"] in table for row in rows)
+    assert json.loads(invoke(kind, rows[0]["name"], "--json").stdout) == {kind: rows[:1]}
+    assert f"unknown {kind[:-1]} 'none such'" in invoke(kind, "none such").stderr
+
+
+@pytest.mark.parametrize("option", ["--dispatcher", "--predictor"])
+def test_simulate_takes_one_policy(four_jobs, option):
+    result = invoke("simulate", four_jobs, option, "easy,fcfs")
+    assert (result.exit_code, "must be one name; `cpsched compare` takes several" in result.stderr) == (2, True)
 
 
 def test_generated_workload_runs_on_its_system(tmp_path):

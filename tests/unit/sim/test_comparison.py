@@ -140,6 +140,10 @@ def test_recorded_schedule_is_last_row_in_python(tmp_path):
     found = compare(path, ["easy", "fcfs"], baseline="as recorded")
     assert [row.name for row in found.rows] == ["easy/walltime", "fcfs/walltime", "as recorded"]
     assert list(found.simulations) == ["easy/walltime", "fcfs/walltime"]
+    assert found["easy"] is found["easy/walltime"] is found.simulations["easy/walltime"]
+    assert {"bsld", "mean_wait_s", "workload"} <= set(dir(found["easy"]))
+    with pytest.raises(UnknownName, match="unknown combination 'as recorded'"):
+        found["as recorded"]
     assert "as recorded" in repr(found)
     assert found.rows[-1].measures.wait_s.tolist() == [0, 500]
 

@@ -73,7 +73,8 @@ def render_index(context: StatusPageContext) -> str:
             r.name: gantt_chart.draw_sparkline([m.in_use[i] for m in view.history], f"{resource_label(r.name)} in use, past hour")  # noqa: E501
             for i, r in enumerate(view.status.resources)
         },
-        hours=CHART_RANGES_H, rows=_make_job_table_rows(view.jobs.waiting[:START_PAGE_ROWS], view.jobs, False),
+        starting=sum(job.starts_now for job in view.jobs.waiting), hours=CHART_RANGES_H,
+        rows=_make_job_table_rows(view.jobs.waiting[:START_PAGE_ROWS], view.jobs, False),
     )  # fmt: skip
 
 

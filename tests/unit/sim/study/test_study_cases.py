@@ -30,6 +30,11 @@ def test_grid_is_product_and_list_names_cases(tmp_path):
     ]  # fmt: skip
 
 
+def test_trace_may_be_given_by_its_file_alone(tmp_path):
+    named, plain = (read_study(written(tmp_path, traces={"four": each})) for each in ({"file": "four.swf"}, "four.swf"))
+    assert digests(named) == digests(plain)
+
+
 def test_example_is_study_without_trace(tmp_path):
     found = build_study_cases(yaml.safe_load(EXAMPLE_STUDY), tmp_path)
     assert len(found.cases) == 16
@@ -41,8 +46,8 @@ def test_example_is_study_without_trace(tmp_path):
     [
         ({"limits": {"minutes": -1}}, 15, "limits.minutes: -1: must be above 0"),
         ({"exclude": [{"dispatcher": "easzy", "because": "why"}]}, 15, "exclude.0: exclusion: excludes no case"),
-        ({"exclude": [{"because": "why"}]}, 15, "exclude.0: dict: must set at least one axis"),
-        ({"grid": []}, 14, "grid: list: no such setting; did you mean 'grids'?"),
+        ({"exclude": [{"because": "why"}]}, 15, "exclude.0: a mapping: must set at least one axis"),
+        ({"grid": []}, 14, "grid: a list: no such setting; did you mean 'grids'?"),
         ({"report": {"metrics": ["bsdl"]}}, 16, "report.metrics.0: bsdl: unknown metric 'bsdl'"),
         (
             {"report": {"baseline": "easi / walltime"}},
@@ -83,7 +88,7 @@ def test_error_names_file_line_field_and_rule(tmp_path, more, line, told):
         ("windows", [{"jobs": 2, "first": [-1]}], r"windows.0.sequence.first.0: -1: must be at least 0"),
         ("windows", ["hole"], r"windows.0.whole: hole: must be 'whole'"),
         ("windows", [7], r"windows.0.whole: 7: must be 'whole'"),
-        ("dispatchers", [], r"dispatchers: list: must not be empty"),
+        ("dispatchers", [], r"dispatchers: a list: must not be empty"),
         ("seeds", None, r"seeds: nothing: must be a list"),
         ("loads", 1.5, r"loads: 1.5: must be a list"),
         ("policies", "site.yaml", r"policies: site.yaml: must be a list"),

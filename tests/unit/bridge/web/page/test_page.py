@@ -58,6 +58,15 @@ def test_shows_pending_running_and_planned_jobs(site):
     assert re.search(r'class="g-bar g-2 g-planned".*?job 2 of ben is planned on 3 nodes: begin in 9 min', text)
 
 
+def test_overview_counts_jobs_that_start_now(site):
+    """Of the waiting jobs, those that start now have no reason."""
+    crowd(site)
+    assert "start now" not in site.get()[2]
+    site.cluster.end(1)
+    site.cycle(1100)
+    assert "<strong>1</strong> start now" in site.get()[2]
+
+
 def test_places_planned_jobs_where_they_fit(site):
     bars = {bar.id: bar for bar in crowd(site).chart.bars}
     assert bars[1].kind == "running"
