@@ -330,12 +330,6 @@ class FreeAmounts:
             _, nodes, amounts = stack_placement_amounts(jobs, self.cluster.capacity)
             np.add.at(self.free, nodes, amounts)
 
-    def take_all(self, jobs: Sequence[RunningJob]) -> None:
-        """Subtract the amounts of several jobs that start."""
-        if jobs:
-            _, nodes, amounts = stack_placement_amounts(jobs, self.cluster.capacity)
-            np.subtract.at(self.free, nodes, amounts)
-
     def take(self, request: Request, placement: Placement) -> None:
         """Subtract the amounts of a job that starts."""
         nodes, amounts = placement_amount_arrays(request, placement, self.cluster.capacity)

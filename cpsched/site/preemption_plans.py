@@ -1,72 +1,173 @@
-"""Plan which jobs to stop for one start, and where the job then runs.
+"""Plan which pending jobs start by stopping running jobs, and which jobs to stop for each.
 
-`verify_preemption` checks a plan with the fit rule and shares no code with the search.
+The bridge applies these plans, and the simulator simulates them. `verify_preemption` checks a plan with the fit rule
+and shares no code with the search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
 from cpsched.feasibility import FreeAmounts, Violation, verify
 from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Placement, Request, RunningJob, Snapshot, Starts
+from cpsched.site.admission import PendingJobLimitsAndUsage, add_job_usage, first_exceeded_limit
+from cpsched.site.preemption import PreemptionRules
 from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
 from cpsched.site.victims import PreemptibleJob, cheapest_victims
+
+_GET_REQUEST_FIELDS = attrgetter(*(field.name for field in dataclasses.fields(Request)))
+"""Getter of a request's fields as a tuple, which is hashed and compared more than twice as fast as the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """The jobs to stop for one start, and the placement after they have ended."""
+    """The start of a job after its victims, if any, have ended.
 
-    victims: tuple[RunningJob, ...]
-    placement: Placement
-
-
-def plan_preemption(
-    amounts: FreeAmounts,
-    request: Request,
-    candidates: Sequence[PreemptibleJob],
-    ranks: Mapping[int, int],
-    order: VictimOrder,
-    spared: Container[int] = (),
-) -> PreemptionPlan | None:
-    """Return the cheapest preemption for a request, or None if there is none.
-
-    `candidates` are the jobs that Slurm may stop for the request, in order of submission. For `ranks`, see
-    `sort_preemption_candidates`. The plan stops at most as many jobs as Slurm would, and no job whose id is in
-    `spared`.
+    - `free`: the amounts that neither running jobs nor earlier plans need.
+    - `is_chosen`: whether the victims lose the least work. Otherwise, they are those that Slurm stops.
     """
-    eligible = amounts.cluster.node_sets[request.node_set]
-    priced = {
-        each.running.job.id: each for each in candidates if any(eligible[node] for node, _ in each.running.placement)
-    }
-    jobs = [each.running for each in priced.values()]
-    if not _placement_after_stops(amounts, request, jobs):
-        return None
-    theirs = select_slurm_victims(amounts, request, sort_preemption_candidates(jobs, ranks, order), order)
-    permitted = [each for id, each in priced.items() if id not in spared]
-    found = cheapest_victims(amounts, request, permitted, [priced[victim.job.id] for victim in theirs])
-    victims = tuple(each.running for each in found.victims)
-    if any(victim.job.id in spared for victim in victims):
-        return None
-    return PreemptionPlan(victims, _placement_after_stops(amounts, request, victims))
+
+    job: Job
+    placement: Placement
+    victims: tuple[PreemptibleJob, ...]
+    free: IntArray
+    is_chosen: bool = False
+
+    @property
+    def stopped(self) -> list[RunningJob]:
+        """The runs of the victims."""
+        return [each.running for each in self.victims]
 
 
-def _placement_after_stops(amounts: FreeAmounts, request: Request, stopped: Sequence[RunningJob]) -> Placement:
+class PreemptionSearch:
+    """A search for the starts of one moment. Use it for all jobs that may preempt, in the order of the queue.
+
+    Each planned start takes amounts, usage of limits and victims from the later ones. Victims take time to end. What
+    they leave beyond the need of their preemptor is free only afterwards, so a job that fits there waits, and stops no
+    further jobs. Amounts only shrink during the search, so a request that did not fit is not tried again.
+
+    `list_candidates` returns the running jobs that Slurm may stop now, in order of submission. It is called at most
+    once, and only if a job does not fit on free nodes.
+    """
+
+    def __init__(
+        self,
+        amounts: FreeAmounts,
+        limits: PendingJobLimitsAndUsage,
+        rules: PreemptionRules,
+        order: VictimOrder,
+        list_candidates: Callable[[], Sequence[PreemptibleJob]],
+    ) -> None:
+        self.amounts = amounts
+        """The amounts that no plan needs."""
+        self._amounts_after_stops = amounts.copy()
+        self._standings, self._used = limits.standings, list(limits.used)
+        self._rules, self._order, self._list_candidates = rules, order, list_candidates
+        self._candidates: Sequence[PreemptibleJob] | None = None
+        self._by_preemptor = dict[str, list[PreemptibleJob]]()
+        self._ending = set[int]()
+        self._hopeless = set[tuple[object, ...]]()
+
+    def is_blocked_by_limit(self, job: Job) -> bool:
+        """Return whether one of the site's limits blocks a job, together with the starts that are planned."""
+        standing = self._standings.get(job.id)
+        return standing is not None and bool(standing.barred or first_exceeded_limit(standing, self._used))
+
+    def continue_preemption(self, job: Job, placement: Placement, victims: Sequence[PreemptibleJob]) -> PreemptionPlan:
+        """Reserve the amounts of an earlier plan, and return it with those of its victims that still run."""
+        return self._reserve(PreemptionPlan(job, placement, tuple(victims), self.amounts.free.copy(), True))
+
+    def plan_start(self, job: Job, choose: bool, spared: Container[int] = ()) -> PreemptionPlan | None:
+        """Return the start of a job, without victims if it fits on free nodes, or None if it must wait.
+
+        With `choose`, the victims lose the least work, are at most as many as Slurm would stop, and are not in
+        `spared`. If no permitted jobs suffice, the plan has Slurm's victims.
+        """
+        request, name = job.request, self._rules.class_of(job)
+        kind = name, *_GET_REQUEST_FIELDS(request)
+        if kind in self._hopeless or self.is_blocked_by_limit(job):
+            return None
+
+        if placement := self.amounts.find_placement(request):
+            return self._reserve(PreemptionPlan(job, placement, (), self.amounts.free.copy()))
+        if self._ending and (placement := self._amounts_after_stops.find_placement(request)):
+            self._reserve_for_waiting_job(job, placement)
+            return None
+
+        candidates = self._find_candidates(name, request)
+        if not _placement_after_stops(self.amounts, request, candidates):
+            self._hopeless.add(kind)
+            return None
+
+        victims = select_slurm_victims(
+            self.amounts, request, sort_preemption_candidates(candidates, self._order), self._order
+        )
+        if choose:
+            permitted = [each for each in candidates if each.running.job.id not in spared]
+            cheapest = cheapest_victims(self.amounts, request, permitted, victims).victims
+            choose = not any(each.running.job.id in spared for each in cheapest)
+            victims = list(cheapest) if choose else victims
+        placement = _placement_after_stops(self.amounts, request, victims)
+        return self._reserve(PreemptionPlan(job, placement, tuple(victims), self.amounts.free.copy(), choose))
+
+    def _find_candidates(self, preemptor: str, request: Request) -> list[PreemptibleJob]:
+        """Return the jobs that a job of this class may preempt, on nodes that the request permits."""
+        if self._candidates is None:
+            self._candidates = self._list_candidates()
+        if preemptor not in self._by_preemptor:
+            classes = self._rules.preemptible_classes_of(preemptor)
+            self._by_preemptor[preemptor] = [each for each in self._candidates if each.preemption_class in classes]
+        eligible = set(np.flatnonzero(self.amounts.cluster.node_sets[request.node_set]).tolist())
+        return [
+            each
+            for each in self._by_preemptor[preemptor]
+            if each.running.job.id not in self._ending and any(node in eligible for node, _ in each.running.placement)
+        ]
+
+    def _reserve(self, plan: PreemptionPlan) -> PreemptionPlan:
+        """Take the amounts, the usage of limits and the victims of a plan from later starts."""
+        stopped = plan.stopped
+        self.amounts.take_after_stops(plan.job.request, plan.placement, stopped)
+        self._amounts_after_stops.release_all(stopped)
+        self._amounts_after_stops.take(plan.job.request, plan.placement)
+        self._ending.update(each.job.id for each in stopped)
+        self._add_usage(plan.job)
+        return plan
+
+    def _reserve_for_waiting_job(self, job: Job, placement: Placement) -> None:
+        """Reserve the nodes of a job that fits after the victims of other jobs have ended."""
+        self._amounts_after_stops.take(job.request, placement)
+        np.minimum(self.amounts.free, self._amounts_after_stops.free, out=self.amounts.free)
+        self._add_usage(job)
+
+    def _add_usage(self, job: Job) -> None:
+        if standing := self._standings.get(job.id):
+            add_job_usage(standing, self._used)
+
+
+def _placement_after_stops(amounts: FreeAmounts, request: Request, victims: Sequence[PreemptibleJob]) -> Placement:
     """Return a request's placement after jobs stop, which is empty if it does not fit."""
     without = amounts.copy()
-    without.release_all(stopped)
+    without.release_all([each.running for each in victims])
     return without.find_placement(request)
 
 
 def count_occupied_nodes(request: Request, placement: Placement, cluster: Cluster) -> float:
-    """Return how many nodes a job occupies, as shares of each node's first resource."""
+    """Return how many nodes a job occupies, as shares of the resource of which it leaves the least on each node."""
     if request.exclusive:
         return float(len(placement))
-    amount = request.per_unit[0]
-    return sum(units * (amount / capacity) for node, units in placement if (capacity := int(cluster.capacity[node, 0])))
+    return sum(
+        max(
+            units * (amount / most) if amount else 0.0
+            for amount, most in zip(request.per_unit, cluster.capacity[node].tolist(), strict=True)
+        )
+        for node, units in placement
+    )
 
 
 def verify_preemption(

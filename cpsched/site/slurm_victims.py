@@ -6,12 +6,12 @@ Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candida
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from cpsched.feasibility import FreeAmounts
-from cpsched.model import Placement, Request, RunningJob
-from cpsched.site.victims import TentativeJobStops
+from cpsched.model import Placement, Request
+from cpsched.site.victims import PreemptibleJob, TentativeJobStops
 
 MAX_RANK = 0xFFFF
 """Largest QOS priority, tier or number of nodes that Slurm compares."""
@@ -26,21 +26,16 @@ class VictimOrder:
     reorder_count: int = 1
 
 
-def sort_preemption_candidates(
-    candidates: Sequence[RunningJob], ranks: Mapping[int, int], order: VictimOrder
-) -> list[RunningJob]:
-    """Return candidates, given in order of submission, in Slurm's order.
-
-    `ranks` maps each job id to the priority of the job's QOS or the tier of its partition.
-    """
+def sort_preemption_candidates(candidates: Sequence[PreemptibleJob], order: VictimOrder) -> list[PreemptibleJob]:
+    """Return candidates, given in order of submission, in Slurm's order."""
     if order.youngest_first:
-        return sorted(candidates, key=lambda each: -each.start_s)
-    return sorted(candidates, key=lambda each: (min(ranks[each.job.id], MAX_RANK), min(len(each.placement), MAX_RANK)))
+        return sorted(candidates, key=lambda each: -each.running.start_s)
+    return sorted(candidates, key=lambda each: (min(each.rank, MAX_RANK), min(len(each.running.placement), MAX_RANK)))
 
 
 def select_slurm_victims(
-    trial: FreeAmounts, request: Request, candidates: Sequence[RunningJob], order: VictimOrder
-) -> list[RunningJob]:
+    trial: FreeAmounts, request: Request, candidates: Sequence[PreemptibleJob], order: VictimOrder
+) -> list[PreemptibleJob]:
     """Return the victims that Slurm selects from a sufficient set of candidates.
 
     Slurm stops candidates in order until the job fits. Then it moves the last stopped candidate to the front. Without
@@ -61,15 +56,15 @@ def select_slurm_victims(
         jobs = [jobs[last], *before, *jobs[last + 1 :]]
 
 
-def _count_shared_nodes(victim: RunningJob, nodes: Container[int]) -> int:
-    return sum(node in nodes for node, _ in victim.placement)
+def _count_shared_nodes(victim: PreemptibleJob, nodes: Container[int]) -> int:
+    return sum(node in nodes for node, _ in victim.running.placement)
 
 
-def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[RunningJob]) -> tuple[int, Placement]:
+def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[PreemptibleJob]) -> tuple[int, Placement]:
     """Return the position of the last job to stop, and the placement that then fits."""
     stops, eligible = TentativeJobStops(trial, request), trial.cluster.node_sets[request.node_set]
     for at, victim in enumerate(order):
-        stops.stop(victim)
-        if stops.fits and any(eligible[node] for node, _ in victim.placement):
+        stops.stop(victim.running)
+        if stops.fits and any(eligible[node] for node, _ in victim.running.placement):
             return at, stops.amounts.find_placement(request)
     raise AssertionError("the candidates must suffice")

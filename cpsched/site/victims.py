@@ -36,13 +36,17 @@ UNREACHABLE = 1 << 62
 class PreemptibleJob:
     """A running job that may be stopped now to start another job.
 
-    `price` is in node-seconds (see `stop_price_node_s`). The other job must wait `grace_s` seconds after the stop
-    request.
+    - `price`: in node-seconds (see `stop_price_node_s`).
+    - `grace_s`: how many seconds the other job must wait after the stop request.
+    - `rank`: the priority of the job's QOS or the tier of its partition. Slurm stops jobs of low rank first.
+    - `preemption_class`: see `cpsched.site.preemption`.
     """
 
     running: RunningJob
     price: int
     grace_s: int = 0
+    rank: int = 0
+    preemption_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,11 @@ from pathlib import Path
 
 from cpsched.feasibility import FreeAmounts, amounts_by_node
 from cpsched.model import Cluster, Job, Request, RunningJob
+from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
+from cpsched.site.preemption_plans import PreemptionSearch
+from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.victims import PreemptibleJob
 from cpsched.slurm_text.preemption import parse_victim_order
 from tests.slurm.harness import OLD_SACCT, Slurm, expand, wait_until
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
@@ -296,25 +299,23 @@ def twin_victims(
     stopped: Collection[int],
 ) -> set[int]:
     """Return the twin's victims in this state, in which `stopped` are ending. It is empty if no victims suffice."""
-    amounts, running = FreeAmounts(cluster, cluster.capacity.copy()), list[RunningJob]()
-    ranks, positions = dict[int, int](), {each.id: each.position for each in segments}
+    amounts, running = FreeAmounts(cluster, cluster.capacity.copy()), list[PreemptibleJob]()
+    positions = {each.id: each.position for each in segments}
     for segment in segments:
         request = request_of(run.shapes[segment.shape])
         placement = tuple((int(name[1:]) - 1, 1) for name in expand(segment.nodes))
         job = Job(segment.id, segment.start_s, 600, request, "alice", queue=segment.class_name)
         for node, used in amounts_by_node(request, placement, cluster.capacity).items():
             amounts.free[node] -= used
-        ranks[segment.id] = CLASSES[segment.class_name]
         is_running = segment.stop_line >= preemption.line and segment.id not in stopped
         if is_running and rules.may_preempt(preemption.class_name, segment.class_name):
-            running.append(RunningJob(job, segment.start_s, placement))
-    candidates = sort_preemption_candidates(sorted(running, key=lambda each: positions[each.job.id]), ranks, order)
-    request, trial = request_of(run.shapes[preemption.shape]), FreeAmounts(cluster, amounts.free.clip(0))
-    without = trial.copy()
-    without.release_all(candidates)
-    if not without.find_placement(request):
-        return set()
-    return {victim.job.id for victim in select_slurm_victims(trial, request, candidates, order)}
+            rank, stopped_run = CLASSES[segment.class_name], RunningJob(job, segment.start_s, placement)
+            running.append(PreemptibleJob(stopped_run, 0, rank=rank, preemption_class=segment.class_name))
+    running.sort(key=lambda each: positions[each.running.job.id])
+    job = Job(0, 0, 600, request_of(run.shapes[preemption.shape]), "alice", queue=preemption.class_name)
+    trial = FreeAmounts(cluster, amounts.free.clip(0))
+    plan = PreemptionSearch(trial, PendingJobLimitsAndUsage(), rules, order, lambda: running).plan_start(job, False)
+    return set() if plan is None else {victim.job.id for victim in plan.stopped}
 
 
 def request_of(shape: Shape) -> Request:

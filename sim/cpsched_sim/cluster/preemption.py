@@ -7,13 +7,14 @@ other job may use the preemptor's nodes. Reservations for jobs that do not preem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from cpsched.feasibility import FreeAmounts, amounts_by_node
-from cpsched.model import NEVER, Decision, IntArray, Placement, Request, RunningJob, Snapshot, Starts
+from cpsched.model import NEVER, Decision, IntArray, Placement, RunningJob, Snapshot, Starts
 from cpsched.model.cluster import BoolArray
 from cpsched.site.admission import (
     PendingJobLimitsAndUsage,
@@ -23,9 +24,9 @@ from cpsched.site.admission import (
     queue_positions_by_priority,
     with_power_limit,
 )
-from cpsched.site.preemption_plans import count_occupied_nodes
-from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
-from cpsched.site.victims import PreemptibleJob, cheapest_victims, lost_work_s, stop_price_node_s
+from cpsched.site.preemption_plans import PreemptionSearch, count_occupied_nodes
+from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.victims import PreemptibleJob, lost_work_s, stop_price_node_s
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.policy_file import SitePolicy
 
@@ -103,7 +104,7 @@ class SimulatedPreemption:
         rules, entry = policy.preemption, policy.file.preemption
         assert rules is not None
         assert entry is not None
-        self.state, self.entry = state, entry
+        self.state, self.entry, self.rules = state, entry, rules
         names = [rules.class_of(job) for job in state.jobs]
         classes = sorted(set(names))
         number = {name: at for at, name in enumerate(classes)}
@@ -133,48 +134,25 @@ class SimulatedPreemption:
         that fits on free nodes starts too, without victims, because Slurm tries it before the jobs that it may preempt.
         Victims with a grace time are preempted when it has passed (see `finish_grace_times`).
         """
-        able = self._find_preemptors(snapshot)
+        preemptors = self._find_preemptors(snapshot)
         candidates = self._find_victim_candidates(snapshot)
-        if not len(able) or not len(candidates):
+        if not preemptors or not len(candidates):
             return []
-        limits = with_power_limit(snapshot, limits)
-        standings, used = pending_job_limits(snapshot, limits), list(limits.used)
-        trial, running = self._unreserved_amounts(snapshot), dict[int, RunningJob]()
-        hopeless, found = set[tuple[int, object]](), list[Preemption]()
-        for at in able:
-            slot, standing = int(snapshot.queue[at]), standings[at]
-            if standing is not None and (standing.barred or first_exceeded_limit(standing, used)):
+
+        search = self._begin_search(snapshot, with_power_limit(snapshot, limits), candidates)
+        slot_of = {snapshot.table.jobs[slot].id: slot for slot in candidates.tolist()}
+        planned = list[Preemption]()
+        for slot in preemptors:
+            plan = search.plan_start(snapshot.table.jobs[slot], self.entry.victims == "least-work")
+            if plan is None:
                 continue
-            request = snapshot.table.jobs[slot].request
-            key = (int(self.class_of[slot]), request)
-            if key in hopeless:
+            if grace_s := max((each.grace_s for each in plan.victims), default=0):
+                ends = tuple((slot_of[each.job.id], each.start_s) for each in plan.stopped)
+                self.open.append(OpenPreemption(slot, snapshot.now_s + grace_s, plan.placement, ends))
                 continue
-            before, placement, victims = trial.free.copy(), trial.find_placement(request), list[int]()
-            if not placement:
-                running = running or dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
-                mine = candidates[self.may[self.class_of[slot], self.class_of[candidates]]]
-                victims = self._select_victims(
-                    snapshot, trial, request, {victim: running[victim] for victim in mine.tolist()}
-                )
-                if not victims:
-                    hopeless.add(key)
-                    continue
-                candidates = candidates[~np.isin(candidates, victims)]
-                trial.release_all([running[victim] for victim in victims])
-                placement = trial.find_placement(request)
-            trial.take(request, placement)
-            if standing is not None:
-                add_job_usage(standing, used)
-            if grace_s := max((self.grace_s[self.class_of[victim]] for victim in victims), default=0):
-                np.minimum(trial.free, before, out=trial.free)  # the victims still use their nodes
-                ends = tuple((victim, running[victim].start_s) for victim in victims)
-                self.open.append(OpenPreemption(slot, snapshot.now_s + grace_s, placement, ends))
-                continue
-            runs = tuple(self._make_preempted_run(snapshot, victim) for victim in victims)
-            found.append(Preemption(slot, snapshot.now_s, placement, runs))
-            if victims:
-                hopeless.clear()
-        return found if any(each.victims for each in found) else []
+            runs = tuple(self._make_preempted_run(snapshot, slot_of[each.job.id]) for each in plan.stopped)
+            planned.append(Preemption(slot, snapshot.now_s, plan.placement, runs))
+        return planned if any(each.victims for each in planned) else []
 
     def find_next_preemption_chance_s(self, snapshot: Snapshot) -> int | None:
         """Return when a grace time ends or a queued job may next preempt a running job, or None."""
@@ -214,7 +192,8 @@ class SimulatedPreemption:
         """Return a decision without the starts of open preemptors, and without those that would delay one."""
         if not self.open or not len(decision.starts):
             return decision
-        slots, trial, kept = {each.slot for each in self.open}, self._unreserved_amounts(snapshot), {}
+        slots, kept = {each.slot for each in self.open}, dict[int, Placement]()
+        trial = self._begin_search(snapshot, PendingJobLimitsAndUsage(), np.array([], np.int64)).amounts
         for slot, placement in decision.starts.placements().items():
             request = snapshot.table.jobs[slot].request
             used = amounts_by_node(request, placement, snapshot.cluster.capacity)
@@ -223,17 +202,17 @@ class SimulatedPreemption:
                 kept[slot] = placement
         return replace(decision, starts=Starts.of(kept))
 
-    def _unreserved_amounts(self, snapshot: Snapshot) -> FreeAmounts:
-        """Return the free amounts that no open preemptor needs."""
-        unreserved = FreeAmounts(snapshot.cluster, snapshot.free)
-        if self.open:
-            running = dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
-            for each in self.open:
-                unreserved.release_all([running[slot] for slot in self._running_victims(snapshot, each)])
-            for each in self.open:
-                unreserved.take(snapshot.table.jobs[each.slot].request, each.placement)
-            np.clip(unreserved.free, 0, snapshot.free, out=unreserved.free)
-        return unreserved
+    def _begin_search(
+        self, snapshot: Snapshot, limits: PendingJobLimitsAndUsage, candidates: IntArray
+    ) -> PreemptionSearch:
+        """Return a search that has reserved the amounts of the open preemptions."""
+        amounts = FreeAmounts(snapshot.cluster, snapshot.free)
+        list_candidates = partial(self._make_preemptible_jobs, snapshot, candidates.tolist())
+        search = PreemptionSearch(amounts, limits, self.rules, self.order, list_candidates)
+        for each in self.open:
+            victims = self._make_preemptible_jobs(snapshot, self._running_victims(snapshot, each))
+            search.continue_preemption(snapshot.table.jobs[each.slot], each.placement, victims)
+        return search
 
     def _running_victims(self, snapshot: Snapshot, preemption: OpenPreemption) -> list[int]:
         """Return the slots of the victims that still run."""
@@ -244,13 +223,14 @@ class SimulatedPreemption:
         ]  # fmt: skip
 
     def _find_preemptors(self, snapshot: Snapshot) -> list[int]:
-        """Return the queue positions of the jobs that may preempt, in Slurm's order.
+        """Return the slots of the queued jobs that may preempt, in Slurm's order.
 
         Omit open preemptors.
         """
         preempts: BoolArray = np.any(self.may, axis=1)
         able = preempts[self.class_of[snapshot.queue]] & ~np.isin(snapshot.queue, [each.slot for each in self.open])
-        return [at for at in queue_positions_by_priority(snapshot) if able[at]] if able.any() else []
+        order = queue_positions_by_priority(snapshot) if able.any() else []
+        return [int(snapshot.queue[at]) for at in order if able[at]]
 
     def _find_victim_candidates(self, snapshot: Snapshot) -> IntArray:
         """Return the running jobs that are neither exempt nor victims of an open preemption, in order of submission.
@@ -265,36 +245,17 @@ class SimulatedPreemption:
         found: IntArray = running[snapshot.now_s - start_s[running] >= least_s]
         return found
 
-    def _select_victims(
-        self, snapshot: Snapshot, trial: FreeAmounts, request: Request, running: Mapping[int, RunningJob]
-    ) -> list[int]:
-        """Return the slots of the jobs in `running` to stop.
-
-        Return [] if stopping all of them is not enough.
-        """
-        eligible, without = trial.cluster.node_sets[request.node_set], trial.copy()
-        order = [slot for slot, job in running.items() if any(eligible[node] for node, _ in job.placement)]
-        for slot in order:
-            without.release(running[slot].job.request, running[slot].placement)
-        if not without.find_placement(request):
-            return []
-        ranks = {running[slot].job.id: self.rank[self.class_of[slot]] for slot in order}
-        slots = {running[slot].job.id: slot for slot in order}
-        jobs = sort_preemption_candidates([running[slot] for slot in order], ranks, self.order)
-        order = [slots[job.job.id] for job in jobs]
-        chosen = select_slurm_victims(trial, request, jobs, self.order)
-        victims = [slots[job.job.id] for job in chosen]
-        if self.entry.victims != "least-work":
-            return victims
-        priced = {slot: self._make_preemptible_job(snapshot, slot, running[slot]) for slot in order}
-        ours = cheapest_victims(trial, request, list(priced.values()), [priced[slot] for slot in victims])
-        return [slots[each.running.job.id] for each in ours.victims]
-
-    def _make_preemptible_job(self, snapshot: Snapshot, slot: int, running: RunningJob) -> PreemptibleJob:
-        checkpoint_s = self._last_checkpoint_s(slot, running.start_s, snapshot.now_s)
-        nodes, grace_s = count_occupied_pool_or_nodes(snapshot, slot), self.grace_s[self.class_of[slot]]
-        price = stop_price_node_s(nodes, running.start_s, snapshot.now_s, checkpoint_s, grace_s)
-        return PreemptibleJob(running, price, grace_s)
+    def _make_preemptible_jobs(self, snapshot: Snapshot, slots: Sequence[int]) -> list[PreemptibleJob]:
+        table, now_s, made = snapshot.table, snapshot.now_s, list[PreemptibleJob]()
+        for slot in slots:
+            running = RunningJob(table.jobs[slot], int(table.start_s[slot]), snapshot.placement_of(slot))
+            kind = self.class_of[slot]
+            checkpoint_s = self._last_checkpoint_s(slot, running.start_s, now_s)
+            nodes = count_occupied_pool_or_nodes(snapshot, slot)
+            price = stop_price_node_s(nodes, running.start_s, now_s, checkpoint_s, self.grace_s[kind])
+            name = self.rules.class_of(running.job)
+            made.append(PreemptibleJob(running, price, self.grace_s[kind], self.rank[kind], name))
+        return made
 
     def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
         start_s, now_s = int(snapshot.table.start_s[slot]), snapshot.now_s

@@ -424,10 +424,10 @@ class TraceReplay:
         if self._preemption is not None and self._accounting is not None and limits is not None:
             for find in (self._preemption.finish_grace_times, self._preemption.plan):
                 snapshot = self._simulated.snapshot()
-                if found := find(snapshot, self._add_licence_limits(limits, snapshot) or limits):
+                while found := find(snapshot, self._add_licence_limits(limits, snapshot) or limits):
                     for preemption in found:
                         self._preempt(preemption)
-                    limits = self._accounting.begin_round()
+                    limits, snapshot = self._accounting.begin_round(), self._simulated.snapshot()
             if not self._simulated.queue_length:
                 return EVERY_JOB_STARTED
         decision = self._decide_within_limits(limits, self._simulated.snapshot(), need)

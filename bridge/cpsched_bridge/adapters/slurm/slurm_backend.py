@@ -298,7 +298,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
-        records = {} if self._seen is None else slurm_job_ids.index_running_records(self._seen.jobs)
+        records = {} if self._seen is None else slurm_job_ids.index_preemptible_records(self._seen.jobs)
         return self._send_orders(
             "preempt",
             [

@@ -365,6 +365,12 @@ def test_two_preemptors_in_one_second_share_a_limit():
     assert sorted(replayed(rows, policy).schedule.start_s.tolist()[4:]) == [10, 60]
 
 
+def test_next_preemptor_uses_what_earlier_victims_leave():
+    """The first preemptor leaves a node of its victim. The second one stops the other job for one more node."""
+    rows = [(0, nodes(3), 500, "low"), (0, nodes(1), 500, "low"), *[(10, nodes(2), 100, "high")] * 2]
+    assert replayed(rows, BY_QOS % "").schedule.start_s.tolist()[2:] == [10, 10]
+
+
 def test_preemptor_that_fits_waits_for_dispatcher():
     """Slurm's main loop runs 30 s after the pass that the job before requested."""
     rows = [(0, nodes(1), 1000, "low"), (95, nodes(1), 1000, "low"), (100, nodes(1), 50, "high")]
@@ -375,10 +381,11 @@ def test_preemptor_that_fits_waits_for_dispatcher():
 
 
 def test_request_that_fits_after_a_preemption_starts_in_same_second():
-    """An equal request earlier in the queue, tried before the preemption, fits neither then nor by stopping a job."""
+    """It did not fit before the preemption, not even by stopping a job. A later equal request does not overtake it."""
     policy = """
         accounts: { lab: {} }
-        qos: { high: { preempt: [low] }, mid: { preempt: [scrap] }, low: {}, scrap: {} }
+        qos: { high: { priority: 9, preempt: [low] }, mid: { priority: 9, preempt: [scrap] }, low: {}, scrap: {} }
+        priority: { qos: 1000 }
         preemption: { type: qos }
     """
     two_cores = Request(1, (2,))
@@ -387,5 +394,5 @@ def test_request_that_fits_after_a_preemption_starts_in_same_second():
         (10, two_cores, 20, "mid"), (10, cores(1), 20, "high"), (10, two_cores, 20, "mid"),
     ]  # fmt: skip
     found = simulate(workload(rows, policy, Cluster.of([[4]], ["cores"])), "easy", settings={"order": "priority"})
-    assert found.schedule.start_s.tolist()[3:] == [10, 10]
+    assert found.schedule.start_s.tolist()[2:] == [10, 10, 30]
     assert len(found.schedule.preemptions) == 1

@@ -46,6 +46,9 @@ def job_id_of_record(record: Record) -> int:
     return int(record["id"])
 
 
-def index_running_records(records: Sequence[Record]) -> dict[int, Record]:
-    """Return the records of running jobs by job number."""
-    return {job_id_of_record(record): record for record in records if record["state"] == "RUNNING"}
+def index_preemptible_records(records: Sequence[Record]) -> dict[int, Record]:
+    """Return the records of running and suspended jobs by job number.
+
+    Slurm preempts jobs in these states (`slurm_find_preemptable_jobs` in interfaces/preempt.c).
+    """
+    return {job_id_of_record(record): record for record in records if record["state"] in ("RUNNING", "SUSPENDED")}

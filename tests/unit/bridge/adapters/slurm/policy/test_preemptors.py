@@ -82,7 +82,7 @@ def test_only_a_job_that_needs_preemption_and_may_preempt_is_left(nodes: int, qo
 
 def test_its_capacity_is_kept_from_other_jobs_for_a_while() -> None:
     keeper = PreemptorsLeftToSlurm()
-    assert leave(observation(waiting(1, 2)), to=keeper).free.tolist() == [[0], [0], [0], [4]]
+    assert leave(observation(waiting(1, 2)), to=keeper).free.sum() == 0  # Slurm stops one job, and uses the idle node
     assert leave(observation(waiting(1, 4)), to=keeper).free.sum() == 0
     stopped = observation(waiting(1, 2, hold=Hold.NONE), low=1, now_s=NOW_S + WITHHELD_S)
     assert leave(stopped, to=keeper).free.tolist() == [[0], [0], [0], [4]]
@@ -97,6 +97,18 @@ def test_it_stays_with_slurm_while_its_victims_end() -> None:
     leave(observation(waiting(1, 2)), to=keeper)
     assert left(leave(observation(waiting(1, 2, hold=Hold.NONE), low=1), to=keeper)) == [1]
     assert left(leave(observation(waiting(1, 2, hold=Hold.NONE), low=1))) == []
+
+
+def test_preemptor_waits_for_nodes_of_victims_while_slurm_stops_them() -> None:
+    """Job 90 runs on three nodes, job 93 on one. If Slurm does not start job 1, job 2 is left to Slurm too."""
+    wide = a_running(a_job(90, 3, 4), ((0, 1), (1, 1), (2, 1)))
+    seen = observation(waiting(1, 2), waiting(2, 1), low=4)
+    seen = replace(seen, running=(wide, seen.running[3]))
+    keeper = PreemptorsLeftToSlurm()
+    assert left(leave(seen, to=keeper)) == [1]
+    released = replace(seen, pending=(waiting(1, 2, hold=Hold.NONE), waiting(2, 1)))
+    assert left(leave(released, to=keeper)) == [1]
+    assert left(leave(replace(released, now_s=NOW_S + WITHHELD_S + 1), to=keeper)) == [1, 2]
 
 
 @pytest.mark.parametrize(("refused", "free"), [("", [0, 0, 0, 4]), ("QOSMaxJobsPerUserLimit", [0, 4, 4, 4])])
@@ -228,6 +240,16 @@ def test_victim_that_cannot_be_requeued_is_cancelled(
     records = [{**each, **facts} for each in RECORDS]
     found = PreemptorsLeftToSlurm().leave(seen, records, policy_snapshot, OPTIONS).preemptions
     assert [victim.mode for each in found for victim in each.victims] == expected * 2
+
+
+def test_only_slurm_stops_a_suspended_job() -> None:
+    """Its record is valid for Slurm, but the bridge's commands need a running job."""
+    suspended = [{**each, "state": "SUSPENDED"} for each in RECORDS]
+    seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, PICTURE, OPTIONS)
+    assert (left(seen), seen.preemptions) == ([1], ())
+    suspended[0] = RECORDS[0]
+    seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, PICTURE, OPTIONS)
+    assert [victim.job_id for each in seen.preemptions for victim in each.victims] == [90]
 
 
 @pytest.mark.parametrize(("is_requeueable", "expected"), [(True, 91), (False, 90)])
