@@ -16,7 +16,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import InvalidSetting, SettingsError
 from cpsched_bridge.proxy_users import parse_trusted_network, validate_user_header, validate_user_name
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree
+from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree, value_for_message
 
 S = TypeVar("S", bound=BaseModel)
 MAX_NUMBER = 1_000_000_000
@@ -406,7 +406,7 @@ def load_settings(path: Path) -> Settings:
         if tree.content is None:
             raise tree.make_error((), "empty", "must contain at least `adapter: slurm` or `adapter: mock`")
         if not isinstance(tree.content, dict):
-            raise tree.make_error((), type(tree.content).__name__, "must be a mapping of settings")
+            raise tree.make_error((), value_for_message(tree.content), "must be a mapping of settings")
     except SimulationError as error:
         raise SettingsError(str(error)) from error
     settings = _parse_model(tree, Settings)

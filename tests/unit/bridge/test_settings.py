@@ -52,7 +52,7 @@ def test_rejects_empty_file(tmp_path, text):
             "mode: x\non_stop: y",
             "1: mode: x: must be 'shadow', 'advise' or 'control'; also wrong: line 2: on_stop: y: must",
         ),
-        ("- a\n- b", "1: file: list: must be a mapping of settings"),
+        ("- a\n- b", "1: file: a list: must be a mapping of settings"),
         ("mode: [", "1: yaml: mode: [: must be YAML: "),
         ("mode: shadow\nmode: control", "2: mode: given twice: must occur only once"),
         ("start: {adopt: true, adopt: false}", "1: adopt: given twice: must occur only once"),

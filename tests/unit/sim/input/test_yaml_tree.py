@@ -163,8 +163,8 @@ def test_converts_file_to_model(tmp_path):
     ("text", "message"),
     [
         ("count: 0", ":1: count: 0: must be above 0"),
-        ("inner:\n  size: [1]", ":2: inner.size: list: must be a whole number"),
-        ("inner:\n  size: {a: 1}", ":2: inner.size: dict: "),
+        ("inner:\n  size: [1]", ":2: inner.size: a list: must be a whole number"),
+        ("inner:\n  size: {a: 1}", ":2: inner.size: a mapping: "),
         ("inner:\n  sise: 1", ":2: inner.sise: 1: no such setting; did you mean 'size'?"),
         ("cuont: 1", ":1: cuont: 1: no such setting; did you mean 'count'?"),
         ("zzzzz: 1", ":1: zzzzz: 1: no such setting"),
