@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,15 +260,32 @@ def start_process(
 
     Use `ProgramRunner` for a program that answers once. The pipes are not buffered.
     """
+    program = shutil.which(command[0], path=environment.get("PATH"))
+    prefix = find_parent_death_prefix() if program is not None else ()
     return subprocess.Popen(
-        list(command),
+        [*prefix, program or command[0], *command[1:]],
         bufsize=0,
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         env=environment,
-        preexec_fn=kill_with_parent,
+        preexec_fn=None if prefix else kill_with_parent,
     )
+
+
+@functools.cache
+def find_parent_death_prefix() -> tuple[str, ...]:
+    """Return a command that runs its arguments as a program that the kernel kills when its parent ends, or ().
+
+    A `preexec_fn` has the same effect, but then each start copies this process's page tables: 8 ms instead of 1.5 ms of
+    CPU time at 300 MB. `setpriv` has the option since util-linux 2.33.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return ()
+    prefix = (setpriv, "--pdeathsig", "KILL")
+    trial = subprocess.run([*prefix, setpriv, "--version"], capture_output=True, check=False)
+    return prefix if trial.returncode == 0 else ()
 
 
 def kill_with_parent() -> None:

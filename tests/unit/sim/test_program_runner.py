@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -117,3 +119,22 @@ def test_removes_variables_that_change_slurm_output() -> None:
         "PATH": "/bin", "SLURM_CONF": "/etc/x", "SLURM_JWT": "t", "SLURM_SACK_KEY": "k", "LC_ALL": "C",
         "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0", "INPUTRC": "/dev/null",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("has_setpriv", [True, False])
+def test_program_ends_with_its_parent(has_setpriv: bool) -> None:
+    if has_setpriv and not program_runner.find_parent_death_prefix():
+        pytest.skip("setpriv has no --pdeathsig")
+    code = (
+        "import os, subprocess; from cpsched_sim import program_runner\n"
+        f"if not {has_setpriv}: program_runner.find_parent_death_prefix = tuple\n"
+        "pipe = subprocess.PIPE\n"
+        "process = program_runner.start_process(['sleep', '600'], os.environ, stdin=pipe, stdout=pipe)\n"
+        "print(process.pid, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        command_line = Path("/proc", parent.stdout.readline().decode().strip(), "cmdline")
+        wait_until(lambda: command_line.read_bytes().endswith(b"sleep\x00600\x00"))
+        parent.kill()
+    wait_until(lambda: not command_line.exists() or not command_line.read_bytes())
