@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner, interpret_result
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
-from cpsched_bridge.errors import BackendTimeout, CommandRefused
+from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_sim.program_runner import ProgramResult
 from tests.chaos.site import Fuse
 from tests.pbs import printing
@@ -103,6 +104,8 @@ def _managed(server: Server, words: str) -> str:
         return printing.RESOURCES
     if words == "list sched":
         return printing.schedulers(server)
+    if words == "list server scheduling":
+        return f"Server vm\n    scheduling = {server.schedules}\n\n"
     if found := _SET_QUEUE.fullmatch(words):
         if found[1] not in server.queues:
             words = f"qmgr obj={found[1]} svr=default: Unknown queue\nqmgr: Error (15018) returned from server"
@@ -152,13 +155,30 @@ class StandIn(PbsProgramRunner):
             found[name] = text
         return found
 
-    def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
-        status, _, complaint = self._execute(command)
+    def run_commands(
+        self, commands: Sequence[Sequence[str]], within_s: float | None = None
+    ) -> list[BackendError | None]:
+        """Run them in any order, as if in parallel; a bridge that dies may have run any of them."""
+        errors: dict[int, BackendError | None] = {}
+        for at in random.Random(len(self.asked)).sample(range(len(commands)), len(commands)):
+            try:
+                errors[at] = None
+                self._act(commands[at])
+            except BackendError as error:
+                errors[at] = error
+        return [errors[at] for at in range(len(commands))]
+
+    def run_directives(self, directives: Sequence[str]) -> str:
+        return "".join(self._act(["qmgr", "-c", directive]) for directive in directives)
+
+    def _act(self, command: Sequence[str]) -> str:
+        status, text, complaint = self._execute(command)
         self.fuse.burn()
         if complaint == UNREACHED[command[0]][1]:
             raise BackendTimeout(complaint)
         if status:
             raise CommandRefused(complaint)
+        return text
 
     def _execute(self, argv: Sequence[str]) -> Answer:
         self.fuse.burn()
@@ -184,3 +204,6 @@ class ServersClock(PbsStateReader):
 
     def read(self) -> PbsRecords:
         return replace(super().read(), now_s=self._server.now_s)
+
+    def read_again(self, before: PbsRecords) -> PbsRecords:
+        return replace(super().read_again(before), now_s=self._server.now_s)

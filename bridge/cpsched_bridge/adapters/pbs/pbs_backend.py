@@ -53,6 +53,10 @@ from cpsched_bridge.ports import (
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 UNKNOWN_JOB = "is unknown to PBS"
+MAX_READING_AGE_S = 2.0
+"""Maximum age of a reading by which jobs are held or released. PBS itself refuses to move a job that has started."""
+MAX_PARALLEL_COMMANDS = 8
+"""Maximum number of programs that start jobs in parallel. PBS's server processes one request at a time."""
 
 
 class PbsBackend(Backend, SupportsBoost, QueueGate):
@@ -92,6 +96,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         """Queues in `_controlled_queues` that another actor has opened."""
         self._closed: set[str] | None = None
         """Managed queues that were closed at the last reading, or None before the first reading."""
+        self._observed: PbsRecords | None = None
+        """The last reading, until this process opens or closes a queue."""
+        self._observed_s = 0.0
+        """Monotonic time of the last reading."""
         self._unconfirmed_queues: set[str] = set()
         """Queues whose open command has timed out since the last reading."""
 
@@ -103,7 +111,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         """Return an observation. `pinned` is ignored because PBS has no pins."""
         self._unconfirmed_queues = set()
-        seen = self._reader.read()
+        seen = self._observed = self._reader.read()
+        self._observed_s = time.monotonic()
+        self._left_queue.record_reading(seen.queues)
         opened = self._track_queues_opened_by_others(select_managed_queues(seen.queues, self._queues))
         found = self._translator.observe(seen, self._interpret_reading(seen))
         if missing := [name for name in self._queues if name not in seen.queues]:
@@ -166,54 +176,77 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             return self._execute_start_orders(orders, until_s)
 
     def _execute_start_orders(self, orders: Sequence[StartCommand], until_s: float) -> list[Outcome]:
-        reading = self._interpret_reading(self._reader.read())
+        """Start the jobs in batches. If PBS may start jobs meanwhile, each job has a batch and a reading of its own."""
+        reading = self._read_before_start()
         free = reading.free.copy()
         outcomes: list[Outcome] = []
         lost = ""
-        for at, order in enumerate(orders):
-            number = order.job.id
+        while len(outcomes) < len(orders):
             if lost or time.monotonic() >= until_s:
-                outcomes.append(_make_not_sent_outcome(number, lost or "the time limit for starts was reached"))
-                continue
-            if at and reading.can_pbs_start_jobs:
-                reading = self._interpret_reading(self._reader.read())
+                why = lost or "the time limit for starts was reached"
+                outcomes += [_make_not_sent_outcome(order.job.id, why) for order in orders[len(outcomes) :]]
+                break
+
+            if outcomes and reading.can_pbs_start_jobs:
+                reading = self._read_before_start()
                 free = reading.free.copy()
-            no_room = ""
-            why = _find_start_refusal_reason(order, reading) or (
-                no_room := _try_allocate_start_order(order, reading, free)
-            )
-            if why:
-                outcomes.append(_make_not_sent_outcome(number, why) if no_room else Outcome(number, "refused", why))
-                continue
-            self._controlled_queues.add(order.job.queue)
-            placed = reading.waiting.asked[number].format_exec_vnode(order.nodes)
-            outcome, lost = self._start_job(number, reading, placed, until_s)
-            if outcome.result == "done":
-                self._translator.record_start(order.job, reading.now_s)
-            outcomes.append(outcome)
+            size = 1 if reading.can_pbs_start_jobs else MAX_PARALLEL_COMMANDS
+            batch = orders[len(outcomes) : len(outcomes) + size]
+            batch_outcomes, lost = self._start_batch(batch, reading, free, until_s)
+            outcomes += [batch_outcomes[order.job.id] for order in batch]
         return outcomes
 
-    def _start_job(
-        self, number: int, reading: TranslatedPbsReading, placed: str, until_s: float
-    ) -> tuple[Outcome, str]:
-        """Start one job. Return its outcome and the message of a timeout, or "".
+    def _read_before_start(self) -> TranslatedPbsReading:
+        before = self._observed
+        return self._interpret_reading(self._reader.read() if before is None else self._reader.read_again(before))
 
-        For a shrink-to-fit job, set the walltime first.
+    def _start_batch(
+        self, batch: Sequence[StartCommand], reading: TranslatedPbsReading, free: np.ndarray, until_s: float
+    ) -> tuple[dict[int, Outcome], str]:
+        """Check the orders one by one, then start their jobs in parallel. Subtract their amounts from `free`.
+
+        Return the outcomes by job number, and the message of a timeout, or "".
         """
-        name, sent = reading.names[number], False
+        outcomes: dict[int, Outcome] = {}
+        starts: dict[str, StartCommand] = {}
+        lost = ""
+        for order in batch:
+            number = order.job.id
+            if why := _find_start_refusal_reason(order, reading):
+                outcomes[number] = Outcome(number, "refused", why)
+            elif why := lost or _try_allocate_start_order(order, reading, free):
+                outcomes[number] = _make_not_sent_outcome(number, why)
+            elif error := self._set_fitted_walltime(number, reading, until_s):
+                outcomes[number] = _make_command_outcome(number, error)
+                if isinstance(error, BackendTimeout):
+                    lost = str(error)
+                    outcomes[number] = _make_not_sent_outcome(number, lost)
+            else:
+                self._controlled_queues.add(order.job.queue)
+                starts[reading.names[number]] = order
+
+        placements = {
+            name: reading.waiting.asked[order.job.id].format_exec_vnode(order.nodes) for name, order in starts.items()
+        }
+        for name, error in self._commands.run_jobs(placements, self._compute_command_timeout_s(until_s)).items():
+            job = starts[name].job
+            outcomes[job.id] = _make_command_outcome(job.id, error)
+            if error is None:
+                self._translator.record_start(job, reading.now_s)
+            elif isinstance(error, BackendTimeout):
+                lost = lost or str(error)
+        return outcomes, lost
+
+    def _set_fitted_walltime(self, number: int, reading: TranslatedPbsReading, until_s: float) -> BackendError | None:
+        """Set the walltime of a shrink-to-fit job before its start. Return the error, or None."""
+        if number not in reading.waiting.fitted:
+            return None
+        walltime_s, within_s = reading.waiting.fitted[number], self._compute_command_timeout_s(until_s)
         try:
-            if number in reading.waiting.fitted:
-                self._commands.set_walltime(
-                    name, reading.waiting.fitted[number], self._compute_command_timeout_s(until_s)
-                )
-            sent = True
-            self._commands.run_job(name, placed, self._compute_command_timeout_s(until_s))
-        except BackendTimeout as error:
-            lost = str(error)
-            return Outcome(number, "unknown", lost) if sent else _make_not_sent_outcome(number, lost), lost
+            self._commands.set_walltime(reading.names[number], walltime_s, within_s)
         except BackendError as error:
-            return Outcome(number, "refused", str(error)), ""
-        return Outcome(number, "done"), ""
+            return error
+        return None
 
     def _compute_command_timeout_s(self, until_s: float) -> float:
         return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
@@ -237,7 +270,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             if queue.name in self._opened_by_others:
                 return Outcome(number, "refused", f"queue {queue.name} was opened by another actor")
             if queue.started and queue.name not in closed:
-                closed[queue.name] = self._set_queue_started(queue.name, False)
+                closed[queue.name] = self._close_queue(queue.name)
             failure = closed.get(queue.name)
             if failure is not None:
                 return dataclasses.replace(failure, job_id=number)
@@ -281,38 +314,44 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         problems = [problem] if (problem := self._left_queue.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
-        opened = False
+        server: Record | None = None
+        self._observed = None
         records = self._reader.read_queues()
         there = select_managed_queues(records, self._queues)
         for name in self._queues:
             if name not in records or (name not in there and not find_unreadable_queue_reason(records[name])):
                 continue
             if name not in there or not there[name].started:
-                failure = self._set_queue_started(name, True)
-                if failure is not None:
-                    problems.append(f"queue {name} may still be closed: {failure.detail}")
-                    if failure.result == "unknown":
+                try:
+                    server = self._commands.open_queue(name)
+                except BackendError as error:
+                    problems.append(f"queue {name} may still be closed: {error}")
+                    if isinstance(error, BackendTimeout):
                         self._unconfirmed_queues.add(name)
                     continue
-                opened = True
             self._controlled_queues.discard(name)
             self._opened_by_others.discard(name)
             if self._closed is not None:
                 self._closed.discard(name)
-        if opened:
-            self._left_queue.trigger_scheduling()
+        if server is not None:
+            self._left_queue.trigger_scheduling(server)
         return problems
 
     def _read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, PbsExecutionQueue]]:
+        """Return the jobs and the managed queues, from the last reading if it is recent."""
+        seen = self._observed
+        if seen is not None and time.monotonic() - self._observed_s <= MAX_READING_AGE_S:
+            return dict(seen.jobs), select_managed_queues(seen.queues, self._queues)
         jobs, queues = self._reader.read_jobs_and_queues()
         return jobs, select_managed_queues(queues, self._queues)
 
-    def _set_queue_started(self, queue: str, started: bool) -> Outcome | None:
-        """Open or close a queue. Return None on success, otherwise the outcome."""
+    def _close_queue(self, queue: str) -> Outcome | None:
+        """Close a queue. Return None on success, otherwise the outcome."""
+        self._observed = None
         try:
-            self._commands.set_queue_started(queue, started)
+            self._commands.close_queue(queue)
         except BackendError as error:
-            return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
+            return _make_command_outcome(0, error)
         return None
 
     def _move_to_unmanaged_queue(self, name: str) -> Outcome:
@@ -321,7 +360,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         try:
             self._commands.move(name, self._left_queue.name)
         except BackendError as error:
-            return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
+            return _make_command_outcome(0, error)
         return Outcome(0, "done")
 
     # ------------------------------------------------------------------------------------------------- boosts
@@ -388,6 +427,12 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
 def _make_not_sent_outcome(job_id: int, why: str) -> Outcome:
     return Outcome(job_id, "refused", f"not sent: {why}", "not_sent")
+
+
+def _make_command_outcome(job_id: int, error: BackendError | None) -> Outcome:
+    if error is None:
+        return Outcome(job_id, "done")
+    return Outcome(job_id, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
 
 
 def _run_for_each_known_job(

@@ -37,8 +37,17 @@ class UnmanagedQueueGate:
         self.name = name
         self._reader = reader
         self._commands = commands
+        self._is_open = bool(name)
+        """Whether the queue was open at the last reading, or this bridge has tried to open it since."""
         self._may_be_closed = bool(name)
         """Whether this bridge or an earlier one may have closed the queue."""
+
+    def record_reading(self, queues: Mapping[str, Record]) -> None:
+        """Record whether the queue is open, so that `keep_closed` need not read it."""
+        record = queues.get(self.name)
+        self._is_open = record is not None and (
+            bool(find_unreadable_queue_reason(record)) or is_attribute_true(record, "started")
+        )
 
     @contextlib.contextmanager
     def keep_closed(self, until_s: float) -> Iterator[str]:
@@ -46,28 +55,30 @@ class UnmanagedQueueGate:
 
         Yield "", or the reason why it could not be closed by `until_s`.
         """
+        closes = self._is_open
         try:
             yield self._close_queue(until_s) if self.name else ""
         finally:
-            self.reopen()
+            if closes:
+                self._open()
+            else:
+                self.reopen()
 
     def _close_queue(self, until_s: float) -> str:
         try:
-            if self._is_open(self._reader.read_queues().get(self.name)):
+            if self._is_open:
                 self._may_be_closed = True
-                self._commands.set_queue_started(self.name, False)
-            while is_scheduler_running(self._reader.read_schedulers()):
+                schedulers = self._commands.close_queue(self.name)
+            else:
+                schedulers = self._reader.read_schedulers()
+            while is_scheduler_running(schedulers):
                 if time.monotonic() >= until_s:
                     return "PBS's own scheduler is still running"
                 time.sleep(POLL_INTERVAL_S)
+                schedulers = self._reader.read_schedulers()
         except BackendError as error:
             return str(error)
         return ""
-
-    def _is_open(self, record: Record | None) -> bool:
-        return record is not None and (
-            bool(find_unreadable_queue_reason(record)) or is_attribute_true(record, "started")
-        )
 
     def reopen(self) -> str:
         """Open the queue if a bridge may have closed it. Return the error, or ""."""
@@ -75,22 +86,34 @@ class UnmanagedQueueGate:
             return ""
         try:
             record = self._reader.read_queues().get(self.name)
-            if record is not None and not is_attribute_true(record, "started"):
-                self._commands.set_queue_started(self.name, True)
-                self.trigger_scheduling()
         except BackendError as error:
-            return f"queue {self.name} may still be closed: {error}"
+            return self._describe_closed_queue(error)
+        if record is not None and not is_attribute_true(record, "started"):
+            return self._open()
         self._may_be_closed = False
         return ""
 
-    def trigger_scheduling(self) -> None:
+    def _open(self) -> str:
+        self._is_open = True
+        try:
+            server = self._commands.open_queue(self.name)
+        except BackendError as error:
+            return self._describe_closed_queue(error)
+        self._may_be_closed = False
+        self.trigger_scheduling(server)
+        return ""
+
+    def _describe_closed_queue(self, error: BackendError) -> str:
+        return f"queue {self.name} may still be closed: {error}"
+
+    def trigger_scheduling(self, server: Record) -> None:
         """Trigger a scheduler cycle, because opening a queue does not (OpenPBS 23.06.06).
 
         If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next job submission or
         job end, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
-            if is_attribute_true(self._reader.read_server(), "scheduling"):
+            if is_attribute_true(server, "scheduling"):
                 self._commands.trigger_scheduling()
 
 

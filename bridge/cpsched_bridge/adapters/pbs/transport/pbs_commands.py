@@ -6,11 +6,13 @@ Each argument is validated first, which ensures that user-supplied text remains 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cpsched_bridge.adapters.pbs.pbs_records import Record
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import JOB_PATTERN
-from cpsched_bridge.errors import CommandRefused
+from cpsched_bridge.adapters.pbs.transport.pbs_text_parsers import parse_qmgr_objects
+from cpsched_bridge.errors import BackendError, CommandRefused
 
 QUEUE_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 PLACEMENT_PATTERN = re.compile(
@@ -29,20 +31,34 @@ class PbsCommands:
     def __init__(self, programs: PbsProgramRunner) -> None:
         self._programs = programs
 
-    def run_job(self, job: str, placed: str, within_s: float) -> None:
-        """Run a job on these vnodes now.
+    def run_jobs(self, placements: Mapping[str, str], within_s: float) -> dict[str, BackendError | None]:
+        """Run jobs on their vnodes now, in parallel. Return the error of each job, or None.
 
-        The caller must check that the job fits, because PBS does not.
+        The caller must check that the jobs fit, because PBS does not.
         """
-        self._programs.run_command(
-            ["qrun", "-H", _require_match(PLACEMENT_PATTERN, placed), _require_match(JOB_PATTERN, job)], within_s
-        )
+        errors: dict[str, BackendError | None] = {}
+        commands: dict[str, list[str]] = {}
+        for job, placement in placements.items():
+            try:
+                where = _require_match(PLACEMENT_PATTERN, placement)
+                commands[job] = ["qrun", "-H", where, _require_match(JOB_PATTERN, job)]
+            except CommandRefused as error:
+                errors[job] = error
+        results = self._programs.run_commands(list(commands.values()), within_s)
+        return errors | dict(zip(commands, results, strict=True))
 
-    def set_queue_started(self, queue: str, started: bool) -> None:
-        """Open or close a queue to PBS's scheduler."""
-        self._programs.run_command(
-            ["qmgr", "-c", f"set queue {_require_match(QUEUE_PATTERN, queue)} started = {started}"]
-        )
+    def close_queue(self, queue: str) -> dict[str, Record]:
+        """Close a queue to PBS's scheduler. Return the schedulers by name, read after that."""
+        return parse_qmgr_objects(self._set_queue_started(queue, False, "list sched"), "Sched")
+
+    def open_queue(self, queue: str) -> Record:
+        """Open a queue to PBS's scheduler. Return the server's attribute `scheduling`, read after that."""
+        output = self._set_queue_started(queue, True, "list server scheduling")
+        return next(iter(parse_qmgr_objects(output, "Server").values()), {})
+
+    def _set_queue_started(self, queue: str, started: bool, then: str) -> str:
+        directive = f"set queue {_require_match(QUEUE_PATTERN, queue)} started = {started}"
+        return self._programs.run_directives([directive, then])
 
     def trigger_scheduling(self) -> None:
         """Trigger a scheduler cycle. This also enables `scheduling` if it was off."""

@@ -67,7 +67,7 @@ class PbsProgramRunner:
         left_s = self.within_s if until_s is None else until_s - time.monotonic()
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: exceeded the time limit of {self.within_s:g} s")
-        placed = {name: [self._resolve_path(words[0]), *words[1:]] for name, words in commands.items()}
+        placed = {name: self._place(command) for name, command in commands.items()}
         return _QUERIES.start(placed, left_s).collect_outputs()
 
     def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
@@ -75,14 +75,42 @@ class PbsProgramRunner:
 
         Raise `CommandRefused` if PBS rejected it, and `BackendTimeout` if the result is unknown.
         """
-        try:
-            deadline_s = self.within_s if within_s is None else within_s
-            _COMMANDS.run([self._resolve_path(command[0]), *command[1:]], deadline_s)
-        except BackendUnavailable as error:
-            raise BackendTimeout(str(error)) from error
+        (error,) = self.run_commands([command], within_s)
+        if error is not None:
+            raise error
+
+    def run_commands(
+        self, commands: Sequence[Sequence[str]], within_s: float | None = None
+    ) -> list[BackendError | None]:
+        """Run commands in parallel. Return the error that `run_command` would raise for each, or None."""
+        placed = {str(at): self._place(command) for at, command in enumerate(commands)}
+        results = _COMMANDS.start(placed, self.within_s if within_s is None else within_s).collect_results()
+        return [_interpret_as_command(results[name]) for name in placed]
+
+    def run_directives(self, directives: Sequence[str]) -> str:
+        """Run directives of `qmgr` in order, until one fails. Return their output.
+
+        Raise the errors of `run_command`. `qmgr -c` would run only one directive.
+        """
+        typed = "".join(f"{directive}\n" for directive in directives)
+        running = _COMMANDS.start({"": self._place(["qmgr", "-a"])}, self.within_s, {"": typed})
+        result = running.collect_results()[""]
+        error = _interpret_as_command(result)
+        if error is not None:
+            raise error
+        return result.output
+
+    def _place(self, command: Sequence[str]) -> list[str]:
+        return [self._resolve_path(command[0]), *command[1:]]
 
     def _resolve_path(self, name: str) -> str:
         return str(Path(self._bin) / name) if self._bin else name
+
+
+def _interpret_as_command(result: ProgramResult) -> BackendError | None:
+    """Return a command's error, or None on success. A command without a response may have had an effect."""
+    error = _interpret_command_result(result)
+    return BackendTimeout(str(error)) if isinstance(error, BackendUnavailable) else error
 
 
 def _interpret_command_result(result: ProgramResult) -> BackendError | None:
@@ -97,6 +125,6 @@ def _interpret_command_result(result: ProgramResult) -> BackendError | None:
 
 
 _QUERIES = ProgramRunner(build_pbs_environment, interpret_result)
-_COMMANDS = ProgramRunner(build_pbs_environment, _interpret_command_result)
+_COMMANDS = ProgramRunner(build_pbs_environment)
 
 Clock = Callable[[], float]

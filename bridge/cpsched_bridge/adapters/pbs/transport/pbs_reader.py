@@ -1,10 +1,15 @@
-"""Query PBS for a complete reading."""
+"""Query PBS for a complete reading.
+
+`qstat` sleeps for 0.2 s if the account's last `qstat` ended in the same second (OpenPBS 23.06.06, `delay_query` in
+`misc_utils.c`). A cycle therefore runs it at few points, and in parallel there.
+"""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cpsched_bridge.adapters.pbs.pbs_records import (
     UNREADABLE_KEY,
@@ -13,6 +18,7 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     Record,
     UnquotedValue,
     UnreadablePbsObject,
+    Value,
     is_text_resource,
 )
 from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
@@ -76,6 +82,30 @@ class PbsStateReader:
             unreadable=unreadable,
         )
 
+    def read_again(self, before: PbsRecords) -> PbsRecords:
+        """Return a reading soon after the reading `before`, with fewer programs.
+
+        The server's record and the resources are those of `before`. Reservations are read again if the vnodes show
+        other ones.
+        """
+        until_s = time.monotonic() + self._programs.within_s
+        texts = self._programs.query({"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}, until_s)
+        jobs, unreadable = self._parse_jobs(texts["jobs"], until_s)
+        vnodes = self._read_vnodes(before.resources, until_s)
+        reservations = before.reservations
+        if _find_shown_reservations(vnodes) != _find_shown_reservations(before.vnodes):
+            text = self._programs.query({"reservations": RESERVATIONS_COMMAND}, until_s)["reservations"]
+            reservations = pbs_text_parsers.parse_reservations(text)
+        return replace(
+            before,
+            now_s=int(time.time()),
+            jobs=jobs,
+            queues=_parse_objects_marking_unreadable(texts["queues"], "Queue"),
+            vnodes=vnodes,
+            reservations=reservations,
+            unreadable=unreadable,
+        )
+
     def _read_vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
         """Return the vnodes with the exact text of their resources."""
         found = _parse_objects_marking_unreadable(
@@ -108,7 +138,8 @@ class PbsStateReader:
 
     def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers by name."""
-        return pbs_text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"])
+        text = self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"]
+        return pbs_text_parsers.parse_qmgr_objects(text, "Sched")
 
     def read_history(self, within_s: float) -> dict[str, Record]:
         """Return the readable jobs in PBS's history, by name."""
@@ -151,6 +182,11 @@ def _parse_objects_marking_unreadable(text: str, kind: str) -> dict[str, Record]
     """
     found = parse_pbs_json(text, kind)
     return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}
+
+
+def _find_shown_reservations(vnodes: Mapping[str, Record]) -> dict[str, Value]:
+    """Return what each vnode shows of its confirmed reservations, which may begin later."""
+    return {name: vnode["resv"] for name, vnode in vnodes.items() if "resv" in vnode}
 
 
 def _find_unquoted_vnode_texts(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:

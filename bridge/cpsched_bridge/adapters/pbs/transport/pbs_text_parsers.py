@@ -8,7 +8,6 @@ from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, PbsCustomRes
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
-_SCHEDULER = re.compile(r"Sched[ \t]+(\S+)", re.ASCII)
 _RESOURCE = re.compile(r"Resource[ \t]+(\S+)", re.ASCII)
 _ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*=[ \t]?(.*)", re.ASCII)
 
@@ -73,15 +72,15 @@ def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def parse_schedulers(text: str) -> dict[str, Record]:
-    """Return the schedulers in the output of `qmgr -c 'list sched'`, by name.
+def parse_qmgr_objects(text: str, kind: str) -> dict[str, Record]:
+    """Return the objects in the output of `list` of `qmgr`, by name.
 
-    A tab continues a long line.
+    `kind` is the word before each name, "Sched" or "Server". A tab continues a long line.
     """
     found: dict[str, Record] = {}
     record: Record | None = None
     for line in text.replace("\n\t", "").splitlines():
-        head = _SCHEDULER.fullmatch(line.strip()) if not line[:1].isspace() else None
+        head = re.fullmatch(rf"{kind}[ \t]+(\S+)", line.strip(), re.ASCII) if not line[:1].isspace() else None
         if head is not None:
             record = found[head[1]] = {}
         elif record is not None and (match := _ATTRIBUTE.fullmatch(line)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ class Site:
     def read(self) -> PbsRecords:
         return self.seen
 
+    def read_again(self, before: PbsRecords) -> PbsRecords:
+        return self.seen
+
     def read_jobs_and_queues(self) -> tuple[Any, Any]:
         return self.seen.jobs, self.seen.queues
 
@@ -85,14 +88,31 @@ class Site:
         if words[0] in self.fails:
             raise self.fails[words[0]]
 
-    def run_job(self, job: str, placed: str, within_s: float) -> None:
-        self.left.append("run")
-        self._tell("run", job, placed)
+    def run_jobs(self, placements: Mapping[str, str], within_s: float) -> dict[str, BackendError | None]:
+        errors: dict[str, BackendError | None] = {}
+        for job, placed in placements.items():
+            self.left.append("run")
+            try:
+                errors[job] = None
+                self._tell("run", job, placed)
+            except BackendError as error:
+                errors[job] = error
+        return errors
 
     def set_walltime(self, job: str, seconds: int, within_s: float) -> None:
         self._tell("walltime", job, str(seconds))
 
-    def set_queue_started(self, queue: str, started: bool) -> None:
+    def close_queue(self, queue: str) -> dict[str, Record]:
+        self._set_queue_started(queue, False)
+        return self.read_schedulers()
+
+    def open_queue(self, queue: str) -> Record:
+        self._set_queue_started(queue, True)
+        return self.seen.server
+
+    def _set_queue_started(self, queue: str, started: bool) -> None:
+        if queue not in self.seen.queues:
+            raise CommandRefused(f"qmgr: Unknown queue {queue}")
         if queue == "leftq":
             self.left.append("open" if started else "closed")
         else:

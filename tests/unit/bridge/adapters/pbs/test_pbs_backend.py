@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from cpsched_bridge.adapters.pbs import pbs_backend
 from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_pbs_doctor_checks
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
@@ -119,7 +122,8 @@ def test_refuses_start_in_open_queue_or_on_ineligible_vnode() -> None:
     assert not site.told
 
 
-def test_sends_no_start_after_unanswered_start() -> None:
+def test_sends_no_start_after_unanswered_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pbs_backend, "MAX_PARALLEL_COMMANDS", 1)
     site = Site(fails={"run": BackendTimeout("no answer")})
     backend = site.backend()
     seen = backend.observe()
@@ -165,12 +169,15 @@ def test_opens_left_queue_closed_by_dead_bridge() -> None:
     assert site.left == []
     assert backend.acquire_lease(Lease("a", "1", 1, "login1"), None)
     assert site.left == ["open", "look"]
+    backend.start([order(seen, 10, ("vm[2]", 1))])
+    assert site.left == ["open", "look", "closed", "run", "open", "look"]
+    site.left.clear()
     site.seen.queues["leftq"]["started"] = "False"
-    backend.start([order(seen, 0, ("vm[0]", 1))])
+    backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
     assert backend.acquire_lease(Lease("a", "1", 2, "login1"), Lease("a", "1", 1, "login1"))
-    assert site.left == ["open", "look", "run"]
+    assert site.left == ["run"]
     assert list(site.backend().reopen_queues()) == []
-    assert site.left[3:] == ["open", "look"], "release-all has a backend of its own"
+    assert site.left[1:] == ["open", "look"], "release-all has a backend of its own"
 
 
 def test_each_start_has_own_reading_if_pbs_also_starts_jobs() -> None:
@@ -182,10 +189,11 @@ def test_each_start_has_own_reading_if_pbs_also_starts_jobs() -> None:
     seen = backend.observe()
     first, second = order(seen, 0, ("vm[0]", 1)), order(seen, 10, ("vm[2]", 1))
 
-    def taken(job: str, placed: str, within_s: float) -> None:
+    def taken(placements: dict[str, str], within_s: float) -> dict[str, None]:
         site.seen.vnodes["vm[2]"]["resources_assigned"] = {"ncpus": "4"}
+        return dict.fromkeys(placements)
 
-    site.run_job = taken  # type: ignore[method-assign]
+    site.run_jobs = taken  # type: ignore[assignment, method-assign]
     assert [(each.result, each.detail, each.code) for each in backend.start([first, second])] == [
         ("done", "", ""),
         ("refused", "not sent: vnode vm[2] no longer has enough free resources", "not_sent"),
@@ -245,6 +253,26 @@ def test_release_moves_job_or_whole_array_out_of_closed_queue() -> None:
     assert len(site.told) == 2
     site.seen.queues["managed"]["started"] = "False"
     assert "left_queue" in site.backend(left_queue="").release([0])[0].detail
+
+
+def test_releases_jobs_by_recent_reading_of_this_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the bridge has opened the queue, because its jobs stay there then."""
+    site = Site()
+    backend = site.backend()
+    backend.observe()
+    site.seen = replace(site.seen, queues={})
+    assert [each.result for each in backend.release([1])] == ["done"]
+    assert site.told == [("move", "1.vm", "leftq")]
+
+    site.seen = recorded()
+    assert list(backend.reopen_queues()) == []
+    assert [each.result for each in backend.release([1])] == ["done"]
+    assert site.told[1:] == [("started", "managed", "True"), ("look",)]
+
+    backend.observe()
+    monkeypatch.setattr(pbs_backend, "MAX_READING_AGE_S", -1.0)
+    site.seen = replace(site.seen, jobs={})
+    assert [each.detail for each in backend.release([1])] == [pbs_backend.UNKNOWN_JOB]
 
 
 def test_cannot_release_subjobs_of_started_array_in_closed_queue() -> None:

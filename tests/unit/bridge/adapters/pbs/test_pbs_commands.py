@@ -17,13 +17,22 @@ class Programs:
     def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
         self.told.append(list(command))
 
+    def run_commands(self, commands: Sequence[Sequence[str]], within_s: float | None = None) -> list[None]:
+        self.told += map(list, commands)
+        return [None] * len(commands)
+
+    def run_directives(self, directives: Sequence[str]) -> str:
+        self.told.append(list(directives))
+        return "Server vm\n    scheduling = True\n"
+
 
 @pytest.mark.parametrize(
     ("tell", "command"),
     [
-        (lambda to: to.run_job("7.vm", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", 5.0),
+        (lambda to: to.run_jobs({"7.vm": "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)"}, 5.0),
          ["qrun", "-H", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", "7.vm"]),
-        (lambda to: to.set_queue_started("work", False), ["qmgr", "-c", "set queue work started = False"]),
+        (lambda to: to.close_queue("work"), ["set queue work started = False", "list sched"]),
+        (lambda to: to.open_queue("work"), ["set queue work started = True", "list server scheduling"]),
         (lambda to: to.trigger_scheduling(), ["qmgr", "-c", "set server scheduling = True"]),
         (lambda to: to.move("3[].vm", "left"), ["qmove", "left", "3[].vm"]),
         (lambda to: to.set_boost_points(["1.vm", "2.vm"], "points", -3, 5.0), ["qalter", "-l", "points=-3", "1.vm", "2.vm"]),  # noqa: E501
@@ -41,9 +50,8 @@ def test_sends_exact_command(tell: Callable[[PbsCommands], None], command: list[
 @pytest.mark.parametrize(
     "tell",
     [
-        lambda to: to.run_job("7.vm; qdel 8", "(v0:ncpus=2)", 5.0),
-        lambda to: to.run_job("7.vm", "(v0:ncpus=2) -x", 5.0),
-        lambda to: to.set_queue_started("work started = True, server", False),
+        lambda to: to.close_queue("work started = True, server"),
+        lambda to: to.open_queue("work\nset server scheduling = False"),
         lambda to: to.move("-1", "left"),
         lambda to: to.move("1.vm", "left\nwork"),
         lambda to: to.set_boost_points(["1.vm", "-W"], "points", 3, 5.0),
@@ -57,3 +65,11 @@ def test_refuses_argument_of_several_words(tell: Callable[[PbsCommands], None]) 
     with pytest.raises(CommandRefused, match=r": contains characters that cannot be sent to PBS$"):
         tell(PbsCommands(programs))  # type: ignore[arg-type]
     assert programs.told == []
+
+
+def test_refuses_each_job_whose_start_is_not_one_command() -> None:
+    programs = Programs()
+    starts = {"7.vm; qdel 8": "(v0:ncpus=2)", "7.vm": "(v0:ncpus=2) -x", "8.vm": "(v0:ncpus=2)"}
+    errors = PbsCommands(programs).run_jobs(starts, 5.0)  # type: ignore[arg-type]
+    assert {job for job, error in errors.items() if error is not None} == {"7.vm; qdel 8", "7.vm"}
+    assert programs.told == [["qrun", "-H", "(v0:ncpus=2)", "8.vm"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
-from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Observation
 from tests.builders import words
 
@@ -49,11 +51,13 @@ class Answers(PbsProgramRunner):
     reservations: str = ""
     resources: str = "Resource rack\n    type = string\n    flag = h\n"
     as_text: str = ""
+    asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
+        self.asked += commands
         return {name: self._answer(tuple(command)) for name, command in commands.items()}
 
     def _answer(self, command: tuple[str, ...]) -> str:
@@ -203,3 +207,40 @@ def test_unreadable_server_record_fails_reading() -> None:
     pbs.server = BROKEN  # type: ignore[assignment]
     with pytest.raises(BackendUnavailable, match=r"^qstat -B: its record is malformed$"):
         pbs.seen()
+
+
+def test_second_reading_repeats_only_what_may_have_changed() -> None:
+    """The vnodes show reservations, also later ones, so that `pbs_rstat` runs only if they show others."""
+    pbs = Answers(jobs={"1.vm": a_job()}, reservations="Resv ID: R1.vm\nreserve_state = RESV_CONFIRMED\n")
+    pbs.vnodes["a"]["resv"] = "R1.vm"
+    reader = PbsStateReader(pbs)
+    before = reader.read()
+    pbs.jobs["1.vm"]["job_state"] = "H"
+    pbs.vnodes["b"]["state"] = "offline"
+    pbs.server["eligible_time_enable"] = "True"
+    pbs.asked.clear()
+    after = reader.read_again(before)
+    assert pbs.asked == ["jobs", "queues", "vnodes"]
+    assert (after.jobs["1.vm"]["job_state"], after.vnodes["b"]["state"]) == ("H", "offline")
+    assert (after.server, after.reservations) == (before.server, before.reservations)
+
+    pbs.vnodes["b"]["resv"] = "R2.vm"
+    pbs.reservations += "Resv ID: R2.vm\nreserve_state = RESV_CONFIRMED\n"
+    assert set(reader.read_again(before).reservations) == {"R1.vm", "R2.vm"}
+
+
+def test_runs_directives_until_one_fails(tmp_path: Path) -> None:
+    """As `qmgr` does: the message says which one failed."""
+    qmgr = tmp_path / "qmgr"
+    qmgr.write_text('#!/bin/sh\n[ "$*" = -a ] || exit 9\nread a; read b; echo "$b, after $a"\n')
+    qmgr.chmod(0o755)
+    programs = PbsProgramRunner(str(tmp_path))
+    assert programs.run_directives(["set queue q started = False", "list sched"]) == (
+        "list sched, after set queue q started = False\n"
+    )
+    qmgr.write_text("#!/bin/sh\necho 'qmgr obj=q svr=default: Unknown queue' >&2\nexit 2\n")
+    with pytest.raises(CommandRefused, match="Unknown queue"):
+        programs.run_directives(["set queue q started = False"])
+    qmgr.write_text("#!/bin/sh\necho 'qmgr: cannot connect to server vm' >&2\nexit 3\n")
+    with pytest.raises(BackendTimeout):
+        programs.run_directives(["set queue q started = False"])
