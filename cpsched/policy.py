@@ -11,7 +11,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CAUGHT_EXCEPTIONS, PolicyError, require
 from cpsched.model import ClusterState, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts, Wait
-from cpsched.model.overrun import Overrun
+from cpsched.model.overrun import DEFAULT_OVERRUN, Overrun
 from cpsched.predictors.base import (
     Predictor,
     fill_estimates,
@@ -56,7 +56,7 @@ class Policy:
 
     predictor: Predictor
     dispatcher: Dispatcher
-    overrun: Overrun = "one-second"
+    overrun: Overrun = DEFAULT_OVERRUN
     _estimates: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

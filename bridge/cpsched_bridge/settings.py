@@ -94,7 +94,7 @@ class PolicySettings(Section):
     overrun: Overrun | None = Field(
         default=None,
         description="Assumption for a running job that exceeds its estimate; "
-        "null: the dispatcher's default (`lookahead`: walltime, the others: one-second).",
+        "null: the dispatcher's default (one-second for those of cp19, pcp20 and mod17, walltime for all others).",
     )
     fallback: str = Field(
         default="easy",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from cpsched.model import Decision, EndedJob, Need, Snapshot
-from cpsched.model.overrun import Overrun
+from cpsched.model.overrun import DEFAULT_OVERRUN, Overrun
 from cpsched.predictors.base import set_learns_default
 
 
@@ -28,7 +28,7 @@ class Dispatcher(ABC):
     every_round: bool = False
     """Whether `decide` must be called even if no queued job can start, because the dispatcher tracks events."""
 
-    overrun: Overrun = "one-second"
+    overrun: Overrun = DEFAULT_OVERRUN
     """Default rule for the expected end of a running job that has outlived its estimate."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -27,6 +27,12 @@ class EasyDispatcher(ListSchedulerDispatcher):
         self.scheme = ListSchedulerSpec(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
 
 
+class PostponedEasyDispatcher(EasyDispatcher):
+    """EASY backfilling as in mod17: at each decision, a missed reservation is postponed."""
+
+    overrun = "one-second"
+
+
 REGISTRATIONS = (
     Registration("easy", "EASY backfilling: no job may delay the first pending job.", "Lifka 1995", EasyDispatcher),
     Registration(
@@ -40,6 +46,6 @@ REGISTRATIONS = (
         "ebf",
         "EASY backfilling as in mod17: a missed reservation is postponed, and no job is killed.",
         "mod17 section 4",
-        EasyDispatcher,
+        PostponedEasyDispatcher,
     ),
 )

@@ -23,6 +23,8 @@ class WaitRatioDispatcher(Dispatcher):
     waits are learned from ended jobs unless `waits_s` gives them, in seconds by queue (in programs, from `ewt_file`).
     """
 
+    overrun = "one-second"
+
     def __init__(
         self,
         option: Literal["greedy", "strict"] = "greedy",

@@ -1,7 +1,8 @@
 """Compute the expected end of a running job, even if it has outlived its estimate.
 
-A policy's `overrun` setting selects the rule. The default is `Dispatcher.overrun`: `walltime` for `lookahead` and
-`one-second` for all other dispatchers. A `Policy` built in Python without `PolicySpec` defaults to `one-second`.
+A policy's `overrun` setting selects the rule. The default is `Dispatcher.overrun`: `one-second` for the dispatchers of
+cp19, pcp20 and mod17, and `walltime` for all others. A `Policy` built in Python without `PolicySpec` defaults to
+`walltime`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ Overrun = Literal["one-second", "double", "walltime"]
 ONE_SECOND, DOUBLE, WALLTIME = range(3)
 OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE, "walltime": WALLTIME}
 """Codes of the rules in the kernels."""
+DEFAULT_OVERRUN: Overrun = "walltime"
 
 
 @scalar_subroutine

@@ -14,7 +14,7 @@ from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
 from cpsched.model.job_table import JobTable
-from cpsched.model.overrun import Overrun, expected_end_s
+from cpsched.model.overrun import DEFAULT_OVERRUN, Overrun, expected_end_s
 from cpsched.model.value_bounds import TIME_BOUND_S, require_duration, require_time
 
 FIRST_DATED_S = 100_000_000
@@ -78,7 +78,7 @@ class Snapshot:
         queue: Sequence[Job],
         running: Sequence[RunningJob] = (),
         estimates: Mapping[int, int] = NO_ESTIMATES,
-        overrun: Overrun = "one-second",
+        overrun: Overrun = DEFAULT_OVERRUN,
     ) -> Snapshot:
         """Return a snapshot of jobs that are given as objects.
 

@@ -66,6 +66,7 @@ class ConstraintDispatcher(Dispatcher):
     - `waits_s`: expected waits in seconds by queue (None: learned from ended jobs). Programs read them from `ewt_file`.
     """
 
+    overrun = "one-second"
     certain = True
     """Whether the solver is skipped if no search can change the decision. Studies set False, as in the papers."""
     in_order = True

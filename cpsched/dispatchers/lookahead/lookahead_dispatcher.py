@@ -25,7 +25,6 @@ from cpsched.kernels.order_search_state import (
 from cpsched.kernels.scheduling_state import SchedulingState, copy_starts, get_planned_starts
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
-from cpsched.model.overrun import Overrun
 from cpsched.planning import ARRIVAL_ORDER, get_scheduling_state
 from cpsched.registration import Registration
 from cpsched.site.priority_multipliers import FloatArray, site_priority_multipliers
@@ -73,7 +72,6 @@ class LookaheadDispatcher(Dispatcher):
       own weights (see `cpsched.site.priority_multipliers`).
     """
 
-    overrun: Overrun = "walltime"
     _look_ahead = staticmethod(look_ahead)
     """The compiled search, which studies replace."""
 

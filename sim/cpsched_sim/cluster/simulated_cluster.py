@@ -38,7 +38,7 @@ from cpsched.model import (
     frozen_array,
 )
 from cpsched.model.job_table import read_only_view
-from cpsched.model.overrun import OVERRUN_CODES, Overrun
+from cpsched.model.overrun import DEFAULT_OVERRUN, OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import event_kernels
 from cpsched_sim.cluster.event_kernels import SimulatedClusterState
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
@@ -55,7 +55,7 @@ class SimulatedCluster:
     cluster.
     """
 
-    def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
+    def __init__(self, cluster: Cluster, overrun: Overrun = DEFAULT_OVERRUN, now_s: int = 0) -> None:
         self.cluster = cluster
         self.table = new_job_table((), len(cluster.resources))
         self.state = new_cluster_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)

@@ -23,15 +23,14 @@ def trace(tmp_path_factory):
     ("dispatcher", "predictor", "overrun", "bites"),
     [
         ("easy", "last-two", "one-second", True),
-        ("easy", "last-two", None, True),
-        ("list-reg", "last-two", None, True),
-        ("easy", "last-two", "walltime", False),
+        ("list-reg", "last-two", "one-second", True),
+        ("ebf", "last-two", None, True),
+        ("easy", "last-two", None, False),
         ("easy", "last-two", "double", False),
-        ("easy", "walltime", None, False),
-        ("easy", "oracle", None, False),
-        ("fcfs", "last-two", None, False),
-        ("greedy", "last-two", None, False),
-        ("lookahead", "last-two", None, False),
+        ("easy", "walltime", "one-second", False),
+        ("easy", "oracle", "one-second", False),
+        ("fcfs", "last-two", "one-second", False),
+        ("greedy", "last-two", "one-second", False),
     ],
 )
 def test_hints_at_reservations_that_depend_on_overdue_jobs(trace, dispatcher, predictor, overrun, bites):
@@ -48,15 +47,15 @@ def test_hint_states_share_of_underpredicted_jobs(trace):
 
 def test_commands_print_hint_on_stderr_with_row(trace, tmp_path):
     chosen = ["--max-jobs", "300", "--json"]
-    one = CliRunner().invoke(app, ["simulate", str(trace), "--predictor", "last-two", *chosen])
+    one = CliRunner().invoke(app, ["simulate", str(trace), "--dispatcher", "ebf", "--predictor", "last-two", *chosen])
     assert f"hint: {json.loads(one.stdout)['jobs'] and ''}" in one.stderr
     assert TOLD in one.stderr
-    both = ["compare", str(trace), "--dispatcher", "easy", "--predictor", "walltime,last-two", *chosen]
+    both = ["compare", str(trace), "--dispatcher", "ebf", "--predictor", "walltime,last-two", *chosen]
     both += ["--out", str(tmp_path / "out")]
     for resumed in ([], ["--resume"]):
         told = CliRunner().invoke(app, [*both, *resumed]).stderr
         assert [line for line in told.splitlines() if line.startswith("hint: ")] == [
-            line for line in told.splitlines() if line.startswith("hint: easy/last-two: ") and TOLD in line
+            line for line in told.splitlines() if line.startswith("hint: ebf/last-two: ") and TOLD in line
         ]
         assert TOLD in told
 

@@ -407,14 +407,6 @@ def test_formats_formulas(objective, formula):
     assert OBJECTIVES[objective].formula == formula
 
 
-def test_extends_overrunning_jobs_to_walltime():
-    from cpsched.policy_spec import PolicySpec
-
-    assert PolicySpec.of("lookahead").build().overrun == "walltime"
-    assert PolicySpec.of("lookahead", settings={"overrun": "double"}).build().overrun == "double"
-    assert PolicySpec.of("easy").build().overrun == "one-second"
-
-
 @pytest.mark.parametrize("preferred", [0, 1, 2])
 def test_site_preference_orders_equal_jobs(cluster, preferred):
     alike = jobs_for(cluster, (4, 90, 0), (4, 90, 0), (4, 90, 0))
