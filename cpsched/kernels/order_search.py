@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, FixedReals, Reals
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_class_moves import write_starts
 from cpsched.kernels.node_classes import hash64
@@ -37,7 +37,6 @@ from cpsched.kernels.pool_list_scheduling import (
     write_pool_placements,
     write_pool_profile,
 )
-from cpsched.kernels.pool_profile import add_breakpoint
 from cpsched.kernels.queue_orders import LAF, SAF, SJF, SPF, sort_positions, sortable_bits, sorted_queue_positions
 from cpsched.kernels.scheduling_state import SchedulingState, grow_columns
 from cpsched.kernels.total_profile import init_total_profile
@@ -59,7 +58,7 @@ NONE_START, ALL_START, SEARCHED = range(3)
 def set_trial_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
     """Set the trial order to the overdue jobs, then `found`.
 
-    Omit jobs that can never run. Expected jobs are not checked.
+    Omit jobs that can never run.
     """
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
@@ -68,7 +67,7 @@ def set_trial_order(site: SchedulingState, search: OrderSearchState, found: Colu
         k += 1
     for i in range(len(found)):
         position = found[i]
-        if position >= site.queued or (amount[position] != NEVER and submit_s[site.queue[position]] >= overdue_s):
+        if amount[position] != NEVER and submit_s[site.queue[position]] >= overdue_s:
             trial[k] = position
             k += 1
 
@@ -110,15 +109,12 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
     if which == LAST:
         write_previous_order(site, search, found)
     elif which == SMITH:
-        found = np.arange(site.queued + search.arrivals)
-        price = np.empty(len(found))
+        price = np.empty(site.queued)
         for i in range(site.queued):
             area = max(1, site.jobs.units[site.queue[i]] * site.jobs.per_unit[site.queue[i], 0])
             price[i] = search.queued.weight[i] / (area * max(search.queued.expected[i], 1.0))
-        for i in range(site.queued, len(found)):
-            price[i] = search.queued.weight[i] / (search.queued.amount[i] * max(float(search.queued.duration[i]), 1.0))
         dearest = sortable_bits(price)
-        for i in range(len(found)):
+        for i in range(site.queued):
             dearest[i] = -dearest[i]
         found = sort_positions(dearest, found)
     elif which == SHORTEST_JOB:
@@ -274,37 +270,16 @@ def hill_climb(
 
 
 @subroutine
-def add_expected_jobs(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, arrivals: FixedMatrix, most: int
-) -> None:
-    """Add expected jobs of at most `most` processors after the queue.
-
-    Their cost per second is that of a job that has not waited.
-    """
-    queued, at = search.queued, site.queued
-    for i in range(len(arrivals)):
-        if arrivals[i, 0] <= most:
-            r, E = float(arrivals[i, 0]), max(float(arrivals[i, 1]), objective.least_s)
-            queued.amount[at], queued.duration[at], queued.release[at] = arrivals[i, 0], arrivals[i, 1], arrivals[i, 2]
-            queued.weight[at], queued.reserve[at] = r**objective.r * E**objective.e, 0
-            at += 1
-    search.arrivals = at - site.queued
-    search.able += search.arrivals
-    search.head += search.arrivals
-
-
-@subroutine
 def begin_search_round(
     site: SchedulingState,
     search: OrderSearchState,
     objective: WaitCostParameters,
     site_weight: FixedReals,
     counted: bool,
-    arrivals: FixedMatrix,
 ) -> None:
     """Begin a round: compute costs, and find the jobs that can ever run."""
     n = site.queued
-    allocate_queue_columns(search, n + len(arrivals), len(site.jobs.units), site.machine.free.shape[1])
+    allocate_queue_columns(search, n, len(site.jobs.units), site.machine.free.shape[1])
     weigh_jobs(site, search, objective, site_weight)
     search.counts.drawn = hash64(search.settings.seed) + hash64(site.now_s)
     search.counts.decoded = search.counts.placed = search.able = search.shared.valid = 0
@@ -320,17 +295,11 @@ def begin_search_round(
         search.able += search.queued.amount[i] != NEVER
     search.head = min(search.able, search.settings.horizon)
     fix_overdue_jobs_first(site, search)
-    search.arrivals = 0
-    if counted and site.active > 0:  # on an idle machine, the first job of the order starts now
-        add_expected_jobs(site, search, objective, arrivals, eventually)
 
 
 @subroutine
 def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return the outcome if all orders have the same one, else `SEARCHED`.
-
-    If all queued jobs fit, they start regardless of expected jobs.
-    """
+    """Return the outcome if all orders have the same one, else `SEARCHED`."""
     available, wanted, least = free_pool_units(site), 0, NEVER
     for i in range(site.queued):
         if search.queued.amount[i] != NEVER:
@@ -365,11 +334,9 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
 def store_best_order(site: SchedulingState, search: OrderSearchState) -> None:
     """Store the best order as slots for the next round."""
     grow_columns(search.last, "slots", 0, search.able)
-    search.last.ordered = 0
+    search.last.ordered = search.able
     for k in range(search.able):
-        if search.best.order[k] < site.queued:
-            search.last.slots[search.last.ordered] = site.queue[search.best.order[k]]
-            search.last.ordered += 1
+        search.last.slots[k] = site.queue[search.best.order[k]]
 
 
 @subroutine
@@ -392,18 +359,16 @@ def search_and_apply_best_order(
 ) -> None:
     """Find an order and apply its plan.
 
-    If no job can start, use the previous order, and plan it only if `whole`. If arrivals are expected, the order is
-    `SMITH`: a search would fit the plan to arrivals that are only estimates.
+    If no job can start, use the previous order, and plan it only if `whole`.
     """
-    which = SMITH if objective.expected_arrivals_s > 0.0 else LAST
-    if answer == SEARCHED and which == LAST:
+    if answer == SEARCHED:
         hill_climb(site, search, objective, select_best_candidate(site, search, objective, counted), counted)
         write_best_order_plan(site, search, whole, counted)
         return
-    load_candidate_order(site, search, which)
+    load_candidate_order(site, search, LAST)
     for k in range(search.able):
         search.best.order[k] = search.trial.order[k]
-    if whole or answer == SEARCHED:
+    if whole:
         plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
         accept_candidate(search, 0)
         write_best_order_plan(site, search, whole, counted)
@@ -418,12 +383,9 @@ def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: W
             if search.queued.amount[i] != NEVER:
                 start_on_pool(site, i, search.queued.amount[i])
         return answer
-    allocate_profiles(search, site.active + 2 * search.able + search.arrivals + 4)
+    allocate_profiles(search, site.active + 2 * search.able + 4)
     times, level = search.rows.times[0], search.rows.level[0]
-    points = write_pool_profile(site, free_pool_units(site), times, level)
-    for i in range(site.queued, site.queued + search.arrivals):
-        points = add_breakpoint(times, level, points, search.queued.release[i])
-    search.rows.points[0] = points
+    search.rows.points[0] = write_pool_profile(site, free_pool_units(site), times, level)
     search_and_apply_best_order(site, search, objective, answer, whole, True)
     return answer
 
@@ -444,14 +406,13 @@ def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: 
     return answer
 
 
-Asked = tuple[Reals, FixedReals, bool, bool, FixedMatrix]
+Asked = tuple[Reals, FixedReals, bool, bool]
 """Arguments of `look_ahead`:
 
 - expected run times in seconds, by queue position;
 - the site's factors for the jobs' weights, by queue position, empty if all factors are equal;
 - whether the cluster is a counted pool;
-- whether to return the whole plan instead of only the starts;
-- expected jobs, int64[M, 3]: processors, estimate and earliest start in seconds. Used on pools only.
+- whether to return the whole plan instead of only the starts.
 """
 
 
@@ -461,11 +422,11 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
     """
-    expected, site_weight, counted, whole, arrivals = asked
+    expected, site_weight, counted, whole = asked
     search.queued.expected = expected
     init_plan_result(site.draft, site.queued)
     site.draft.offsets[0] = 0
-    begin_search_round(site, search, objective, site_weight, counted, arrivals)
+    begin_search_round(site, search, objective, site_weight, counted)
     if counted:
         answer = search_on_pool(site, search, objective, whole)
         write_pool_placements(site)

@@ -39,8 +39,6 @@ class WaitCostParameters(SharedStruct):
     reserve: float
     reserve_above_s: float
     reserve_until_s: float
-    expected_arrivals_s: float
-    """0: the order is searched. Otherwise, it is `order_search.SMITH`, and it includes expected jobs."""
 
 
 class OrderSearchSettings(SharedStruct):
@@ -88,7 +86,7 @@ class SharedOrderBounds(SharedStruct):
 
 
 class QueuedJobColumns(SharedStruct, grows=True):
-    """The waiting jobs by queue position, then the expected jobs, which never start."""
+    """The waiting jobs by queue position."""
 
     weight: Reals
     """Cost of one second of waiting."""
@@ -96,10 +94,6 @@ class QueuedJobColumns(SharedStruct, grows=True):
     """Expected run time in seconds, which affects only the weight."""
     reserve: Column
     """Number of processors that must remain free in addition to the job's."""
-    duration: Column
-    """Estimated run time in seconds."""
-    release: Column
-    """On a pool: earliest start in seconds. This is the current time, except for expected jobs."""
     amount: Column
     """On a pool: number of processors, or NEVER if the job can never run. On nodes: 1."""
 
@@ -179,9 +173,7 @@ class OrderSearchState(SharedStruct):
     """A search over orders, which decodes the first `head` jobs of an order."""
 
     able: int
-    """Number of jobs that can ever run, including the expected jobs."""
-    arrivals: int
-    """Number of expected jobs."""
+    """Number of jobs that can ever run."""
     head: int
     """Number of jobs to decode and search."""
     overdue: int
@@ -219,11 +211,11 @@ def new_order_search_state(settings: OrderSearchSettings) -> OrderSearchState:
         return np.zeros((0, 0), np.int64)
 
     return OrderSearchState(
-        able=0, arrivals=0, head=0, overdue=0, fixed=0, bound_s=0,
+        able=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
         counts=OrderSearchCounters(drawn=0, decoded=0, placed=0),
         shared=SharedOrderBounds(upto=0, same=0, valid=0),
-        queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none(), none(), none()),
+        queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none()),
         best=new_candidate_order(),
         trial=new_candidate_order(),
         last=PreviousBestOrder(0, none(), none(), none()),
@@ -241,10 +233,10 @@ def resized_reals(column: Reals, room: int) -> Reals:
 
 @subroutine
 def allocate_queue_columns(search: OrderSearchState, count: int, slots: int, resources: int) -> None:
-    """Allocate columns for `count` queued and expected jobs and for `slots` slots."""
+    """Allocate columns for `count` queued jobs and for `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = resized_reals(queued.weight, room)
-    grow_columns(queued, "reserve duration release amount", 0, room)
+    grow_columns(queued, "reserve amount", 0, room)
     allocate_order_columns(search.best, room)
     allocate_order_columns(search.trial, room)
     grow_columns(search.marks, "moves groups steps started failed slotted", 0, room)

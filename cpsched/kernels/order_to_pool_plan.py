@@ -11,8 +11,6 @@ from cpsched.kernels.plan_costs import cost_with_shared_tail, start_cost
 from cpsched.kernels.pool_list_scheduling import start_on_pool
 from cpsched.kernels.pool_profile import (
     earliest_fit_breakpoint,
-    earliest_fit_breakpoint_after,
-    first_index_at_least,
     fits_at_first_breakpoint,
     subtract_amount,
 )
@@ -29,15 +27,13 @@ def decode_order_on_pool(
     Return `EXCEEDS_LIMIT` if the cost is above `limit`.
 
     - The order equals the best order before place `first`.
-    - An expected job starts at or after its release, at which the profile has a breakpoint. It costs nothing.
     - The first `OrderSearchSettings.reservations` jobs that cannot start now reserve their slots. Later jobs may take
       the slots of the other jobs. The cost of the plan ignores this.
     - Planning stops when the rest of the plan is known: the placed jobs occupy the same resources as in the best plan,
       and the rest of both orders is equal.
     """
-    order, amount, reserve, duration, release = (
-        search.trial.order, search.queued.amount, search.queued.reserve, search.queued.duration, search.queued.release,
-    )  # fmt: skip
+    order, amount, reserve = search.trial.order, search.queued.amount, search.queued.reserve
+    queue, estimate_s = site.queue, site.jobs.estimate_s
     times, level, points, row = search.rows.times, search.rows.level, search.rows.points, search.trial.row
     starts, spent, known = search.trial.starts, search.trial.spent, search.trial.known
     at, total, held = search.best.row[first], search.best.spent[first], search.best.known[first]
@@ -50,12 +46,10 @@ def decode_order_on_pool(
             return cost_with_shared_tail(site, search, objective, k, total, limit)
         search.counts.placed += 1
         position, n = order[k], points[at]
-        duration_s, need = duration[position], amount[position]
+        duration_s, need = estimate_s[queue[position]], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))
-        begin = first_index_at_least(times[at], n, release[position]) if release[position] > now_s else 0
-        start_s = times[at, earliest_fit_breakpoint_after(times[at], level[at], begin, n, duration_s, wanted)]
-        if position < site.queued:
-            total += start_cost(site, search, objective, position, start_s)
+        start_s = times[at, earliest_fit_breakpoint(times[at], level[at], n, duration_s, wanted)]
+        total += start_cost(site, search, objective, position, start_s)
         if total > limit:
             return EXCEEDS_LIMIT
         to = row[k + 1]
@@ -75,15 +69,13 @@ def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: b
     """Start the jobs that the best order starts now, and each later job that fits.
 
     Later jobs are the jobs after the head. If `whole`, plan starts for the other jobs, up to
-    `OrderSearchSettings.covered` jobs in total. Expected jobs only occupy their slots.
+    `OrderSearchSettings.covered` jobs in total.
     """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s
     amount, order = search.queued.amount, search.best.order
     plan_s, now_s = draft.plan_s, site.now_s
     for k in range(search.head):
         position = order[k]
-        if position >= site.queued:
-            continue
         if search.best.starts[k] == now_s:
             start_on_pool(site, position, amount[position])
         plan_s[position] = search.best.starts[k]
@@ -95,8 +87,6 @@ def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: b
         if level[0] == 0:
             break
         position = order[k]
-        if position >= site.queued:
-            continue
         duration_s, need = estimate_s[queue[position]], amount[position]
         if need <= level[0] and fits_at_first_breakpoint(times, level, n, duration_s, need):
             start_on_pool(site, position, need)
@@ -104,7 +94,7 @@ def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: b
     if whole:
         for k in range(search.head, min(search.able, search.settings.covered)):
             position = order[k]
-            if position < site.queued and plan_s[position] == NEVER:
+            if plan_s[position] == NEVER:
                 duration_s, need = estimate_s[queue[position]], amount[position]
                 plan_s[position] = times[earliest_fit_breakpoint(times, level, n, duration_s, need)]
                 n = subtract_amount(times, level, n, plan_s[position], plan_s[position] + duration_s, need)

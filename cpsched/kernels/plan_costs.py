@@ -76,13 +76,12 @@ def set_weights_without_site_priority(
 def weigh_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
 ) -> None:
-    """Compute each queued job's cost per second, reserve, estimate and release time.
+    """Compute each queued job's cost per second and reserve.
 
     `site_weight` contains the site's factors by queue position, or is empty. The queue must not be empty.
     """
     jobs, queue, least_s = site.jobs, site.queue, objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
-    duration, release = search.queued.duration, search.queued.release
     units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
     own, area = set_weights_without_site_priority(site, search, objective)
     for i in range(site.queued):
@@ -94,7 +93,6 @@ def weigh_jobs(
         if len(site_weight):
             weight[i] *= site_weight[i]
         new_and_long = objective.reserve_above_s < E and objective.reserve_until_s > W
-        duration[i], release[i] = jobs.estimate_s[slot], site.now_s
         reserve[i] = int(objective.reserve * pool) if new_and_long else 0
 
 

@@ -47,10 +47,9 @@ def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_
 
 
 @scalar_subroutine
-def earliest_fit_breakpoint_after(
-    times: FixedColumn, level: FixedColumn, k: int, count: int, duration_s: int, amount: int
-) -> int:
-    """Return the first breakpoint from `k` with `amount` free for `duration_s`, or -1."""
+def earliest_fit_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
+    """Return the first breakpoint from which `amount` is free for `duration_s`, or -1."""
+    k = 0
     while k < count:
         if level[k] < amount:
             k += 1
@@ -62,12 +61,6 @@ def earliest_fit_breakpoint_after(
             return k
         k = j + 1
     return -1
-
-
-@scalar_subroutine
-def earliest_fit_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
-    """Return the first breakpoint from which `amount` is free for `duration_s`, or -1."""
-    return earliest_fit_breakpoint_after(times, level, 0, count, duration_s, amount)
 
 
 @scalar_subroutine

@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.area_weight_control import AreaWeightControl
-from cpsched.dispatchers.lookahead.expected_arrivals import NO_ARRIVALS, ExpectedArrivals
-from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName, WaitCostObjective
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
 from cpsched.dispatchers.lookahead.run_times_and_easy_waits import RunTimesAndEasyWaits
 from cpsched.errors import require
 from cpsched.kernels.order_moves import ALL_MOVES
@@ -19,7 +18,6 @@ from cpsched.kernels.order_search import ALL_START, NONE_START, export_order, lo
 from cpsched.kernels.order_search_state import (
     POOL_JOBS_PER_NODE_JOB,
     OrderSearchSettings,
-    WaitCostParameters,
     new_order_search_state,
 )
 from cpsched.kernels.scheduling_state import SchedulingState, copy_starts, get_planned_starts
@@ -109,9 +107,7 @@ class LookaheadDispatcher(Dispatcher):
         self._history = RunTimesAndEasyWaits() if row.aged_by else None
         targets = row.ratio_targets
         self._area = AreaWeightControl(row.area, targets) if targets else None
-        self._if_accurate = row.if_accurate
-        self._arrivals = ExpectedArrivals(row.if_accurate.expected_arrivals_s) if row.if_accurate is not None else None
-        self.learns = self._history is not None or self._arrivals is not None
+        self.learns = self._history is not None
         self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
@@ -136,13 +132,10 @@ class LookaheadDispatcher(Dispatcher):
         expected = table.estimate_s[queue].astype(np.float64)
         if self._history is not None:
             expected = self._update_objective_from_history(self._history, planned_on, site, expected)
-        row, objective, arrivals = self._objective_of_round(planned_on)
-        inputs = expected, self._site_factors(snapshot, expected, row), bool(snapshot.cluster.counted), whole, arrivals
-        outcome = self._look_ahead(site, self._search, objective, inputs)
+        inputs = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
+        outcome = self._look_ahead(site, self._search, self._objective, inputs)
         starts = Starts(*copy_starts(site.draft), True) if site.draft.started else NO_STARTS
         starts = starts if slots is None else map_start_slots(starts, slots)
-        if self._arrivals is not None:
-            self._arrivals.record_start_estimates(snapshot, starts)
         branches = int(self._search.counts.decoded)
         cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=branches, ratios=self._ratios_to_easy())
         if not whole:
@@ -165,8 +158,8 @@ class LookaheadDispatcher(Dispatcher):
     def memory(self) -> dict[str, Any]:
         """Return the state on which decisions depend, and the first planned starts.
 
-        Decisions depend on the order, the history, the weight `area`, the expected arrivals and, with `limit_s`, on
-        `work`. The planned starts are stored for display.
+        Decisions depend on the order, the history, the weight `area` and, with `limit_s`, on `work`. The planned starts
+        are stored for display.
         """
         self._export_order_ids()
         state: dict[str, Any] = {
@@ -176,8 +169,6 @@ class LookaheadDispatcher(Dispatcher):
             state["history"] = self._history.memory()
         if self._area is not None:
             state["area"] = self._area.memory()
-        if self._arrivals is not None:
-            state["arrivals"] = self._arrivals.memory()
         return state if self._limit_s is None else state | {"work": self._search.settings.work}
 
     @override
@@ -189,24 +180,11 @@ class LookaheadDispatcher(Dispatcher):
             self._history.recall(memory["history"])
         if self._area is not None and "area" in memory:
             self._area.recall(memory["area"])
-        if self._arrivals is not None and "arrivals" in memory:
-            self._arrivals.recall(memory["arrivals"])
 
     @override
     def learn(self, ended: EndedJob) -> None:
         if self._history is not None:
             self._history.learn(ended)
-        if self._arrivals is not None:
-            self._arrivals.learn(ended)
-
-    def _objective_of_round(self, snapshot: Snapshot) -> tuple[WaitCostObjective, WaitCostParameters, IntArray]:
-        """Return this round's objective, its kernel parameters, and the expected jobs."""
-        if self._arrivals is None or self._if_accurate is None:
-            return self._row, self._objective, NO_ARRIVALS
-        arrivals = self._arrivals.expected_jobs(snapshot)  # called on nodes, too, to drop old jobs
-        if not snapshot.cluster.counted or not self._arrivals.are_estimates_accurate:
-            return self._row, self._objective, NO_ARRIVALS
-        return self._if_accurate, self._if_accurate.to_wait_cost_parameters(), arrivals
 
     def _update_objective_from_history(
         self, history: RunTimesAndEasyWaits, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
@@ -230,12 +208,13 @@ class LookaheadDispatcher(Dispatcher):
         """Return the ratios to `easy` and the weight `area`, or {} if it is constant."""
         return self._area.shown() if self._area is not None else {}
 
-    def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray, row: WaitCostObjective) -> FloatArray:
+    def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
         """Return the site's factors, float64[Q], or an empty array without a site weight."""
         if not self._site_weight:
             return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue
-        own = row.job_wait_weights(table.units[queue] * table.per_unit[queue, 0], expected_s, self._objective.area)
+        processors = table.units[queue] * table.per_unit[queue, 0]
+        own = self._row.job_wait_weights(processors, expected_s, self._objective.area)
         return site_priority_multipliers(snapshot, self._site_weight, own)
 
     def _store_first_planned_starts(self, snapshot: Snapshot, plan_s: IntArray) -> None:

@@ -46,10 +46,6 @@ class WaitCostObjective:
     - `least_s`: minimum of E in seconds.
     - `reserve`: on counted pools, share of the cluster that a new long job must leave free for later short jobs. A job
       is long and new if E exceeds `reserve_above_s` and the wait is below `reserve_until_s`.
-    - `expected_arrivals_s`: if not 0, jobs submitted in this past time (s) are expected again on counted pools (see
-      `cpsched.dispatchers.lookahead.expected_arrivals`). They are planned, but never start. All jobs are then planned
-      in order of cost per area, without a search.
-    - `if_accurate`: the objective that replaces this one while estimates are accurate.
     - `effort`: default number of orders that the search decodes per round.
     """
 
@@ -71,8 +67,6 @@ class WaitCostObjective:
     reserve: float = 0.0
     reserve_above_s: int = 3600
     reserve_until_s: int = DAY_S
-    expected_arrivals_s: int = 0
-    if_accurate: WaitCostObjective | None = None
     effort: int = 60
 
     @property
@@ -137,11 +131,6 @@ _DEFAULT = WaitCostObjective(
     ageing_power=4,
     bounded=True,
 )
-_BSLD = WaitCostObjective(
-    "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
-)
-_WITH_ARRIVALS = replace(_BSLD, e=-1.0, aged_s=4 * DAY_S, expected_arrivals_s=3600)
-"""Replaces objectives for slowdowns while estimates are accurate."""
 
 OBJECTIVES: dict[str, WaitCostObjective] = {
     row.name: row
@@ -184,11 +173,12 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
             ageing=1.0,
             aged_by=1.0,
             ageing_power=4,
-            if_accurate=_WITH_ARRIVALS,
         ),
         WaitCostObjective("af", "Mean response time (AF)", effort=300),
         WaitCostObjective("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
-        replace(_BSLD, if_accurate=_WITH_ARRIVALS),
+        WaitCostObjective(
+            "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
+        ),
         WaitCostObjective("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
     )
 }

@@ -51,7 +51,7 @@ def a_queue(size, seed):
     queued = SimpleNamespace(
         weight=rng.integers(0, 3, size).astype(float), expected=rng.integers(0, 4, size) / 2.0, amount=jobs.units
     )
-    return site, SimpleNamespace(queued=queued, arrivals=0)
+    return site, SimpleNamespace(queued=queued)
 
 
 @pytest.mark.parametrize("seed", range(5))
