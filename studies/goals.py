@@ -26,7 +26,6 @@ from cpsched_sim.workloads.workload_loader import Workload, load
 
 BASELINE = "easy"
 GOALS = {
-    "no goal": "lookahead",
     "waits": "lookahead objective=waits",
     "balance": "lookahead objective=balance",
     "large-jobs": "lookahead objective=large-jobs",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
+from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
@@ -54,7 +55,7 @@ class EffectiveConfig:
     @property
     def easy_ratio_targets(self) -> dict[str, float]:
         """The largest permitted ratios to EASY, by name, or {} without targets."""
-        name = self.policy.dispatcher_settings.get("objective", "")
+        name = self.policy.dispatcher_settings.get("objective", DEFAULT_GOAL)
         return OBJECTIVES[name].ratio_targets if self.policy.dispatcher == "lookahead" and name in OBJECTIVES else {}
 
     def format_decision_settings(self) -> str:

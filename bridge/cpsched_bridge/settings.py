@@ -75,8 +75,8 @@ class PolicySettings(Section):
     goal: str | dict[str, float] | None = Field(
         default=None,
         description="The site's goal: `waits`, `balance` or `large-jobs`, or metrics with weights, such as "
-        "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective or the one in `dispatcher_settings`, and "
-        "`balance` for `cpsched tune`.",
+        "`{bsld: 2, awf: 1}`; null: the objective in `dispatcher_settings`, by "
+        "default `balance`.",
     )
     dispatcher: str = Field(
         default="lookahead",

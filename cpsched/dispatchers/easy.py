@@ -28,7 +28,7 @@ class EasyDispatcher(ListSchedulerDispatcher):
 
 
 class PostponedEasyDispatcher(EasyDispatcher):
-    """EASY backfilling as in mod17: at each decision, a missed reservation is postponed."""
+    """EASY backfilling as in mod17, with the parameters of `easy`: a missed reservation is postponed."""
 
     overrun = "one-second"
 

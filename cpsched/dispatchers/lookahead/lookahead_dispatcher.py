@@ -13,6 +13,7 @@ from cpsched.dispatchers.lookahead.area_weight_control import AreaWeightControl
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
 from cpsched.dispatchers.lookahead.run_times_and_easy_waits import RunTimesAndEasyWaits
 from cpsched.errors import require
+from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.order_search import ALL_START, NONE_START, export_order, look_ahead, restore_order
 from cpsched.kernels.order_search_state import (
@@ -75,7 +76,7 @@ class LookaheadDispatcher(Dispatcher):
 
     def __init__(
         self,
-        objective: ObjectiveName = "default",
+        objective: ObjectiveName = DEFAULT_GOAL,
         effort: int | None = None,
         work: int = 1500,
         limit_s: float | None = None,

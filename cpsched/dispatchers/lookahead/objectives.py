@@ -6,13 +6,14 @@ s - submission + E. Times are in seconds. A is the queue's typical area. The sum
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.lookahead.area_weight_control import LARGE, LARGE_SQUARED, LONGEST
+from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.jit.shared_structs import kernel_fields
 from cpsched.kernels.order_search_state import WaitCostParameters
 from cpsched.kernels.plan_costs import TYPICAL_AREA_QUANTILE
@@ -121,21 +122,21 @@ def _format_exponent_term(name: str, exponent: float) -> str:
     return name if exponent == 1 else f"{name}^{exponent:g}"
 
 
-_DEFAULT = WaitCostObjective(
-    "default",
-    "Short waits for most jobs, bounded waits for large ones, scaled by the site's waits under `easy`",
-    e=-0.5,
-    area=0.3,
-    ageing=1.0,
-    aged_by=0.3,
-    ageing_power=4,
-    bounded=True,
-)
-
 OBJECTIVES: dict[str, WaitCostObjective] = {
     row.name: row
     for row in (
-        _DEFAULT,
+        WaitCostObjective(
+            DEFAULT_GOAL,
+            "Short waits for most jobs, with large jobs and the longest wait no worse than under `easy`",
+            e=-0.5,
+            area=0.3,
+            large_target=1.0,
+            longest_target=1.0,
+            ageing=1.0,
+            aged_by=0.3,
+            ageing_power=4,
+            bounded=True,
+        ),
         WaitCostObjective(
             "waits",
             "Short waits for many jobs, with large jobs and the longest wait at most 5 % above `easy`",
@@ -146,13 +147,6 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
             ageing=1.0,
             aged_by=0.5,
             ageing_power=4,
-        ),
-        replace(
-            _DEFAULT,
-            name="balance",
-            sentence="Like `default`, but with large jobs and the longest wait no worse than under `easy`",
-            large_target=1.0,
-            longest_target=1.0,
         ),
         WaitCostObjective(
             "large-jobs",

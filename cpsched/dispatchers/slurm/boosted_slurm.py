@@ -13,6 +13,7 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatch
 from cpsched.dispatchers.lookahead.objectives import ObjectiveName
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.errors import InvalidValue, require
+from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, Snapshot
 from cpsched.registration import FileParameter, Registration
 
@@ -95,7 +96,7 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
         self,
         adviser: Dispatcher | None = None,
         every_s: int = 60,
-        objective: ObjectiveName = "default",
+        objective: ObjectiveName = DEFAULT_GOAL,
         effort: int | None = None,
         work: int = 1500,
         site_weight: float = 0.0,

@@ -195,7 +195,7 @@ def test_goal_is_listed_with_objective_and_sources():
 def test_dispatcher_objective_applies_without_goal():
     found = told()
     assert row(found, "policy.goal") == (None, "default")
-    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("default", "dispatcher")
+    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("balance", "dispatcher")
     assert "objective" not in found.policy.dispatcher_settings
 
 
@@ -215,9 +215,8 @@ def test_weights_select_objective_of_nearest_goal():
     [
         ({"goal": "waits"}, 1.05, 1.05),
         ({"goal": {"mean_wait": 1}}, 1.05, 1.05),
-        ({"dispatcher_settings": {"objective": "balance"}}, 1.0, 1.0),
+        ({}, 1.0, 1.0),
         ({"goal": "large-jobs"}, None, None),
-        ({}, None, None),
         ({"dispatcher": "easy"}, None, None),
     ],
 )

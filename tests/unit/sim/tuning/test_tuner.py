@@ -123,21 +123,21 @@ def test_does_not_use_judging_half_before_choice(cut):
 
 
 def test_keeps_present_setting_if_none_is_better(cut):
-    found, _ = found_with(cut, lambda spec, window: 900 if objective(spec) == "default" else 1000)
+    found, _ = found_with(cut, lambda spec, window: 900 if objective(spec) == "balance" else 1000)
     assert (found.verdict, found.chosen) == ("keep", None)
     assert found.verdict_sentence.startswith("Keep the current setting")
 
 
 def test_does_not_choose_setting_beyond_limits(cut):
     def worth(spec, window):
-        return {"waits": 100, "balance": 700, "": 1000}.get(objective(spec), 1000)
+        return {"waits": 100, "large-jobs": 700, "": 1000}.get(objective(spec), 1000)
 
     def longest(trials, told, stand=made_up(worth)):
         rows = stand(trials, told)
         return [[replace(t, longest_s=2000.0 if t.wait_s == 10_000 else 1000.0) for t in row] for row in rows]
 
     found = tune(TuningRequest(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
-    assert objective(found.chosen.spec) == "balance"
+    assert objective(found.chosen.spec) == "large-jobs"
     beyond = next(each for each in found.tried if objective(each.spec) == "waits")
     assert beyond.broken["longest"] == pytest.approx(194.3, abs=0.1)
 
@@ -185,7 +185,7 @@ def test_reports_failed_setting_and_does_not_choose_it(cut):
 
 def test_failed_present_setting_prevents_result(cut):
     with pytest.raises(InputError, match="lookahead / walltime: broke"):
-        found_with(cut, lambda spec, window: None if objective(spec) == "default" else 1000)
+        found_with(cut, lambda spec, window: None if objective(spec) == "balance" else 1000)
 
 
 def test_progress_ends_at_total(cut):

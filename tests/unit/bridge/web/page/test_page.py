@@ -138,7 +138,7 @@ def test_plans_no_job_into_maintenance(site):
 
 def test_shows_comparison_with_easy_if_objective_is_adjusted(site_with):
     line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"
-    for objective in ("balance", "default"):
+    for objective in ("balance", "large-jobs"):
         site = site_with(LookaheadDispatcher(objective))
         crowd(site)
         assert (line in site.get()[2]) == (objective == "balance")

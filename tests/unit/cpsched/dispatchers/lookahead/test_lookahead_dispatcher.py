@@ -396,7 +396,6 @@ def test_kernel_cost_equals_documented_formula(cluster, objective):
     [
         ("large-jobs", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound on the longest wait"),
         ("af", "(s - now)"),
-        ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
         ("balance", "(E^-0.5 + w m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
         ("waits", "(E^-0.5 + w m r E) (1 + (W / (0.5 L))^4) (s - now)"),
         ("slowdown", "r^-1 E^-1 (1 + (W / L)^4) (s - now)"),
