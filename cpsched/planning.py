@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,13 +55,28 @@ from cpsched.wait_reasons import explain_waits
 FloatArray = npt.NDArray[np.float64]
 
 
+class OrderSymbols(NamedTuple):
+    """The symbols in the formulas of queue orders: columns of the queued jobs, then constants. Times are in seconds."""
+
+    E: FloatArray
+    """Estimates."""
+    r: FloatArray
+    """Numbers of processors: units times the amount of the cluster's first resource."""
+    s: FloatArray
+    """Submission times, at least 1."""
+    W: FloatArray
+    """Waits so far."""
+    R: float
+    """Number of processors of the cluster."""
+    tau: float
+    """Scale of `boost`."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
     """A named queue order: by `key`, then `tie`, then arrival.
 
-    In the formulas, E is the estimate in seconds, and r is the number of processors: units times the amount of the
-    cluster's first resource. s is the submission time in seconds, at least 1, and W is the wait so far in seconds. Tier
-    and priority are the site's ranking.
+    `OrderSymbols` defines the symbols in the formulas. Tier and priority are the site's ranking.
     """
 
     name: str
@@ -71,11 +86,12 @@ class QueueOrder:
     source: str
     code: int = queue_orders.GIVEN
     """The order's code in the kernels, if they implement it."""
-    by: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], npt.ArrayLike] | None = None
-    """Function that computes sort keys from the queued jobs' E, r, s and W, if no kernel implements the order."""
+    by: Callable[[OrderSymbols], npt.ArrayLike] | None = None
+    """Function that computes sort keys, if no kernel implements the order."""
 
 
 TANG, SC17 = "Tang et al. 2009", "Carastan-Santos and de Camargo 2017"
+YU = "Yu and Scully 2024"
 ONE_PROCESSOR = 1 + 1e-15
 """Substitute for r = 1, because UNICEP divides by log2(r). Jobs with one processor thus precede all larger jobs."""
 
@@ -92,17 +108,19 @@ ORDERS: dict[str, QueueOrder] = {
         QueueOrder("spf", "r*E^2", "r*E", "Smallest processors x squared estimate first", "debs24", queue_orders.SPF),
         QueueOrder("priority", "-tier", "-priority", "The site's priority first", "Slurm", queue_orders.PRIORITY),
         QueueOrder("wfp3", "-r*(W/E)^3", "", "Largest processors x (wait / estimate) cubed first", TANG,
-              by=lambda E, r, s, W: -r * (W / E) ** 3),
+              by=lambda q: -q.r * (q.W / q.E) ** 3),
         QueueOrder("unicep", "-W/(log2(r)*E)", "", "Largest wait / (log of processors x estimate) first", TANG,
-              by=lambda E, r, s, W: -W / (np.log2(np.maximum(r, ONE_PROCESSOR)) * E)),
+              by=lambda q: -q.W / (np.log2(np.maximum(q.r, ONE_PROCESSOR)) * q.E)),
         QueueOrder("f1", "r*log10(E) + 870*log10(s)", "", "Smallest F1 first", SC17,
-              by=lambda E, r, s, W: r * np.log10(E) + 870 * np.log10(s)),
+              by=lambda q: q.r * np.log10(q.E) + 870 * np.log10(q.s)),
         QueueOrder("f2", "r*E^0.5 + 25600*log10(s)", "", "Smallest F2 first", SC17,
-              by=lambda E, r, s, W: r * np.sqrt(E) + 25_600 * np.log10(s)),
+              by=lambda q: q.r * np.sqrt(q.E) + 25_600 * np.log10(q.s)),
         QueueOrder("f3", "r*E + 6860000*log10(s)", "", "Smallest F3 first", SC17,
-              by=lambda E, r, s, W: r * E + 6_860_000 * np.log10(s)),
+              by=lambda q: q.r * q.E + 6_860_000 * np.log10(q.s)),
         QueueOrder("f4", "r^0.5*E + 530000*log10(s)", "", "Smallest F4 first", SC17,
-              by=lambda E, r, s, W: np.sqrt(r) * E + 530_000 * np.log10(s)),
+              by=lambda q: np.sqrt(q.r) * q.E + 530_000 * np.log10(q.s)),
+        QueueOrder("boost", "s - tau*log(1/(1 - exp(-r*E/(R*tau))))", "", "By arrival minus a boost of small jobs", YU,
+              by=lambda q: q.s + q.tau * np.log(-np.expm1(-q.r * q.E / (q.R * q.tau)))),
     )
 }  # fmt: skip
 """All queue orders by name (debs24 section 3; mod17 section 4)."""
@@ -128,6 +146,9 @@ ARRIVAL_ORDER = frozen_array([])
 """Empty positions, which stand for the queue's own order."""
 
 
+DEFAULT_TAU_H = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class ListSchedulerSpec:
     """The parameters of a list scheduler.
@@ -137,12 +158,14 @@ class ListSchedulerSpec:
     - `order`: a key of `ORDERS`, or None if the caller passes positions.
     - `backfill`: order of the other jobs after a single reservation; `reg` keeps the order.
     - `allocation`: node selection.
+    - `tau_h`: scale of the order `boost`, in hours.
     """
 
     reservations: int
     order: OrderName | None = "reg"
     backfill: OrderName = "reg"
     allocation: Allocation = "first-fit"
+    tau_h: float = DEFAULT_TAU_H
 
     _methods: dict[bool, ListSchedulerParameters] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -157,6 +180,8 @@ class ListSchedulerSpec:
         for name, order in (("order", self.order), ("backfill", self.backfill)):
             require(order is None or order in ORDERS, name, order, f"must be one of {', '.join(ORDERS)}")
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order in the compiled kernels")
+        require(self.tau_h > 0, "tau_h", self.tau_h, "must be positive")
+        require(self.order == "boost" or self.tau_h == DEFAULT_TAU_H, "tau_h", self.tau_h, "requires order=boost")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def kernel_parameters(self, whole: bool) -> ListSchedulerParameters:
@@ -237,7 +262,9 @@ def plan_by_spec(
         table, queue = snapshot.table, snapshot.queue
         processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
         columns = table.estimate_s[queue], processors, np.maximum(submit_s, 1), snapshot.now_s - submit_s
-        positions = sort_queue_positions(snapshot, by(*(column.astype(np.float64) for column in columns)))
+        E, r, s, W = (column.astype(np.float64) for column in columns)
+        symbols = OrderSymbols(E, r, s, W, float(snapshot.cluster.capacity[:, 0].sum()), 3600 * scheme.tau_h)
+        positions = sort_queue_positions(snapshot, by(symbols))
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
         return Decision(NO_STARTS, kernel_effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)

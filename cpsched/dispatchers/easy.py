@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
-from cpsched.planning import Allocation, ListSchedulerSpec, OrderName
+from cpsched.planning import DEFAULT_TAU_H, Allocation, ListSchedulerSpec, OrderName
 from cpsched.registration import Registration
 
 
 class EasyDispatcher(ListSchedulerDispatcher):
     """EASY backfilling, in which no job may delay the first job that cannot start.
 
-    `order` is the queue order (`priority` is the site's order). `backfill` orders the backfill candidates: `fcfs` (as
-    in the queue) or `shortest` estimate first. The first job that cannot start reserves its earliest start, the *shadow
-    time* of the literature. `shadow_time_on_pool` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted
-    pool, and `earliest_start` in `cpsched/kernels/node_class_availability.py` computes it on nodes.
+    `order` is the queue order: `priority` is the site's order, and `boost` has the scale `tau_h` in hours. `backfill`
+    orders the backfill candidates: `fcfs` (as in the queue) or `shortest` estimate first. The first job that cannot
+    start reserves its earliest start, the *shadow time* of the literature. `shadow_time_on_pool` in
+    `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, and `earliest_start` in
+    `cpsched/kernels/node_class_availability.py` computes it on nodes.
     """
 
     def __init__(
@@ -23,8 +24,9 @@ class EasyDispatcher(ListSchedulerDispatcher):
         backfill: Literal["fcfs", "shortest"] = "fcfs",
         allocation: Allocation = "first-fit",
         order: OrderName = "reg",
+        tau_h: float = DEFAULT_TAU_H,
     ) -> None:
-        self.scheme = ListSchedulerSpec(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
+        self.scheme = ListSchedulerSpec(1, order, "reg" if backfill == "fcfs" else "shortest", allocation, tau_h)
 
 
 class PostponedEasyDispatcher(EasyDispatcher):

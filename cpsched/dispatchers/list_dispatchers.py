@@ -6,7 +6,7 @@ from typing import Literal
 
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.errors import require
-from cpsched.planning import EVERY_JOB, GREEDY, ORDERS, STRICT, Allocation, ListSchedulerSpec, OrderName
+from cpsched.planning import DEFAULT_TAU_H, EVERY_JOB, GREEDY, ORDERS, STRICT, Allocation, ListSchedulerSpec, OrderName
 from cpsched.registration import Registration
 
 
@@ -19,6 +19,8 @@ class ListDispatcher(ListSchedulerDispatcher):
     - `greedy`: later jobs start if they fit.
     - `backfill`: the job reserves its earliest start, and no later job may delay it. If `reservations` is not None, at
       most this many jobs make reservations, as in Slurm.
+
+    `tau_h` is the scale of the order `boost` in hours: the larger it is, the longer small jobs may overtake older ones.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class ListDispatcher(ListSchedulerDispatcher):
         option: Literal["backfill", "greedy", "strict"] = "backfill",
         reservations: int | None = None,
         allocation: Allocation = "first-fit",
+        tau_h: float = DEFAULT_TAU_H,
     ) -> None:
         require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
         unread = f"requires option=backfill, not {option}"
@@ -36,7 +39,7 @@ class ListDispatcher(ListSchedulerDispatcher):
             "greedy": GREEDY,
             "backfill": EVERY_JOB if reservations is None else reservations,
         }
-        self.scheme = ListSchedulerSpec(by_option[option], order, allocation=allocation)
+        self.scheme = ListSchedulerSpec(by_option[option], order, allocation=allocation, tau_h=tau_h)
 
 
 _DEBS24_CITATION = "debs24 Algorithm 1"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 NAMES = {
     "cpsched.dispatchers": "advised cp-af cp-awf cp-bsld cp-bsld+ cp-off-af cp-off-awf cp-off-bsld cp-off-p2sf cp-p2sf "
-    "cp-p2sf+ cph easy easy-sjbf ebf fcfs greedy hcp hcp1 hcp19 hcp2 list-f1 list-f2 list-f3 "
+    "cp-p2sf+ cph easy easy-sjbf ebf fcfs greedy hcp hcp1 hcp19 hcp2 list-boost list-f1 list-f2 list-f3 "
     "list-f4 list-laf list-ljf list-priority list-reg list-saf list-sjf list-spf list-unicep "
     "list-wfp3 ljf lookahead pcp pcp1 pcp19 pcp2 pcp20 prb sjf slurm",
     "cpsched.predictors": "last-two oracle profile quantile soft-walltime walltime",

@@ -44,7 +44,7 @@ def row(found, name):
         ("policy.predictor_settings.quantile", 0.9, "file"),
         ("policy.overrun", "walltime", "dispatcher"),
         ("policy.fallback.order", "priority", "adapter"),
-        ("policy.fallback.overrun", "one-second", "dispatcher"),
+        ("policy.fallback.overrun", "walltime", "dispatcher"),
         ("cycle.interval_s", 2.5, "file"),
         ("cycle.max_commands", 500, "default"),
         ("options.boost", 5, "file"),

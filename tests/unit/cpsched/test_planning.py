@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 
 import cpsched
 from cpsched.errors import InvalidValue
-from cpsched.planning import EVERY_JOB, GREEDY, ORDERS, STRICT, plan
+from cpsched.planning import EVERY_JOB, GREEDY, ORDERS, STRICT, OrderSymbols, plan
+from cpsched.registry import build_dispatcher
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -143,17 +146,32 @@ E, R, S, W = (np.array(column, float) for column in ([100, 10_000], [4, 16], [10
         ("f2", [4 * 10 + 25_600 * 3, 16 * 100 + 25_600 * 2]),
         ("f3", [4 * 100 + 6_860_000 * 3, 16 * 10_000 + 6_860_000 * 2]),
         ("f4", [2 * 100 + 530_000 * 3, 4 * 10_000 + 530_000 * 2]),
+        ("boost", [1000 + 3600 * math.log(1 - math.exp(-5 / 3600)), 100 + 3600 * math.log(1 - math.exp(-2000 / 3600))]),
     ],
 )
 def test_published_scores_have_their_coefficients(name, expected):
-    assert ORDERS[name].by(E, R, S, W) == pytest.approx(expected)
+    assert ORDERS[name].by(OrderSymbols(E, R, S, W, 80.0, 3600.0)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "tau_h", "rule"), [("list-boost", "0", "must be positive"), ("easy", "2", "requires order=boost")]
+)
+def test_scale_of_boost_is_positive_and_has_effect(dispatcher, tau_h, rule):
+    with pytest.raises(InvalidValue, match=f"tau_h=.*: {rule}"):
+        build_dispatcher(dispatcher, {"tau_h": tau_h})
+
+
+def test_larger_scale_lets_small_jobs_overtake_older_ones():
+    wide, small = a_job(1, per_unit=4, walltime_s=3600), a_job(2, per_unit=4, walltime_s=60, submit_s=10_000)
+    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [wide, small], now_s=10_000)
+    found = [build_dispatcher("easy", {"order": "boost", "tau_h": tau_h}).decide(snapshot) for tau_h in ("0.5", "2")]
+    assert [started(decision, snapshot) for decision in found] == [{1}, {2}]
 
 
 def test_unicep_orders_jobs_of_one_processor():
     """The logarithm of one processor is 0. A job that has not waited divides 0 by 0."""
-    scores = ORDERS["unicep"].by(
-        np.array([100.0, 10, 1, 10]), np.array([1.0, 1, 2, 1]), S, np.array([50.0, 50, 5000, 0])
-    )
+    estimate_s, wait_s = np.array([100.0, 10, 1, 10]), np.array([50.0, 50, 5000, 0])
+    scores = ORDERS["unicep"].by(OrderSymbols(estimate_s, np.array([1.0, 1, 2, 1]), S, wait_s, 80.0, 3600.0))
     assert np.argsort(scores).tolist() == [1, 0, 2, 3]
 
 
@@ -166,6 +184,7 @@ def test_unicep_orders_jobs_of_one_processor():
         ("f2", [3, 2, 1, 4]),
         ("f3", [3, 2, 1, 4]),
         ("f4", [3, 2, 1, 4]),
+        ("boost", [4, 3, 2, 1]),
         ("saf", [4, 3, 2, 1]),
     ],
 )

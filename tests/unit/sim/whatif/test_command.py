@@ -87,7 +87,7 @@ def test_rejects_unknown_dispatcher_setting_before_replay(site, tmp_path):
     jobs, system = site
     cases = ("--with", "easy", "--with", "control objective=fairest")
     said = invoke(jobs, "--system", system, *cases, "--out", tmp_path / "report")
-    assert (said.exit_code, "objective=fairest: must be one of waits, " in said.stderr) == (2, True)
+    assert (said.exit_code, "objective=fairest: must be one of balance, " in said.stderr) == (2, True)
     assert not (tmp_path / "report").exists()
 
 
