@@ -244,8 +244,9 @@ def test_busy_node_does_not_lack_cores_for_exclusive_job():
 
 def test_violation_names_job():
     snapshot = a_snapshot(a_cluster(), [a_job(7)])
-    (unknown,) = verify(columns(slots=(9,)), snapshot)
-    assert (unknown.job_id, str(unknown)) == (None, "decision: slot 9: is not in the queue")
+    for slot in (9, -1):
+        (unknown,) = verify(columns(slots=(slot,)), snapshot)
+        assert (unknown.job_id, str(unknown)) == (None, f"decision: slot {slot}: is not in the queue")
     (wrong,) = verify(decision({0: ((0, 2),)}), snapshot)
     assert (wrong.job_id, str(wrong)) == (7, "job 7: the number of placed units differs from the 1 requested")
 

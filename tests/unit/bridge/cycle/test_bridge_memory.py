@@ -71,3 +71,18 @@ def test_forgotten_backoff_ends_at_once(tmp_path):
     forget_file(bridge.settings).request(ForgetRequest("user", "eve"))
     settle(bridge, cluster, 1)
     assert cluster.sent("start") == [(7,)]
+
+
+def test_shows_users_whose_starts_all_failed_since_first_failure(tmp_path):
+    cluster = FakeCluster.of(now_s=1000)
+    for id in (7, 8, 9):
+        cluster.submit(a_job(id, user="eve", walltime_s=100 + id), stubborn="bounced")
+    bridge = a_bridge(tmp_path, cluster)
+    failed_s = []
+    for _ in range(12):
+        bridge.pace.at_s += 1
+        (report,) = settle(bridge, cluster, 1)
+        failed_s += [bridge.pace.unix_s() for event in report.bridge_events if event.kind == "start_failed"]
+    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.whom == "user eve"]
+    assert failed_s[0] < failed_s[-1]
+    assert fact == RememberedFact("user eve", "all starts failed, which counts for the circuit breaker", failed_s[0])
