@@ -302,7 +302,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    if held then
       job_desc.comment = with(job_desc.comment, USER_HELD)
    end
-   if held or settings.begin_delay_s == 0 or settings.bridge_uid == nil or not may_delay(submit_uid) then
+   if held or settings.begin_delay_s == 0 or settings.bridge_uid == nil or not may_delay(job_desc.user_id) then
       job_desc.priority = 0
    else
       delay_begin(job_desc, job_desc.begin_time or 0)

@@ -63,16 +63,20 @@ class SubmitPlugin:
         assert result == 0, "a script that does not return SUCCESS is not loaded by slurmctld"
 
     def submit(
-        self, uid: int = ALICE, partitions: dict[str, dict[str, int]] | None = None, **asked: Any
+        self,
+        uid: int = ALICE,
+        partitions: dict[str, dict[str, int]] | None = None,
+        owner: int | None = None,
+        **asked: Any,
     ) -> dict[str, Any]:
-        """What becomes of a submission."""
-        job = self._lua.table_from(asked)
+        """What becomes of a submission by `uid`, for another `owner` with `sbatch --uid`."""
+        job = self._lua.table_from({**asked, "user_id": uid if owner is None else owner})
         parts = self._lua.table_from(
             {name: self._lua.table_from(part) for name, part in (partitions or DEFAULT_PARTITIONS).items()}
         )
         result = self._lua.globals().slurm_job_submit(job, parts, uid)
         assert result == 0
-        return dict(job)
+        return {name: value for name, value in dict(job).items() if name != "user_id"}
 
     def modify(self, uid: int, record: dict[str, Any], **change: Any) -> dict[str, Any] | None:
         """What becomes of a change of a job of alice's; None if it is refused."""

@@ -57,6 +57,7 @@ def test_delays_200_jobs_of_a_user_and_holds_further_ones() -> None:
     jobs = [plugin.submit(ALICE) for _ in range(201)]
     assert [index for index, job in enumerate(jobs) if job.get("priority") == 0] == [200]
     assert "begin_time" in plugin.submit(BOB)
+    assert plugin.submit(ROOT, owner=ALICE)["priority"] == 0
     plugin.now_s += 119
     assert plugin.submit(ALICE)["priority"] == 0
     plugin.now_s += 1
