@@ -68,7 +68,8 @@ def measure(slurm: Slurm, bridge: LiveBridge | None, jobs: int, others: int) -> 
     lines = [f"submitted in {submitted_s:.0f} s, {refused} refused", f"bob's waits: {waits(slurm, ids['bob'])}"]
     now = standing(slurm)
     accounts = slurm.run("sacct", "-aXnP", "-S", "now-2hours", "-u", "alice", "-o", "JobID,Start").splitlines()
-    started = {job for job, start in (line.split("|") for line in accounts) if start not in ("Unknown", "None", "")}
+    rows = [line.split("|") for line in accounts]
+    started = {job for job, start in rows if start not in ("Unknown", "None", "")} & set(ids["alice"])
     known = {line.partition("|")[0] for line in accounts} | now.keys()
     lines.append(f"alice's jobs in the end: {dict(Counter(now.values()))}, {len(started)} started")
     lines.append(f"lost: {len(set(ids['alice']) - {'refused'} - known)}")
@@ -78,7 +79,7 @@ def measure(slurm: Slurm, bridge: LiveBridge | None, jobs: int, others: int) -> 
         waiting = [job for job, state in now.items() if state in ("held", "pending")]
         states = Counter(ledger[job].state if job in ledger else "unknown" for job in waiting)
         lines.append(f"waiting jobs in the ledger: {dict(states)}")
-        lines.append(f"started by Slurm, not by the bridge: {len(started & set(ids['alice']) - by_bridge)}")
+        lines.append(f"started by Slurm, not by the bridge: {len(started - by_bridge)}")
         phases = sorted(sum(each.values()) for each in bridge.seconds())
         lines.append(f"{len(phases)} cycles, median {phases[len(phases) // 2]:.2f} s, longest {phases[-1]:.2f} s")
         lines.append(f"events: {dict(Counter(bridge.events()))}")
