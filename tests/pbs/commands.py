@@ -205,5 +205,5 @@ class ServersClock(PbsStateReader):
     def read(self) -> PbsRecords:
         return replace(super().read(), now_s=self._server.now_s)
 
-    def read_again(self, before: PbsRecords) -> PbsRecords:
-        return replace(super().read_again(before), now_s=self._server.now_s)
+    def read_again(self, before: PbsRecords, while_idle: bool) -> PbsRecords:
+        return replace(super().read_again(before, while_idle), now_s=self._server.now_s)

@@ -24,7 +24,12 @@ from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoostAccess
 from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, check_for_unusable_objects, run_pbs_doctor_checks
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
-from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE, PbsTranslator, TranslatedPbsReading
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import (
+    LEASE_RESOURCE,
+    PbsTranslator,
+    TranslatedPbsReading,
+    is_job_queued_in_open_queue,
+)
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
     PbsExecutionQueue,
     find_unreadable_queue_reason,
@@ -197,8 +202,13 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return outcomes
 
     def _read_before_start(self) -> TranslatedPbsReading:
+        """Read PBS while the queue of unmanaged jobs is closed."""
         before = self._observed
-        return self._interpret_reading(self._reader.read() if before is None else self._reader.read_again(before))
+        if before is None:
+            return self._interpret_reading(self._reader.read())
+        others = {name: record for name, record in before.queues.items() if name != self._left_queue.name}
+        is_idle = not is_job_queued_in_open_queue(dataclasses.replace(before, queues=others))
+        return self._interpret_reading(self._reader.read_again(before, is_idle))
 
     def _start_batch(
         self, batch: Sequence[StartCommand], reading: TranslatedPbsReading, free: np.ndarray, until_s: float

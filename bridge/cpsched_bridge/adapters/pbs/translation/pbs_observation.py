@@ -125,7 +125,7 @@ class PbsTranslator:
             kept,
             (*map(_make_unusable_object, unreadable), *machine.list_limited_vnodes(vnodes, found)),
             seen.now_s,
-            _is_job_queued_in_open_queue(seen),
+            is_job_queued_in_open_queue(seen),
         )
 
     def record_start(self, job: Job, start_s: int) -> None:
@@ -191,7 +191,7 @@ class PbsTranslator:
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
 
-def _is_job_queued_in_open_queue(seen: PbsRecords) -> bool:
+def is_job_queued_in_open_queue(seen: PbsRecords) -> bool:
     """Return whether a queued job waits in an open queue."""
     served = {
         name

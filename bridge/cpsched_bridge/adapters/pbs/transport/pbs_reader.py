@@ -82,16 +82,17 @@ class PbsStateReader:
             unreadable=unreadable,
         )
 
-    def read_again(self, before: PbsRecords) -> PbsRecords:
+    def read_again(self, before: PbsRecords, while_idle: bool) -> PbsRecords:
         """Return a reading soon after the reading `before`, with fewer programs.
 
         The server's record and the resources are those of `before`. Reservations are read again if the vnodes show
-        other ones.
+        other ones. With `while_idle`, no job starts meanwhile, so that jobs and vnodes are read in parallel.
         """
         until_s = time.monotonic() + self._programs.within_s
-        texts = self._programs.query({"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}, until_s)
+        asked = {"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}
+        texts = self._programs.query(asked | ({"vnodes": VNODES_COMMAND} if while_idle else {}), until_s)
         jobs, unreadable = self._parse_jobs(texts["jobs"], until_s)
-        vnodes = self._read_vnodes(before.resources, until_s)
+        vnodes = self._read_vnodes(before.resources, until_s, texts.get("vnodes"))
         reservations = before.reservations
         if _find_shown_reservations(vnodes) != _find_shown_reservations(before.vnodes):
             text = self._programs.query({"reservations": RESERVATIONS_COMMAND}, until_s)["reservations"]
@@ -106,11 +107,13 @@ class PbsStateReader:
             unreadable=unreadable,
         )
 
-    def _read_vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
-        """Return the vnodes with the exact text of their resources."""
-        found = _parse_objects_marking_unreadable(
-            self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes"
-        )
+    def _read_vnodes(
+        self, kinds: Mapping[str, PbsCustomResource], until_s: float, text: str | None = None
+    ) -> dict[str, Record]:
+        """Return the vnodes with the exact text of their resources. `text` is the output of `VNODES_COMMAND`."""
+        if text is None:
+            text = self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"]
+        found = _parse_objects_marking_unreadable(text, "nodes")
         unsure = {name: _find_unquoted_vnode_texts(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
             texts = pbs_text_parsers.parse_vnodes(

@@ -49,7 +49,7 @@ class Site:
     def read(self) -> PbsRecords:
         return self.seen
 
-    def read_again(self, before: PbsRecords) -> PbsRecords:
+    def read_again(self, before: PbsRecords, while_idle: bool) -> PbsRecords:
         return self.seen
 
     def read_jobs_and_queues(self) -> tuple[Any, Any]:

@@ -219,14 +219,14 @@ def test_second_reading_repeats_only_what_may_have_changed() -> None:
     pbs.vnodes["b"]["state"] = "offline"
     pbs.server["eligible_time_enable"] = "True"
     pbs.asked.clear()
-    after = reader.read_again(before)
+    after = reader.read_again(before, while_idle=True)
     assert pbs.asked == ["jobs", "queues", "vnodes"]
     assert (after.jobs["1.vm"]["job_state"], after.vnodes["b"]["state"]) == ("H", "offline")
     assert (after.server, after.reservations) == (before.server, before.reservations)
 
     pbs.vnodes["b"]["resv"] = "R2.vm"
     pbs.reservations += "Resv ID: R2.vm\nreserve_state = RESV_CONFIRMED\n"
-    assert set(reader.read_again(before).reservations) == {"R1.vm", "R2.vm"}
+    assert set(reader.read_again(before, while_idle=False).reservations) == {"R1.vm", "R2.vm"}
 
 
 def test_runs_directives_until_one_fails(tmp_path: Path) -> None:
