@@ -70,6 +70,21 @@ class UnscheduledReason(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class JobsInBackoff:
+    """The pending jobs whose starts, or those of their group, have failed.
+
+    - `reasons`: why each job that waits for its next try does not start, by job id. Decisions omit these jobs.
+    - `last`: the ids of the jobs that may be tried after all others.
+    """
+
+    reasons: Mapping[int, PendingReason] = field(default_factory=dict)
+    last: frozenset[int] = frozenset()
+
+
+NO_BACKOFF = JobsInBackoff()
+
+
+@dataclass(frozen=True, slots=True)
 class PriorityBoostReport:
     """The cluster's order as last read in advise mode, and the changes made."""
 
@@ -132,8 +147,8 @@ class CycleReport:
     """Site limits, with usage, that exclude jobs from the decision, by job id."""
     unscheduled: Mapping[int, UnscheduledReason] = field(default_factory=dict)
     """Why the bridge does not schedule each other pending job, by job id."""
-    put_off: frozenset[int] = frozenset()
-    """Ids of jobs in backoff after failed starts of their own or in their group."""
+    backoff: JobsInBackoff = NO_BACKOFF
+    """The jobs in backoff after failed starts of their own or in their group."""
     failing_users: int = 0
     """Number of users whose starts have all failed, in control mode."""
     advised: PriorityBoostReport | None = None
@@ -156,6 +171,10 @@ class CycleReport:
     """Why the bridge is paused although control or advise mode is configured, or "" if it is not paused."""
     other_leader: Lease | None = None
     """The lease of another bridge that controls this cluster."""
+
+    def excludes(self, job_id: int) -> bool:
+        """Return whether a site limit or a backoff excludes a job from the decision."""
+        return job_id in self.limited or job_id in self.backoff.reasons
 
     def record_failure(self, kind: str, detail: str) -> None:
         """Mark the cycle as failed by `kind`, and record the event."""

@@ -10,7 +10,7 @@ pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is no
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.ports import CANNOT_BE_RELEASED
-from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND
+from cpsched_bridge.store.journal_reader import BACKOFF_KIND
 from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS, Queue, Refused
 from tests.pbs.world import LEFT, QUEUE, World
@@ -233,9 +233,9 @@ def test_reason_of_retried_subjob_is_reported(world):
     for _ in range(40):
         report = world.cycle()
     journal = world.bridge().journal
-    (aside,) = journal.list_unscheduled_jobs(BACKED_OFF_KIND)
+    (aside,) = journal.list_unscheduled_jobs(BACKOFF_KIND)
     assert (aside.label, aside.reason.endswith(CANNOT_BE_RELEASED)) == (never.partition(".")[0], True)
-    assert len(report.put_off) == 1
+    assert len(report.backoff.reasons) == 1
 
 
 def test_manually_opened_queue_is_left_alone_until_closed(world):

@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,15 +40,16 @@ from cpsched.feasibility import units_fitting_by_node
 from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key, make_request_fingerprint
-from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes, make_job_backoff_key
-from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.ports import Observation, PendingJob
-from cpsched_bridge.store.ledger import (
-    LedgerState,
-    LedgerTransition,
-    ManagedJobEntry,
-    make_transition,
+from cpsched_bridge.cycle.reconcile import make_transition_until_request_changes
+from cpsched_bridge.cycle.start_outcomes import (
+    FailureCause,
+    ObservedStartOutcomes,
+    StartFailure,
+    make_job_backoff_key,
 )
+from cpsched_bridge.cycle_report import NO_BACKOFF, CycleEvent, JobsInBackoff
+from cpsched_bridge.ports import Observation, PendingJob
+from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ STUCK_S = 120
 class _BackoffGroup:
     """The backoff state of one group."""
 
-    start: FailedStart
+    failure: StartFailure
     """The last failed start."""
     key: BackoffGroupKey
     since_s: int
@@ -116,19 +118,19 @@ class _BackoffGroup:
     @property
     def may_start_after_each_job_end(self) -> bool:
         """Whether each end of a job in the group permits another start."""
-        return self.start.is_limit and self.key != make_job_backoff_key(self.start.pending)
+        return self.failure.cause is FailureCause.LIMIT and self.key != make_job_backoff_key(self.failure.pending)
 
     @property
     def is_placed_last(self) -> bool:
         """Whether the group's jobs are placed last instead of waiting."""
-        return self.start.benign and self.key.kind == "user"
+        return self.failure.cause is FailureCause.PRECEDENCE and self.key.kind == "user"
 
-    def restart_wait(self, start: FailedStart, moved: bool, now_s: int) -> None:
+    def restart_wait(self, failure: StartFailure, moved: bool, now_s: int) -> None:
         """Restart the wait: reset if jobs started or ended (`moved`), otherwise doubled."""
-        self.start, self.has_run = start, self.has_run or moved
+        self.failure, self.has_run = failure, self.has_run or moved
         self.failed_tries = 0 if moved else self.failed_tries + 1
         self.wait_s = START_BACKOFF.delay_s(self.failed_tries)
-        self.failures = (0 if moved else self.failures) + (not start.explained)
+        self.failures = (0 if moved else self.failures) + (failure.cause is FailureCause.UNKNOWN)
         self.until_s = now_s + self.wait_s
         self.tries, self.next_tries, self.tried = 0, 1, False
 
@@ -152,23 +154,15 @@ class _BackoffGroup:
 
     def count_ended_under_same_limit(self, ended: Iterable[EndedJob]) -> int:
         """Return the number of ended jobs that may have counted toward the same limit."""
-        user, account = self.start.pending.job.user, self.start.pending.job.account
+        user, account = self.failure.pending.job.user, self.failure.pending.job.account
         return sum(each.job.user == user or (bool(account) and each.job.account == account) for each in ended)
 
 
-@dataclass(slots=True)
-class _GroupedPendingJob:
-    """A pending job with its groups and its most recent mark."""
+class _GroupedPendingJob(NamedTuple):
+    """A pending job with its groups."""
 
     pending: PendingJob
     keys: tuple[BackoffGroupKey, ...]
-    marked: PendingJob | None = None
-
-    def mark(self, reason: PendingReason) -> PendingJob:
-        """Return the job marked as ineligible: the same object for an unchanged reason."""
-        if self.marked is None or self.marked.job.ineligible != reason:
-            self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
-        return self.marked
 
 
 @dataclass(slots=True)
@@ -178,8 +172,6 @@ class BackoffQueue:
     Groups are not stored. After a restart, one failed start in a group restores it.
     """
 
-    jobs: frozenset[int] = frozenset()
-    """Ids of the jobs that the last call to `mark_backed_off` marked."""
     _groups: dict[BackoffGroupKey, _BackoffGroup] = field(default_factory=dict)
     _waiting: dict[int, _GroupedPendingJob] = field(default_factory=dict)
     """The last observation's pending jobs with their group keys, cached because most jobs do not change."""
@@ -189,56 +181,57 @@ class BackoffQueue:
         if not starts.failed and not self._groups:
             return []
         began = Counter(key for id in starts.began if id in self._waiting for key in self._waiting[id].keys)
-        failed: dict[BackoffGroupKey, list[FailedStart]] = {}
-        for start in starts.failed:
-            failed.setdefault(start.key, []).append(start)
+        failed: dict[BackoffGroupKey, list[StartFailure]] = {}
+        for failure in starts.failed:
+            failed.setdefault(failure.group, []).append(failure)
         events = []
         for key, several in failed.items():
-            start, user = _merge_failed_starts(several), several[-1].pending.job.user
-            if self._back_off_group(key, start, began[key], seen) and _make_user_backoff_key(user) not in self._groups:
-                what = f"{key}: {start.reason}; {format_count(len(several), 'job')} held again"
-                events.append(CycleEvent("limit_met", what, start.pending.job.id))
-        users: dict[str, list[FailedStart]] = {}
-        for start in starts.failed:
-            users.setdefault(start.pending.job.user, []).append(start)
+            failure = replace(several[-1], cause=_merge_causes([each.cause for each in several]))
+            is_new = self._back_off_group(key, failure, began[key], seen)
+            if is_new and _make_user_backoff_key(failure.pending.job.user) not in self._groups:
+                what = f"{key}: {failure.reason}; {format_count(len(several), 'job')} held again"
+                events.append(CycleEvent("limit_met", what, failure.pending.job.id))
+        users: dict[str, list[StartFailure]] = {}
+        for failure in starts.failed:
+            users.setdefault(failure.pending.job.user, []).append(failure)
         for user, several in users.items():
             events += self._back_off_user(user, several, began, seen)
         self._advance_groups(seen, began, {*failed, *map(_make_user_backoff_key, users)})
         return events
 
-    def _back_off_group(self, key: BackoffGroupKey, start: FailedStart, began: int, seen: Observation) -> bool:
+    def _back_off_group(self, key: BackoffGroupKey, failure: StartFailure, began: int, seen: Observation) -> bool:
         """Back off a group or extend its backoff. Return whether the backoff is new."""
         known = self._groups.get(key)
         if known is not None:
             known.restart_wait(
-                start,
+                failure,
                 began > 0
                 or (known.may_start_after_each_job_end and known.count_ended_under_same_limit(seen.ended) > 0),
                 seen.now_s,
             )
             return False
         until_s = seen.now_s + START_BACKOFF.initial_s
-        self._groups[key] = _BackoffGroup(start, key, seen.now_s, until_s, int(not start.explained))
+        self._groups[key] = _BackoffGroup(failure, key, seen.now_s, until_s, int(failure.cause is FailureCause.UNKNOWN))
         return True
 
     def _back_off_user(
-        self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffGroupKey], seen: Observation
+        self, user: str, failed: Sequence[StartFailure], began: Counter[BackoffGroupKey], seen: Observation
     ) -> list[CycleEvent]:
         """Back off a user with too many backed-off groups. Return the events to report."""
         key = _make_user_backoff_key(user)
         theirs = [
             each for each in self._groups.values()
-            if each.start.pending.job.user == user and each.key != key and not each.has_run
+            if each.failure.pending.job.user == user and each.key != key and not each.has_run
         ]  # fmt: skip
         if len(theirs) < MAX_GROUPS_PER_USER and key not in self._groups:
             return []
-        harsh = sum(not each.start.benign for each in theirs)
-        benign = harsh < MAX_GROUPS_PER_USER and all(each.benign for each in failed)
-        last = replace(failed[-1], is_limit=False, explained=True, benign=benign)
+        harsh = sum(each.failure.cause is not FailureCause.PRECEDENCE for each in theirs)
+        benign = harsh < MAX_GROUPS_PER_USER and all(each.cause is FailureCause.PRECEDENCE for each in failed)
+        last = replace(failed[-1], cause=FailureCause.PRECEDENCE if benign else FailureCause.OBSTACLE)
         if not self._back_off_group(key, last, began[key], seen):
             return []
         what = f"{key}: starts in {len(theirs)} groups of these jobs failed; last reason: {last.reason}"
-        return [CycleEvent("user_put_off", what, last.pending.job.id)]
+        return [CycleEvent("user_backoff", what, last.pending.job.id)]
 
     def _advance_groups(
         self, seen: Observation, began: Mapping[BackoffGroupKey, int], failed: Collection[BackoffGroupKey]
@@ -261,10 +254,11 @@ class BackoffQueue:
             self._waiting[each.job.id] = known
             members.update((key, each.job) for key in known.keys if key in self._groups)
         for key, group in list(self._groups.items()):
-            own = key == make_job_backoff_key(group.start.pending)
+            own = key == make_job_backoff_key(group.failure.pending)
             gone = key not in members or (
                 own
-                and _get_request_and_account_key(members[key]) != _get_request_and_account_key(group.start.pending.job)
+                and _get_request_and_account_key(members[key])
+                != _get_request_and_account_key(group.failure.pending.job)
             )
             if gone or not (
                 key in failed
@@ -275,14 +269,14 @@ class BackoffQueue:
     def forget(self, job_ids: Collection[int], user: str = "") -> int:
         """End the backoffs of these jobs' groups and of the user's groups. Return their number."""
         keys = {key for id in job_ids if id in self._waiting for key in self._waiting[id].keys}
-        ended = [key for key, each in self._groups.items() if key in keys or each.start.pending.job.user == user]
+        ended = [key for key, each in self._groups.items() if key in keys or each.failure.pending.job.user == user]
         for key in ended:
             del self._groups[key]
         return len(ended)
 
     def list_groups(self) -> list[tuple[str, str, int]]:
         """Return each backed-off group, the reason, and the cluster time at which its backoff began."""
-        return [(str(key), each.start.reason, each.since_s) for key, each in self._groups.items()]
+        return [(str(key), each.failure.reason, each.since_s) for key, each in self._groups.items()]
 
     def is_backed_off(self, job_id: int) -> bool:
         """Return whether a pending job must wait for its next try, even if it is ineligible for another reason."""
@@ -301,53 +295,42 @@ class BackoffQueue:
             if failures is None or entry is None or each.release_is_pointless:
                 continue
             if entry.state is LedgerState.HELD and not entry.leave:
-                why = f"{failures} consecutive starts in its equivalence class failed"
-                asked = make_request_fingerprint(each.job)
-                found.append(
-                    make_transition(
-                        entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why, asked=asked
-                    )
-                )
+                why, state = f"{failures} consecutive starts in its equivalence class failed", LedgerState.HANDING_BACK
+                found.append(make_transition_until_request_changes(entry, each.job, state, seen.now_s, why))
         return found
 
-    def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
-        """Return the observation with backed-off jobs marked as ineligible.
+    def select_jobs(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> JobsInBackoff:
+        """Return which pending jobs wait for their next try, and which are placed last because they may be tried.
 
-        Jobs that may be tried again are not marked. Unless they back off because of a limit, they are placed
-        last, without priority and as if they had just been submitted.
+        Jobs that may be tried are not placed last if they back off because of a limit.
         """
-        self.jobs = frozenset()
         if not self._groups:
             self._waiting.clear()
-            return seen
+            return NO_BACKOFF
         used: Counter[BackoffGroupKey] = Counter()
-        waiting: list[tuple[_GroupedPendingJob, list[BackoffGroupKey]]] = []
+        waiting: list[tuple[PendingJob, list[_BackoffGroup]]] = []
         for known in self._waiting.values():
-            keys = [key for key in known.keys if key in self._groups]
-            entry = entries.get(known.pending.job.id) if keys else None
+            groups = [self._groups[key] for key in known.keys if key in self._groups]
+            entry = entries.get(known.pending.job.id) if groups else None
             if entry is not None and entry.state is LedgerState.STARTING:
-                used.update(keys)
-            elif keys and known.pending.job.ineligible is None:
-                waiting.append((known, keys))
+                used.update(group.key for group in groups)
+            elif groups and known.pending.job.ineligible is None:
+                waiting.append((known.pending, groups))
+
         fits = cache(partial(_fits_free_resources, seen))
-        off: dict[int, PendingJob] = {}
-        tried: dict[int, PendingJob] = {}
-        for known, keys in waiting:
-            pending, job = known.pending, known.pending.job
-            groups = [self._groups[key] for key in keys]
+        reasons, last = dict[int, PendingReason](), set[int]()
+        for pending, groups in waiting:
             full = [each for each in groups if used[each.key] >= each.tries and not each.is_placed_last]
-            last = not full and not all(each.may_start_after_each_job_end for each in groups)
-            if full or (last and not fits(job.request)):
+            is_last = not full and not all(each.may_start_after_each_job_end for each in groups)
+            if full or (is_last and not fits(pending.job.request)):
                 why = (full or groups)[0]
                 code = PendingCode.BACKED_OFF_HERE if pending.release_is_pointless else PendingCode.BACKED_OFF
-                off[job.id] = known.mark(PendingReason(code, (why.start.reason, str(why.key))))
+                reasons[pending.job.id] = PendingReason(code, (why.failure.reason, str(why.key)))
                 continue
-            used.update(keys)
-            if last:
-                tried[job.id] = replace(pending, job=replace(job, submit_s=seen.now_s, priority=0, tier=0))
-        self.jobs = frozenset(off)
-        rest = [off.get(each.job.id, each) for each in seen.pending if each.job.id not in tried]
-        return replace(seen, pending=(*rest, *tried.values()))
+            used.update(group.key for group in groups)
+            if is_last:
+                last.add(pending.job.id)
+        return JobsInBackoff(reasons, frozenset(last))
 
 
 def _fits_free_resources(seen: Observation, request: Request) -> bool:
@@ -356,10 +339,11 @@ def _fits_free_resources(seen: Observation, request: Request) -> bool:
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 
-def _merge_failed_starts(several: Sequence[FailedStart]) -> FailedStart:
-    """Return one failed start that represents a group's failed starts."""
-    explained, benign = all(each.explained for each in several), all(each.benign for each in several)
-    return replace(several[-1], explained=explained, benign=benign)
+def _merge_causes(causes: Sequence[FailureCause]) -> FailureCause:
+    """Return the cause of a group's failures: the last one, but an unknown cause comes first and precedence last."""
+    if FailureCause.UNKNOWN in causes:
+        return FailureCause.UNKNOWN
+    return next((cause for cause in reversed(causes) if cause is not FailureCause.PRECEDENCE), causes[-1])
 
 
 def _make_user_backoff_key(user: str) -> BackoffGroupKey:

@@ -178,8 +178,7 @@ class Bridge:
             self._memory.apply_forget_requests(seen, report)
             self._reconcile(seen, report)
             self._memory.write(seen, report, self._now_s)
-            seen = report.observation = self._backoff.mark_backed_off(seen, self.parts.ledger.by_id)
-            report.put_off = self._backoff.jobs
+            report.observation, report.backoff = seen, self._backoff.select_jobs(seen, self.parts.ledger.by_id)
         # 4. Remove the pins of failed starts.
         entries = self._sender.remove_pins_of_failed_starts(seen, report)
         # 5. Decide, and verify the decision.

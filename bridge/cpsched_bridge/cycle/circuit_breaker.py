@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cpsched_bridge.backoff_groups import make_equivalence_class_key
-from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, ObservedStartOutcomes, Suspect
+from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, FailureCause, ObservedStartOutcomes, Suspect
 from cpsched_bridge.ports import Observation
 
 FAILURE_WINDOW_S = 300.0
@@ -55,7 +55,7 @@ class CircuitBreaker:
                 for kind, name in zip(CAUSE_KINDS, make_equivalence_class_key(job).name, strict=False):
                     self._known[kind] |= {name} if len(self._known[kind]) < 2 else set()
         for failed in starts.failed:
-            if not failed.explained:
+            if failed.cause is FailureCause.UNKNOWN:
                 self._get_user_results(failed.pending.job.user).failed.append((at_s, failed.suspects))
         for user in starts.began.values():
             record = self._get_user_results(user)

@@ -7,6 +7,7 @@ may start and which nodes are reserved for starting jobs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -14,9 +15,9 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Cluster, ClusterState, IntArray, PendingCode, PendingReason, RunningJob, to_pending_reason
-from cpsched_bridge.cycle_report import UnscheduledReason
+from cpsched_bridge.cycle_report import NO_BACKOFF, JobsInBackoff, UnscheduledReason
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, UnscheduledJob
+from cpsched_bridge.store.journal_reader import BACKOFF_KIND, UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import UNMANAGED, format_reason
 
@@ -32,16 +33,21 @@ _UNMANAGED_BY_HOLD = {
 _HELD_BY_CLUSTER = "held by the cluster until the job is released or changed"
 
 
-def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry], controlling: bool) -> ClusterState:
+def build_cluster_state(
+    seen: Observation, entries: Mapping[int, ManagedJobEntry], controlling: bool, backoff: JobsInBackoff = NO_BACKOFF
+) -> ClusterState:
     """Return the cluster state for an observation and the ledger's `entries`.
 
     - In control mode, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as
       running on the nodes of their starts.
     - In other modes, the queue contains the jobs that the bridge would manage in control mode.
+    - Jobs in backoff are omitted. Those that may be tried are last, without priority and as if submitted now.
     - For any observation, no job occurs twice and free amounts are never negative.
     """
     may_start = _is_managed_and_held if controlling else _may_be_planned
-    queue = tuple(p.job for p in seen.pending if may_start(p, entries))
+    jobs = [each.job for each in seen.pending if each.job.id not in backoff.reasons and may_start(each, entries)]
+    tried = [replace(job, submit_s=seen.now_s, priority=0, tier=0) for job in jobs if job.id in backoff.last]
+    queue = (*(job for job in jobs if job.id not in backoff.last), *tried)
     free, coming = _reserve_for_starting_jobs(seen, entries) if controlling else (seen.free, [])
     running = _drop_duplicate_ids((*seen.running, *coming), lambda running: running.job.id)
     busy = {each.job.id for each in running}
@@ -103,25 +109,23 @@ def explain_unscheduled_jobs(
     waiting: frozenset[int],
     entries: Mapping[int, ManagedJobEntry],
     limited: Mapping[int, str] = NO_LIMIT_REASONS,
-    put_off: frozenset[int] = frozenset(),
+    backoff: JobsInBackoff = NO_BACKOFF,
 ) -> dict[int, UnscheduledReason]:
     """Return why the bridge does not schedule each pending job that is not in `waiting`, by job id.
 
-    `limited` contains the reason for each job that waits because of a site limit, by job id. `put_off` contains the ids
-    of jobs that back off after failed starts.
+    `limited` contains the reason for each job that waits because of a site limit, by job id.
     """
     reasons = {left.job_id: UnscheduledReason(UNMANAGED, left.reason) for left in seen.left}
     for pending in seen.pending:
         id = pending.job.id
         if id not in waiting:
-            kind, reason = _explain_unscheduled(pending, entries.get(id), limited.get(id))
-            kind = BACKED_OFF_KIND if id in put_off and kind == "ineligible" else kind
+            kind, reason = _explain_unscheduled(pending, entries.get(id), limited.get(id), backoff.reasons.get(id))
             reasons[id] = UnscheduledReason(kind, to_pending_reason(reason))
     return reasons
 
 
 def _explain_unscheduled(
-    pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None
+    pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None, backoff: PendingReason | None
 ) -> tuple[str, PendingReason | str]:
     if pending.hold is Hold.USER:
         return "held", pending.holder_reason
@@ -131,6 +135,8 @@ def _explain_unscheduled(
         return "held", PendingReason(PendingCode.CLUSTER, (_HELD_BY_CLUSTER, pending.obstacle.reason))
     if pending.job.ineligible is not None:
         return "ineligible", pending.job.ineligible
+    if backoff is not None:
+        return BACKOFF_KIND, backoff
     if limit is not None:
         return "ineligible", limit
     if entry is None:

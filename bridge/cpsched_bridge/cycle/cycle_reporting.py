@@ -95,7 +95,7 @@ class CycleReporter:
         if report.observation is not None:
             waiting = frozenset(job.id for job in report.waiting)
             report.unscheduled = explain_unscheduled_jobs(
-                report.observation, waiting, self.ledger.by_id, report.limited, report.put_off
+                report.observation, waiting, self.ledger.by_id, report.limited, report.backoff
             )
         with fail_cycle_on_error(report), record_phase_duration(report, "journal", self.pace):
             counts = self.ledger.count_jobs_by_state()

@@ -85,11 +85,16 @@ def make_transition_after_failure(
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} consecutive attempts failed; last failure: {why}"
-    asked = make_request_fingerprint(job)
-    left = make_transition(
-        entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave, asked=asked
-    )
+    left = make_transition_until_request_changes(entry, job, LedgerState.HANDING_BACK, now_s, leave, failures=failures)
     return replace(left, failed=True)
+
+
+def make_transition_until_request_changes(
+    entry: ManagedJobEntry, job: Job, state: LedgerState, now_s: int, why: str, **changes: Any
+) -> LedgerTransition:
+    """Return a transition that leaves a job to the cluster until its request changes."""
+    asked = make_request_fingerprint(job)
+    return make_transition(entry, state, now_s, why, event="left", leave=why, asked=asked, **changes)
 
 
 def _reconcile_absent(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
@@ -275,12 +280,9 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Stop managing a job held by the cluster until its request changes. Unpin it."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    why = f"the cluster holds it: {reason}"
-    asked = make_request_fingerprint(pending.job)
+    why, pinned = f"the cluster holds it: {reason}", entry.pinned and pending.pinned
     state = LedgerState.HANDING_BACK if pending.pinned else LedgerState.FREE
-    return make_transition(
-        entry, state, now_s, why, event="left", pinned=entry.pinned and pending.pinned, leave=why, asked=asked
-    )
+    return make_transition_until_request_changes(entry, pending.job, state, now_s, why, pinned=pinned)
 
 
 def _has_new_request(entry: ManagedJobEntry, job: Job) -> bool:

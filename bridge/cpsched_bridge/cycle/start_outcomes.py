@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Placement
 from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
-from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry
+from cpsched_bridge.store.ledger import LedgerState, LedgerTransition
 
 Suspect = tuple[str, str]
 """A possible cause of a failure, as a kind (one of `CAUSE_KINDS`) and a name."""
@@ -28,22 +29,35 @@ _SENT_STATES = frozenset({LedgerState.STARTING, LedgerState.ROLLING_BACK})
 """States of a job whose start was sent. Any other job that disappears was deleted, or ran after its release."""
 
 
+class FailureCause(StrEnum):
+    """The cause of a failed start."""
+
+    LIMIT = "limit"
+    """The cluster names a limit on running jobs. Each end of a job in the group permits another start."""
+    OBSTACLE = "obstacle"
+    """The cluster names another reason that concerns the job or its group."""
+    OWNER = "owner"
+    """The job's owner held it after the start."""
+    PRECEDENCE = "precedence"
+    """The cluster starts other jobs first, or the chosen nodes are not free. Any job could fail this way."""
+    UNKNOWN = "unknown"
+    """There is no more specific explanation than a broken cluster."""
+
+
 @dataclass(frozen=True, slots=True)
-class FailedStart:
-    """A failed start, after which the job is pending again."""
+class StartFailure:
+    """A failed start, after which the job is pending again.
+
+    - `group`: the group that backs off.
+    - `suspects`: possible causes of a failure without a known cause, such as the job's user, its nodes, and the users
+      of those nodes.
+    """
 
     pending: PendingJob
-    key: BackoffGroupKey
-    """The group that backs off."""
+    cause: FailureCause
+    group: BackoffGroupKey
     reason: str = START_FAILED_REASON
-    is_limit: bool = False
-    """Whether each end of a job in the group permits another start."""
-    explained: bool = True
-    """Whether the failure has an explanation other than a broken cluster."""
-    benign: bool = False
-    """Whether any job could fail this way, because other jobs start first or the nodes are not free."""
     suspects: frozenset[Suspect] = frozenset()
-    """Possible causes of an unexplained failure, such as the job's user, its nodes, and the users of those nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,7 @@ class ObservedStartOutcomes:
 
     began: dict[int, str] = field(default_factory=dict)
     """Users of the jobs whose starts succeeded, by job id. The jobs run or have ended."""
-    failed: tuple[FailedStart, ...] = ()
+    failed: tuple[StartFailure, ...] = ()
 
 
 @dataclass(slots=True)
@@ -96,50 +110,52 @@ class StartOutcomeTracker:
         """
         users = {each.job.id: each.job.user for each in seen.ended}
         users |= {each.job.id: each.job.user for each in seen.running}
+        began = {
+            each.entry.job_id: users.get(each.entry.job_id, "")
+            for each in transitions
+            if each.before is LedgerState.STARTING and each.entry.state in (LedgerState.RUNNING, LedgerState.ENDED)
+        }
         pending = {each.job.id: each for each in seen.pending}
-        began: dict[int, str] = {}
-        limited, failed, taken_back = [], [], []
-        for transition in transitions:
-            entry, each = transition.entry, pending.get(transition.entry.job_id)
-            if transition.before is LedgerState.STARTING and entry.state in (LedgerState.RUNNING, LedgerState.ENDED):
-                began[entry.job_id] = users.get(entry.job_id, "")
-            if each is None:
-                continue
-            if transition.obstacle is not None:
-                obstacle = transition.obstacle
-                limited.append(FailedStart(each, obstacle.scope, obstacle.reason, obstacle.clears_on_end))
-            if transition.before is LedgerState.STARTING and transition.failed:
-                failed.append(_make_failed_start(each, entry, seen))
-            if transition.before is LedgerState.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
-                taken_back.append(FailedStart(each, make_job_backoff_key(each)))
-        refused = [_make_unexplained_failure(pending[id]) for id in sorted(self.refused) if id in pending]
+        steps = [(each.entry.job_id, each) for each in transitions] + [(id, None) for id in sorted(self.refused)]
+        failures = [find_start_failure(pending[id], step, seen) for id, step in steps if id in pending]
         self.refused = ()
-        return ObservedStartOutcomes(began, (*limited, *failed, *refused, *taken_back))
+        return ObservedStartOutcomes(began, tuple(each for each in failures if each is not None))
+
+
+def find_start_failure(
+    pending: PendingJob, transition: LedgerTransition | None, seen: Observation
+) -> StartFailure | None:
+    """Return the failed start of a pending job, or None if no start failed.
+
+    `transition` is what the observation changed in the ledger, or None if the cluster refused the command.
+    """
+    own_group, equivalence_class = make_job_backoff_key(pending), make_equivalence_class_key(pending.job)
+    suspects = frozenset(zip(CAUSE_KINDS, equivalence_class.name, strict=False))
+    if transition is None:
+        return StartFailure(pending, FailureCause.UNKNOWN, equivalence_class, suspects=suspects)
+    if (obstacle := transition.obstacle) is not None:
+        cause = FailureCause.LIMIT if obstacle.clears_on_end else FailureCause.OBSTACLE
+        return StartFailure(pending, cause, obstacle.scope, obstacle.reason)
+    if transition.before is not LedgerState.STARTING:
+        return None
+    if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
+        return StartFailure(pending, FailureCause.OWNER, own_group)
+    if not transition.failed:
+        return None
+
+    index = {name: node for node, name in enumerate(seen.cluster.node_names)}
+    nodes = {index[name]: units for name, units in transition.entry.nodes if name in index}
+    are_nodes_known = len(nodes) == len(transition.entry.nodes)
+    if pending.lower_priority or not are_nodes_known or not _are_nodes_free(pending, tuple(nodes.items()), seen):
+        return StartFailure(pending, FailureCause.PRECEDENCE, own_group)
+    names = {("node", name) for name, _ in transition.entry.nodes}
+    neighbors = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
+    return StartFailure(pending, FailureCause.UNKNOWN, equivalence_class, suspects=suspects | names | neighbors)
 
 
 def make_job_backoff_key(pending: PendingJob) -> BackoffGroupKey:
     """Return the backoff key that covers only this job."""
     return pending.groups[0] if pending.groups else BackoffGroupKey("job", (str(pending.job.id),))
-
-
-def _make_failed_start(pending: PendingJob, entry: ManagedJobEntry, seen: Observation) -> FailedStart:
-    index = {name: node for node, name in enumerate(seen.cluster.node_names)}
-    nodes = {index[name]: units for name, units in entry.nodes if name in index}
-    if (
-        pending.lower_priority
-        or len(nodes) < len(entry.nodes)
-        or not _are_nodes_free(pending, tuple(nodes.items()), seen)
-    ):
-        return FailedStart(pending, make_job_backoff_key(pending), benign=True)
-    names = {("node", name) for name, _ in entry.nodes}
-    neighbors = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
-    return _make_unexplained_failure(pending, names | neighbors)
-
-
-def _make_unexplained_failure(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedStart:
-    key = make_equivalence_class_key(pending.job)
-    suspects = frozenset((*zip(CAUSE_KINDS, key.name, strict=False), *others))
-    return FailedStart(pending, key, explained=False, suspects=suspects)
 
 
 def _are_nodes_free(pending: PendingJob, placement: Placement, seen: Observation) -> bool:

@@ -59,7 +59,7 @@ class VerifiedDecider:
 
     def _make_decision(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         with record_phase_duration(report, "decide", self.pace):
-            scene = build_cluster_state(seen, entries, report.mode == "control")
+            scene = build_cluster_state(seen, entries, report.mode == "control", report.backoff)
             if self.power is not None:
                 scene = replace(scene, cluster=_apply_power_cap(scene.cluster, self.power))
             whole = report.snapshot = self.policy.add_estimates(scene)

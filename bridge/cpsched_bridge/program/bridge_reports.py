@@ -23,7 +23,7 @@ from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import (
-    BACKED_OFF_KIND,
+    BACKOFF_KIND,
     JournalEvent,
     JournalJobRecord,
     RoundSummary,
@@ -441,7 +441,7 @@ def _add_journal_status(status: StatusReport, settings: Settings) -> None:
         for event in journal.list_events(limit=1, kind="transport"):
             status.transport = _report_event(event)
 
-        backed_off = journal.list_unscheduled_jobs(BACKED_OFF_KIND)
+        backed_off = journal.list_unscheduled_jobs(BACKOFF_KIND)
         status.backoff = BackoffCounts(len(backed_off), len({job.user for job in backed_off}))
         status.unmanaged = len(journal.list_unscheduled_jobs(UNMANAGED))
         status.events = [

@@ -58,7 +58,7 @@ class JournalEvent:
         return (self.kind, self.detail) == (STOPPED_EVENT, CLEAN_STOP_DETAIL)
 
 
-BACKED_OFF_KIND = "put off"
+BACKOFF_KIND = "backoff"
 """Kind of a job that backs off after a failed start, its own or that of a job in its group."""
 
 
@@ -67,7 +67,7 @@ class UnscheduledJob:
     """A pending job that the bridge currently does not schedule.
 
     `kind` is one of these, or the job's state in the ledger: `unmanaged` (left to the cluster's own scheduler),
-    `ineligible` (a dependency or a limit applies), `BACKED_OFF_KIND`, `held` (by its owner or an administrator),
+    `ineligible` (a dependency or a limit applies), `BACKOFF_KIND`, `held` (by its owner or an administrator),
     `free`.
     """
 

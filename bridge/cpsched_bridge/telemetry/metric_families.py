@@ -337,7 +337,7 @@ METRICS: tuple[MetricFamily, ...] = (
            "Cluster objects that are ignored because a field cannot be read or is not supported.",
            _count_unusable_objects, ("kind",), len(OBJECT_KINDS), _make_label_sets(*OBJECT_KINDS)),
     MetricFamily("gauge", "cpsched_backoff_jobs", "Jobs that back off after failed starts.",
-           make_observation_value_sampler(lambda c: len(c.report.put_off))),
+           make_observation_value_sampler(lambda c: len(c.report.backoff.reasons))),
     MetricFamily("gauge", "cpsched_failing_users", "Users with only failed starts; too many of them pause the bridge.",
            make_value_sampler(lambda c: c.report.failing_users)),
     MetricFamily("gauge", "cpsched_running_jobs", "Running jobs.",

@@ -137,17 +137,17 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     decided_on = {job.id for job in report.waiting}
     for pending in seen.pending:
         if pending.job.id not in decided_on:
-            found[classify_unscheduled_job(pending, pending.job.id in report.limited)] += 1
+            found[classify_unscheduled_job(pending, report.excludes(pending.job.id))] += 1
     return dict(found)
 
 
-def classify_unscheduled_job(pending: PendingJob, is_limited: bool) -> str:
+def classify_unscheduled_job(pending: PendingJob, is_excluded: bool) -> str:
     """Return the kind of reason why the bridge does not schedule a pending job.
 
-    `is_limited`: a site limit excluded the job from the decision.
+    `is_excluded`: a site limit or a backoff excluded the job from the decision.
     """
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
     if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:
         return "in_transition"
-    return "ineligible" if pending.job.ineligible is not None or is_limited else "in_transition"
+    return "ineligible" if pending.job.ineligible is not None or is_excluded else "in_transition"

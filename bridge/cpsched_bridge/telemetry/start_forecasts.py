@@ -32,7 +32,7 @@ from cpsched.forecast import (
     smaller_requests,
     with_hypothetical_job,
 )
-from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, PendingCode, Request, Snapshot, frozen_array
+from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
 from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched.slurm_text.limits import parse_slurm_time_min
@@ -145,9 +145,7 @@ class _CachedPlannedQueue:
 
 def _may_start(pending: PendingJob) -> bool:
     """Return whether the wait of the job counts: also at a site limit, and in backoff after failed starts."""
-    why = pending.job.ineligible
-    backs_off = why is not None and why.code in (PendingCode.BACKED_OFF, PendingCode.BACKED_OFF_HERE)
-    return pending.hold not in (Hold.USER, Hold.CLUSTER) and (why is None or backs_off)
+    return pending.hold not in (Hold.USER, Hold.CLUSTER) and pending.job.ineligible is None
 
 
 @dataclass(slots=True)

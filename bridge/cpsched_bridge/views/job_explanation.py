@@ -25,7 +25,7 @@ from cpsched.formatting import (
 )
 from cpsched.model import PendingCode
 from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES
-from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND
+from cpsched_bridge.store.journal_reader import BACKOFF_KIND
 from cpsched_bridge.telemetry.reason_kinds import UNMANAGED
 from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.views.job_view import JobState, JobsView, JobView, NodeUnits
@@ -311,7 +311,7 @@ _UNSCHEDULED_TEXTS = {
     UNMANAGED: "Only the cluster's own scheduler manages it, because the bridge does not model its request",
     "held_by_owner": "It does not start until its owner or the cluster releases it",
     "ineligible": "It may not start yet",
-    BACKED_OFF_KIND: "It is in backoff after a failed start",
+    BACKOFF_KIND: "It is in backoff after a failed start",
 }
 """Explanations of unscheduled jobs, by kind as used on the page and in the journal."""
 

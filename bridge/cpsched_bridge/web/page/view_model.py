@@ -354,7 +354,7 @@ class _StatusPageViewBuilder:
                 yield JobView(
                     **self._make_job_fields(job, pending.label),
                     state=JobState.UNSCHEDULED,
-                    kind=reason_kinds.classify_unscheduled_job(pending, job.id in report.limited),
+                    kind=reason_kinds.classify_unscheduled_job(pending, report.excludes(job.id)),
                     reason=self._get_visible_reason(report.unscheduled[job.id].reason),
                 )
 

@@ -22,7 +22,9 @@ from cpsched_bridge.cycle.backoff import (
     CommandRetryTracker,
     ExponentialBackoff,
 )
-from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes
+from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state
+from cpsched_bridge.cycle.start_outcomes import FailureCause, ObservedStartOutcomes, StartFailure
+from cpsched_bridge.cycle_report import NO_BACKOFF
 from cpsched_bridge.ports import CANNOT_BE_RELEASED, ClusterReason, Hold, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, words
@@ -74,10 +76,11 @@ class World:
         groups = tuple(BackoffGroupKey(*each) for each in names)
         return PendingJob(job, Hold.PLUGIN, groups=groups, release_is_pointless=id in self.stays)
 
-    def failure(self, id: int) -> FailedStart:
+    def failure(self, id: int) -> StartFailure:
         pending = self.pending(id)
         key = pending.groups[0] if id in self.alone else make_equivalence_class_key(pending.job)
-        return FailedStart(pending, key, explained=id in self.alone, benign=id in self.ordinary)
+        cause = FailureCause.OWNER if id in self.alone else FailureCause.UNKNOWN
+        return StartFailure(pending, FailureCause.PRECEDENCE if id in self.ordinary else cause, key)
 
     def step(
         self,
@@ -96,16 +99,23 @@ class World:
         )
         seen = self.observation(ended)
         limited = [
-            FailedStart(self.pending(id), each.scope, each.reason, each.clears_on_end)
+            StartFailure(
+                self.pending(id),
+                FailureCause.LIMIT if each.clears_on_end else FailureCause.OBSTACLE,
+                each.scope,
+                each.reason,
+            )
             for id, each in (met or {}).items()
         ]
         outcomes = ObservedStartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
         self.told += [happening.detail for happening in self.queue.record_start_outcomes(seen, outcomes)]
-        marked = self.queue.mark_backed_off(seen, self.entries())
-        self.order = [each.job.id for each in marked.pending]
-        assert sorted(self.order) == [each.job.id for each in seen.pending]
-        self.ranks = {each.job.id: (each.job.tier, each.job.priority, each.job.submit_s) for each in marked.pending}
-        return {each.job.id: words(each.job.ineligible) for each in marked.pending if each.job.ineligible is not None}
+        backoff = self.queue.select_jobs(seen, self.entries())
+        queue = build_cluster_state(seen, {}, False, backoff).queue
+        self.order = [job.id for job in queue]
+        self.ranks = {job.id: (job.tier, job.priority, job.submit_s) for job in queue}
+        assert sorted([*self.order, *backoff.reasons]) == [each.job.id for each in seen.pending]
+        ineligible = {job.id: words(job.ineligible) for job in queue if job.ineligible is not None}
+        return ineligible | {job_id: words(reason) for job_id, reason in backoff.reasons.items()}
 
     def entries(self) -> dict[int, ManagedJobEntry]:
         return {id: ManagedJobEntry(id, state, 0) for id, state in self.states.items()}
@@ -164,7 +174,7 @@ def test_changes_nothing_without_failed_starts() -> None:
     world = World()
     seen = world.observation()
     assert world.queue.record_start_outcomes(seen, ObservedStartOutcomes()) == []
-    assert world.queue.mark_backed_off(seen, {}) is seen
+    assert world.queue.select_jobs(seen, {}) == NO_BACKOFF
 
 
 def test_reports_each_group_once_with_cluster_reason() -> None:
@@ -307,7 +317,7 @@ def test_tried_job_goes_last_and_only_if_it_fits() -> None:
     assert world.free() == [7, 8]
     world.room = np.array(CLUSTER.capacity)
     assert 1 in world.free()
-    assert world.order == [2, 3, 4, 5, 6, 7, 8, 1]
+    assert world.order == [7, 8, 1]
     assert world.ranks[1] == (0, 0, world.now_s)
     assert world.ranks[7] == (2, 9, 0)
 
@@ -331,7 +341,7 @@ def test_job_at_limit_keeps_queue_position() -> None:
     world.now_s += START_BACKOFF.initial_s
     world.room = np.zeros_like(CLUSTER.capacity)
     assert 1 in world.free()
-    assert world.order == list(range(1, 9))
+    assert world.order == [1, 7, 8]
     assert world.ranks[1] == (0, 9, 0)
 
 

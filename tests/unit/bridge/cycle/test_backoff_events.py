@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.program.bridge_reports import report_job, report_status
 from cpsched_bridge.program.terminal_views import print_status, print_why
-from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND
+from cpsched_bridge.store.journal_reader import BACKOFF_KIND
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -26,7 +26,7 @@ def test_counts_and_explains_backed_off_jobs(tmp_path: Path, capsys: pytest.Capt
         cluster.advance()
     assert metrics.value("cpsched_backoff_jobs") == 3
     assert metrics.value("cpsched_failing_users") == 0, "Slurm has named the reason"
-    asides = bridge.journal.list_unscheduled_jobs(BACKED_OFF_KIND)
+    asides = bridge.journal.list_unscheduled_jobs(BACKOFF_KIND)
     assert {(aside.job_id, aside.user) for aside in asides} == {(id, "mallory") for id in (1, 2, 3)}
     assert {aside.reason for aside in asides} == {"QOSNotAllowed (partition  of user mallory with account  and QOS )"}
     print_status(report_status(bridge.settings), bridge.settings)

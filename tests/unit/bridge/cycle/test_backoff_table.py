@@ -226,9 +226,10 @@ class Site:
         assert entry is not None
         assert seen is not None
         reasons = {each.job.id: words(each.job.ineligible) for each in seen.pending}
+        reasons |= {job_id: words(reason) for job_id, reason in report.backoff.reasons.items()}
         parts = [f"{entry.state.value} after {cycles} s", f"{entry.failures} failed"]
         parts += [str(reasons[1]).replace(CLASS_TEXT, "its class")] if reasons.get(1) else []
-        backed_off = [what for what, job in OTHERS.items() if job.id in report.put_off]
+        backed_off = [what for what, job in OTHERS.items() if job.id in report.backoff.reasons]
         parts += [f"with {', '.join(backed_off)}"] if backed_off else []
         left = [what for what, job in OTHERS.items() if self.find_state(job.id) is not LedgerState.HELD]
         parts += [f"leaves {', '.join(left)}"] if left else []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cpsched.model import RunningJob
 from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.cycle.circuit_breaker import FAILURE_WINDOW_S, MAX_FAILED_DECISIONS, CircuitBreaker
-from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, FailedStart, ObservedStartOutcomes
+from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, FailureCause, ObservedStartOutcomes, StartFailure
 from cpsched_bridge.ports import Hold, PendingJob
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.builders import a_cluster, a_job, a_pending, an_observation
@@ -51,7 +51,7 @@ def test_resume_resets_failed_decisions():
 USERS = ("ann", "bob", "cy", "dee", "eve")
 
 
-def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bool = False, **job: Any) -> FailedStart:
+def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bool = False, **job: Any) -> StartFailure:
     """One that failed, of a user whose jobs differ from those of others in everything."""
     differs = {"account": f"of {user}", "queue": f"p {user}", "qos": f"q {user}", "walltime_s": 60 + ord(user[0])}
     pending = PendingJob(replace(a_job(1), user=user, **{**differs, **job}), Hold.PLUGIN)
@@ -60,7 +60,8 @@ def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bo
         ("node", node),
         *(("user", each) for each in beside),
     }
-    return FailedStart(pending, make_equivalence_class_key(pending.job), explained=alone, suspects=frozenset(suspects))
+    cause = FailureCause.PRECEDENCE if alone else FailureCause.UNKNOWN
+    return StartFailure(pending, cause, make_equivalence_class_key(pending.job), suspects=frozenset(suspects))
 
 
 TWO_OF_ALL = an_observation(
@@ -86,12 +87,12 @@ def a_watch(failing_users: int = 3) -> CircuitBreaker:
     return watch
 
 
-def failed(watch: CircuitBreaker, *starts: FailedStart, at_s: float = 0, times: int = 3) -> CircuitBreaker:
+def failed(watch: CircuitBreaker, *starts: StartFailure, at_s: float = 0, times: int = 3) -> CircuitBreaker:
     watch.record_reading(NOTHING, ObservedStartOutcomes(failed=starts * times), at_s)
     return watch
 
 
-def all_over(user: str, **what: Any) -> FailedStart:
+def all_over(user: str, **what: Any) -> StartFailure:
     return a_start(user, node=f"n {user}", **what)
 
 

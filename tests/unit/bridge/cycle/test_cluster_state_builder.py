@@ -133,6 +133,6 @@ def test_lists_unsupported_jobs_first_with_label_and_user():
     entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")
     reasons = explain_unscheduled_jobs(seen, frozenset(), {1: entry})
     assert list_unscheduled_jobs(seen, reasons) == [
-        UnscheduledJob(5, "unsupported", "heterogeneous job", "5_1", "ada"),
+        UnscheduledJob(5, "unmanaged", "heterogeneous job", "5_1", "ada"),
         UnscheduledJob(1, "held", "held", "1_7", "bob"),
     ]

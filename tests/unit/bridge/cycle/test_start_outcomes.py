@@ -9,7 +9,7 @@ import pytest
 
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.backoff_groups import BackoffGroupKey
-from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
+from cpsched_bridge.cycle.start_outcomes import FailureCause, ObservedStartOutcomes, StartOutcomeTracker
 from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.ports import ClusterReason, Hold, Observation
 from cpsched_bridge.store.ledger import PERMITTED_TRANSITIONS, LedgerState, LedgerTransition, ManagedJobEntry
@@ -43,7 +43,7 @@ def test_failed_start_suspects_job_nodes_and_running_users() -> None:
     assert len(shapes) == 1
     others = {("node", "n0"), ("node", "n1"), ("user", "bob"), ("user", "cy")}
     assert found.suspects - shapes == ITS_OWN | others
-    assert not found.explained
+    assert found.cause is FailureCause.UNKNOWN
 
 
 @pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))

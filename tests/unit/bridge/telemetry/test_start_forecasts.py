@@ -87,7 +87,6 @@ def test_array_counts_once_per_class():
 
 JOB = a_job(7, walltime_s=600)
 DEPENDS = replace(JOB, ineligible=PendingReason(PendingCode.DEPENDENCY))
-BACKS_OFF = replace(JOB, ineligible=PendingReason(PendingCode.BACKED_OFF, ("BadConstraints", "job 7")))
 
 
 @pytest.mark.parametrize(
@@ -96,11 +95,10 @@ BACKS_OFF = replace(JOB, ineligible=PendingReason(PendingCode.BACKED_OFF, ("BadC
         ([PendingJob(JOB, Hold.USER)], set()),
         ([PendingJob(JOB, Hold.CLUSTER)], set()),
         ([a_pending(DEPENDS)], set()),
-        ([a_pending(BACKS_OFF)], {7}),
         ([a_pending(JOB)], {7}),
         ([], set()),
     ],
-    ids=["held by user", "held by cluster", "dependency", "backoff", "site limit", "cancelled"],
+    ids=["held by user", "held by cluster", "dependency", "may start", "cancelled"],
 )
 def test_drops_forecasts_of_jobs_that_may_not_start(pending, known):
     """Their wait would include time for which no forecast was made. No cycle here plans the job again."""

@@ -229,7 +229,7 @@ def test_preemption_is_named_on_both_sides():
         ("ineligible", "It may not start yet"),
         ("held_by_owner", "It does not start until its owner or the cluster releases it"),
         ("held", "It is currently not considered"),
-        ("put off", "It is in backoff after a failed start"),  # as journals have it
+        ("backoff", "It is in backoff after a failed start"),
     ],
 )
 def test_unscheduled_job_gives_reason(kind, words):
