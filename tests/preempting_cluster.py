@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from cpsched.site.accounts import Qos, SiteLimitPolicy
+from cpsched.site.accounts import Qos
 from cpsched.site.preemption import PreemptionRules
+from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.ports import Observation, Outcome, PreemptionOptions, Victim, VictimMode
 from tests.fakes import FakeCluster
 
@@ -41,9 +41,9 @@ class Preempting:
             for id, fake in self.jobs.items() if fake.running
         ]  # fmt: skip
         qos = {name: Qos(name) for name in ("high", "low")}
-        rules = PreemptionRules("qos", self.mode, {"high": frozenset({"low"})})
-        snapshot = SitePolicySnapshot(site=SiteLimitPolicy(qos=qos), preemption=rules, kill_wait_s=self.kill_wait_s)
-        return self.leaver.leave(super().read(), records, snapshot, self.preemption_options)
+        rules = PreemptionRules("qos", self.mode, {"high": frozenset({"low"})}, kill_wait_s=self.kill_wait_s)
+        policy = SitePolicy(qos=qos, preemption=rules)
+        return self.leaver.leave(super().read(), records, policy, self.preemption_options)
 
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
         return self._batch("preempt", [each.job_id for each in victims], [partial(self.stop_one, v) for v in victims])

@@ -7,7 +7,7 @@ in Slurm's limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -79,7 +79,8 @@ class Qos:
     - `over_partition`: whether the limits take precedence over limits of the partition's QOS (`OverPartQOS`).
     - `exempt_from`: limits of partitions that do not apply to the QOS's jobs (`PartitionTimeLimit` and others).
     - `preempts`: names of the QOSes whose running jobs may be preempted by jobs of this QOS (`Preempt`).
-    - `preempt_mode`: what happens to preempted jobs (`PreemptMode`). None means the cluster's mode.
+    - `preempts_within`: whether jobs may preempt running jobs of the same QOS (`PreemptMode=WITHIN`).
+    - `preempt_mode`: what happens to preempted jobs (`PreemptMode`). None and `off` mean the cluster's mode.
     - `preempt_exempt_s`: how long jobs run before they may be preempted (`PreemptExemptTime`).
     - `grace_s`: how long jobs continue to run after they are preempted (`GraceTime`).
     """
@@ -92,6 +93,7 @@ class Qos:
     limit_factor: float | None = None
     over_partition: bool = False
     preempts: frozenset[str] = frozenset()
+    preempts_within: bool = False
     preempt_mode: PreemptMode | None = None
     preempt_exempt_s: int | None = None
     grace_s: int = 0
@@ -174,40 +176,3 @@ class AssociationTree:
         while (at := self.associations[at].parent) >= 0:
             found.append(at)
         return tuple(found)
-
-
-@dataclass(frozen=True)
-class SiteLimitPolicy:
-    """A site's accounts and QOSes, and the limits that the site enforces.
-
-    - `partition_qos`: the QOS whose limits apply to a partition's jobs, by partition.
-    - `limits_hold`: whether limits are enforced (`AccountingStorageEnforce=limits`).
-    - `safe`: whether a job starts only if the remaining minutes last until the job's end (`safe`).
-    - `licenses`: how many of each license running jobs may hold in total. Slurm skips a job whose licenses are in use
-      (`license_job_test` in slurmctld/licenses.c), so each license is another limit on a sum.
-    """
-
-    accounts: AssociationTree = field(default_factory=AssociationTree)
-    qos: Mapping[str, Qos] = field(default_factory=dict)
-    partition_qos: Mapping[str, str] = field(default_factory=dict)
-    limits_hold: bool = True
-    safe: bool = False
-    licenses: Mapping[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def highest_qos_priority(self) -> int:
-        """The highest QOS priority."""
-        return max((qos.priority for qos in self.qos.values()), default=0)
-
-    @cached_property
-    def partition_limit_exemptions(self) -> dict[str, frozenset[PartitionLimit]]:
-        """The limits of partitions that do not apply to the jobs of a QOS, by QOS."""
-        return {name: qos.exempt_from for name, qos in self.qos.items() if qos.exempt_from}
-
-    def qos_by_precedence(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
-        """Return the QOSes whose limits apply to a job, in order of precedence."""
-        of_job, of_partition = self.qos.get(job_qos), self.qos.get(self.partition_qos.get(partition, ""))
-        order: Sequence[Qos | None] = (of_partition, of_job)
-        if of_job is not None and of_job.over_partition:
-            order = (of_job, of_partition)
-        return tuple({qos.name: qos for qos in order if qos is not None}.values())

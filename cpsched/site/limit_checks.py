@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cpsched.errors import escape_controls
 from cpsched.formatting import format_count
-from cpsched.site.accounts import NO_RESOURCES, AccountingLimits, Association, Qos, SiteLimitPolicy, Tres
+from cpsched.site.accounts import NO_RESOURCES, AccountingLimits, Association, Qos, Tres
 from cpsched.site.limit_reasons import (
     GROUP_WALL_REASONS,
     JOB_COUNT_REASONS,
@@ -26,6 +26,7 @@ from cpsched.site.limit_reasons import (
     Scope,
     slurm_limit_reason,
 )
+from cpsched.site.site_policy import SitePolicy
 
 LICENSE = "license/"
 """Prefix of a license's name among the trackable resources."""
@@ -106,7 +107,7 @@ class JobLimitTable:
     Build a new table when limits or usage change.
     """
 
-    site: SiteLimitPolicy
+    site: SitePolicy
     spent: LimitUsageMinutes = NO_USAGE
     counts_time: bool = field(init=False)
     """Whether limits depend on the remaining time of running jobs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -195,10 +196,12 @@ def basic_priorities(nices: Sequence[int]) -> IntArray:
 class PriorityPolicy:
     """How the site ranks jobs: by factors (`multifactor`) or by arrival (`basic`)."""
 
-    kind: str = "multifactor"
+    kind: Literal["multifactor", "basic"] = "multifactor"
     weights: PriorityWeights = field(default_factory=PriorityWeights)
     always_accrues: bool = False
     """Whether age accrues from submission, whatever the job waits for (`PriorityFlags=ACCRUE_ALWAYS`)."""
+    period_s: int = 300
+    """Interval in seconds at which priorities are computed again (`PriorityCalcPeriod`)."""
 
 
 def age_accrual_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:

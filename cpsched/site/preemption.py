@@ -17,20 +17,39 @@ PreemptMode = Literal["off", "requeue", "cancel", "suspend"]
 
 
 @dataclass(frozen=True, slots=True)
+class VictimOrder:
+    """The order in which Slurm stops jobs (`PreemptParameters`)."""
+
+    youngest_first: bool = False
+    strict_order: bool = False
+    reorder_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionRules:
     """Which jobs may preempt which running jobs, and how.
 
     - `mode`: the mode of classes without an entry in `modes` (`PreemptMode` in slurm.conf).
     - `preempts`: the QOSes that each QOS may preempt (a QOS's `Preempt`), for `qos` only.
-    - `tiers`: each partition's tier (`PriorityTier`), for `partition_prio` only. Higher tiers preempt lower ones.
+    - `ranks`: each QOS's priority or each partition's tier. Victims with a low rank are stopped first. With
+      `partition_prio`, jobs preempt those of partitions with a lower rank.
     - `modes`: the mode of each QOS or partition that sets its own `PreemptMode`.
+    - `grace_s`: how long jobs of a class continue to run after they are preempted (`GraceTime`).
+    - `exempt_s`: how long jobs run before they may be preempted, unless a QOS sets its own time
+      (`PreemptExemptTime`).
+    - `victim_order`: the order in which jobs are stopped, or None if an option of it is not modelled.
+    - `kill_wait_s`: the time that a stopped job has to end (`KillWait`).
     """
 
     kind: PreemptionType
     mode: PreemptMode
     preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    tiers: Mapping[str, int] = field(default_factory=dict)
+    ranks: Mapping[str, int] = field(default_factory=dict)
     modes: Mapping[str, PreemptMode] = field(default_factory=dict)
+    grace_s: Mapping[str, int] = field(default_factory=dict)
+    exempt_s: int = 0
+    victim_order: VictimOrder | None = field(default_factory=VictimOrder)
+    kill_wait_s: int = 30
 
     def class_of(self, job: Job) -> str:
         """Return a job's class, or "" if it has none."""
@@ -50,7 +69,7 @@ class PreemptionRules:
             return False
         if self.kind == "qos":
             return victim in self.preempts.get(preemptor, ())
-        return victim in self.tiers and self.tiers[victim] < self.tiers.get(preemptor, 0)
+        return victim in self.ranks and self.ranks[victim] < self.ranks.get(preemptor, 0)
 
     def preemptible_classes_of(self, preemptor: str) -> tuple[str, ...]:
         """Return the sorted classes whose jobs a job of this class may preempt."""
@@ -65,4 +84,4 @@ class PreemptionRules:
         """All classes that the rules name."""
         if self.kind == "qos":
             return frozenset(self.preempts).union(*self.preempts.values())
-        return frozenset(self.tiers)
+        return frozenset(self.ranks)

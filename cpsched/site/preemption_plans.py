@@ -16,8 +16,8 @@ import numpy as np
 from cpsched.feasibility import FreeAmounts, Violation, verify
 from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Placement, Request, RunningJob, Snapshot, Starts
 from cpsched.site.admission import PendingJobLimitsAndUsage, add_job_usage, first_exceeded_limit
-from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
+from cpsched.site.preemption import PreemptionRules, VictimOrder
+from cpsched.site.slurm_victims import select_slurm_victims, sort_preemption_candidates
 from cpsched.site.victims import PreemptibleJob, cheapest_victims
 
 _GET_REQUEST_FIELDS = attrgetter(*(field.name for field in dataclasses.fields(Request)))

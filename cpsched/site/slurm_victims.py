@@ -7,23 +7,14 @@ Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candida
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Placement, Request
+from cpsched.site.preemption import VictimOrder
 from cpsched.site.victims import PreemptibleJob, TentativeJobStops
 
 MAX_RANK = 0xFFFF
 """Largest QOS priority, tier or number of nodes that Slurm compares."""
-
-
-@dataclass(frozen=True, slots=True)
-class VictimOrder:
-    """The order in which Slurm stops jobs (`PreemptParameters`)."""
-
-    youngest_first: bool = False
-    strict_order: bool = False
-    reorder_count: int = 1
 
 
 def sort_preemption_candidates(candidates: Sequence[PreemptibleJob], order: VictimOrder) -> list[PreemptibleJob]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from cpsched.errors import InvalidValue
-from cpsched.site.preemption import PreemptMode
-from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.preemption import PreemptMode, VictimOrder
 from cpsched.slurm_text.limits import parse_slurm_time_s
 from cpsched.slurm_text.option_lists import OptionList
 

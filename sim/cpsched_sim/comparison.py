@@ -34,7 +34,7 @@ from cpsched_sim.simulation import (
     to_workload,
 )
 from cpsched_sim.site.fairness import site_policy_metrics
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy
 
@@ -322,7 +322,7 @@ def compare(
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
-    policy: str | PathLike[str] | SitePolicy | None = None,
+    policy: str | PathLike[str] | SitePolicyFile | None = None,
 ) -> Comparison:
     """Replay a trace with every dispatcher and every predictor in this process.
 

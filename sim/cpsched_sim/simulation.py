@@ -33,7 +33,7 @@ from cpsched_sim.report_document import ReportParagraph, ReportTable, render_fra
 from cpsched_sim.result_files import SUMMARY_FILE, manifest_content
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_by_account_and_qos, site_policy_metrics
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.traces.trace_job import TraceJob
@@ -144,7 +144,7 @@ class Simulation:
 
     def _preemption_counts(self) -> dict[str, Any]:
         """Return preemption statistics, or {} if the site does not preempt jobs."""
-        if self.workload.site is None or self.workload.site.preemption is None:
+        if self.workload.site is None or self.workload.site.policy.preemption is None:
             return {}
         submit_s = ColumnarTrace.of(self.workload.jobs).submit_s
         return {"preemption": summarize_preemptions(self.schedule.preemptions, submit_s, self.schedule.start_s)}
@@ -199,7 +199,7 @@ def simulate(
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
-    policy: str | PathLike[str] | SitePolicy | None = None,
+    policy: str | PathLike[str] | SitePolicyFile | None = None,
 ) -> Simulation:
     """Replay a trace and return the schedule with its metrics.
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Job, RunningJob, Snapshot
-from cpsched.site.accounts import Qos, SiteLimitPolicy
+from cpsched.site.accounts import Qos
 from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions
 from tests.builders import a_cluster, a_job
@@ -29,10 +29,9 @@ from tests.builders import a_cluster, a_job
 NODES, CORES = 1000, 64
 QUEUED, RUNNING = 10_000, 2_000
 ROUNDS = 10
-SITE = SiteLimitPolicy(qos={"high": Qos("high"), "low": Qos("low")})
+WITHOUT = SitePolicy(qos={"high": Qos("high"), "low": Qos("low")})
 RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
-WITHOUT = SitePolicySnapshot(site=SITE)
-WITH = SitePolicySnapshot(site=SITE, preemption=RULES, victim_order=VictimOrder())
+WITH = replace(WITHOUT, preemption=RULES)
 CASES = (("no preemption", WITHOUT, None), ("left to Slurm", WITH, None), ("victims chosen", WITH, PreemptionOptions()))
 
 
@@ -65,7 +64,7 @@ def observation(now_s: int, running: Sequence[RunningJob], pending: Sequence[Pen
 class Case:
     """A policy, with its decisions so far."""
 
-    def __init__(self, policy: SitePolicySnapshot, options: PreemptionOptions | None) -> None:
+    def __init__(self, policy: SitePolicy, options: PreemptionOptions | None) -> None:
         self.policy, self.options = policy, options
         self.leaver, self.dispatcher = PreemptorsLeftToSlurm(), LookaheadDispatcher()
         self.took_ms: list[tuple[float, float]] = []

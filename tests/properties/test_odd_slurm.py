@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.slurm_text.gres import Gres, parse_gres
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_site_policy
+from cpsched.slurm_text.site_policy import parse_site_policy
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from tests.odd_slurm import TYPES, OddSlurm
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL, QOS_LINE, STATE, association
+from tests.slurm_replies import ALL, QOS_LINE, STATE, association
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
 
 RELEASES = {"22.05.8": (22, 5), "24.11.5": (24, 11), "26.05.5": (26, 5)}
@@ -64,9 +64,9 @@ def test_reads_all_associations_with_odd_names(seed: int) -> None:
     qos = [odd.name() for _ in range(4)]
     state = "\n".join([STATE, *rows, *(QOS_LINE.format(name=name) for name in qos)])
     found = parse_site_policy(ALL | {"state": state})
-    assert found.trouble.list_objects() == ()
-    assert all(found.site.accounts.find(name, user) is not None for name, user, _ in users)
-    assert set(qos) < found.spent.qos_minutes.keys()
+    assert found.unreadable.list_objects() == ()
+    assert all(found.policy.accounts.find(name, user) is not None for name, user, _ in users)
+    assert set(qos) < found.usage.qos_minutes.keys()
 
 
 SIGNS = st.characters(exclude_characters=",:=()\n\r\t ", exclude_categories=("Cs", "Cc"))

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Request
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.preemption import PreemptionRules
+from cpsched.site.preemption import PreemptionRules, VictimOrder
 from cpsched.site.preemption_plans import PreemptionSearch, count_occupied_nodes, verify_preemption
-from cpsched.site.slurm_victims import VictimOrder, select_slurm_victims, sort_preemption_candidates
+from cpsched.site.slurm_victims import select_slurm_victims, sort_preemption_candidates
 from cpsched.site.victims import PreemptibleJob
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions
 from cpsched_sim.cluster.preemption import SimulatedPreemption
 from cpsched_sim.simulation import simulate
@@ -92,14 +91,11 @@ def test_bridge_and_simulator_plan_the_same(rows, choose, has_limit, mode, order
     options += f", reorder_count: {order.reorder_count}, victims: {'least-work' if choose else 'slurm'}"
     policy = (BY_QOS % options).replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 2 }")
     made = workload(rows, policy if has_limit else BY_QOS % options, GPU_NODES)
-    read = SitePolicySnapshot(
-        site=made.site.site, preemption=made.site.preemption, exempt_s=1, victim_order=order
-    )  # fmt: skip
 
     def plan(preemption, snapshot, limits):
         seen = observation_of(snapshot, limits)
         records = [record_of(each, snapshot.now_s, 20) for each in seen.running]
-        seen = PreemptorsLeftToSlurm().leave(seen, records, read, PreemptionOptions() if choose else None)
+        seen = PreemptorsLeftToSlurm().leave(seen, records, made.site.policy, PreemptionOptions() if choose else None)
         planned = simulated(preemption, snapshot, limits)
         stops = [each for each in planned if each.victims]
         ids = [job.id for job in snapshot.table.jobs]

@@ -31,7 +31,7 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_sim.cluster.replay import ReplayOptions, replay
-from cpsched_sim.site.policy_file import SitePolicy, parse_site_policy_file
+from cpsched_sim.site.policy_file import SitePolicyFile, parse_site_policy_file
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
 
@@ -273,19 +273,19 @@ qos:
 """
 
 
-def policy_of(run: Run) -> SitePolicy | None:
+def policy_of(run: Run) -> SitePolicyFile | None:
     """Return a run's limits, or None. deploy/slurm/entrypoint defines the QOS."""
     limits = ", ".join(f"{name}: {value}" for name, value in run.limits.items())
     return parse_site_policy_file(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
 
 
 def limits_now(
-    site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]
+    site: SitePolicyFile | None, queue: Sequence[Job], running: Sequence[RunningJob]
 ) -> PendingJobLimitsAndUsage | None:
     """Return the limits of the waiting jobs, given the running ones."""
     if site is None:
         return None
-    book = JobLimitTable(site.site)
+    book = JobLimitTable(site.policy)
 
     def claimant(job: Job) -> JobLimitAttributes:
         tres = (("cpu", job.request.units * job.request.per_unit[0]), ("node", job.request.units))

@@ -24,9 +24,8 @@ from pathlib import Path
 from cpsched.feasibility import FreeAmounts, amounts_by_node
 from cpsched.model import Cluster, Job, Request, RunningJob
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.preemption import PreemptionRules
+from cpsched.site.preemption import PreemptionRules, VictimOrder
 from cpsched.site.preemption_plans import PreemptionSearch
-from cpsched.site.slurm_victims import VictimOrder
 from cpsched.site.victims import PreemptibleJob
 from cpsched.slurm_text.preemption import parse_victim_order
 from tests.slurm.harness import OLD_SACCT, Slurm, expand, wait_until
@@ -260,7 +259,7 @@ def compare(record: Record) -> tuple[int, int, int, int]:
     run, (order, _) = run_with_classes(run, record.type), parse_victim_order("", parameters)
     names = [f"w{at + 1}" for at in range(NODES)]
     cluster = Cluster.of([[CORES, MEMORY_MIB]] * NODES, ["cores", "memory_mib"], names)
-    rules = PreemptionRules("partition_prio", "requeue", tiers=CLASSES)
+    rules = PreemptionRules("partition_prio", "requeue", ranks=CLASSES)
     same = clear = both = 0
     for each in record.preemptions:
         before = [one for one in record.segments if one.start_line < each.line <= one.end_line]

@@ -24,11 +24,11 @@ from cpsched.site.admission import (
     queue_positions_by_priority,
     with_power_limit,
 )
+from cpsched.site.preemption import VictimOrder
 from cpsched.site.preemption_plans import PreemptionSearch, count_occupied_nodes
-from cpsched.site.slurm_victims import VictimOrder
 from cpsched.site.victims import PreemptibleJob, lost_work_s, stop_price_node_s
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 
 INEFFECTIVE_AFTER_S = 60
 """A preemption had no effect if its preemptor has not started after this time."""
@@ -100,8 +100,8 @@ class SimulatedPreemption:
     Jobs marked in `exempt` are never stopped.
     """
 
-    def __init__(self, policy: SitePolicy, state: SimulatedCluster, exempt: BoolArray | None = None) -> None:
-        rules, entry = policy.preemption, policy.file.preemption
+    def __init__(self, policy_file: SitePolicyFile, state: SimulatedCluster, exempt: BoolArray | None = None) -> None:
+        rules, entry = policy_file.policy.preemption, policy_file.file.preemption
         assert rules is not None
         assert entry is not None
         self.state, self.entry, self.rules = state, entry, rules
@@ -111,18 +111,16 @@ class SimulatedPreemption:
         self.class_of = np.array([number[name] for name in names], np.int64)
         self.may = np.array([[rules.may_preempt(one, other) for other in classes] for one in classes], np.bool_)
         self.requeues = [rules.mode_of(name) == "requeue" for name in classes]
-        qos, tiers = policy.site.qos, rules.tiers
-        ranks = [qos[name].priority if rules.kind == "qos" and name in qos else tiers.get(name, 0) for name in classes]
-        self.rank = ranks
-        self.grace_s = [policy.grace_time_s(name) for name in classes]
+        self.rank = [rules.ranks.get(name, 0) for name in classes]
+        self.grace_s = [rules.grace_s.get(name, 0) for name in classes]
         self.open: list[OpenPreemption] = []
-        self.order = VictimOrder(entry.youngest_first, entry.strict_order, entry.reorder_count)
+        self.order = rules.victim_order or VictimOrder()
         known: dict[tuple[str, str], int] = {}
         self.exempt_s = np.zeros(len(names), np.int64)
         for slot, job in enumerate(state.jobs):
             key = (job.qos, job.queue)
             if key not in known:
-                known[key] = policy.preempt_exempt_time_s(job)
+                known[key] = policy_file.policy.preempt_exempt_s(job.qos, job.queue)
             self.exempt_s[slot] = known[key]
         if exempt is not None:
             self.exempt_s[exempt] = NEVER

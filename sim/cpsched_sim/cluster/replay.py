@@ -55,7 +55,7 @@ from cpsched_sim.cluster.simulated_accounting import (
     SimulatedAccounting,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.traces.trace_job import TraceJob
 
 SchedulingOverhead = float | Literal["measured"] | None
@@ -137,7 +137,7 @@ class ReplayOptions:
     The next round sees these changes. Without a charge, the decision takes effect at t.
 
     With a `site`, jobs have the site's priorities, and no round starts more jobs than the site's limits allow. The
-    accounts of the site must include the trace's users (`SitePolicy.with_users_of`).
+    accounts of the site must include the trace's users (`SitePolicyFile.with_users_of`).
 
     If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`. Otherwise, the round
     starts no job, and the fault is recorded.
@@ -145,7 +145,7 @@ class ReplayOptions:
 
     charge: SchedulingOverhead = None
     progress: Progress | None = None
-    site: SitePolicy | None = None
+    site: SitePolicyFile | None = None
     strict: bool = False
     calendar: ReplayCalendar | None = None
     licences: LicenceRequestsAndTotals = NO_LICENCES
@@ -189,7 +189,7 @@ class TraceReplay:
         self._preemptions: list[Preemption] = []
         if site is not None:
             self._accounting = SimulatedAccounting(site, self._simulated, options.licences.asked)
-        if site is not None and site.preemption is not None:
+        if site is not None and site.policy.preemption is not None:
             exempt = calendar.is_outage if calendar is not None else None
             self._preemption = SimulatedPreemption(site, self._simulated, exempt)
 

@@ -24,7 +24,6 @@ from cpsched.site.multifactor_priority import (
     ClusterSize,
     PriorityInputColumns,
     basic_priorities,
-    normalized_priority,
     priority_points,
     tres_points,
 )
@@ -37,7 +36,7 @@ from cpsched_sim.site.fair_share import (
     classic_fair_share_factors,
     fair_tree_factors,
 )
-from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, slurm_resource_names
+from cpsched_sim.site.policy_file import SitePolicyFile, slurm_resource_names
 
 ROUNDS_PER_HALF_LIFE, MAX_ROUNDS_WITHOUT_START = 10, 200
 """Number of rounds per half-life while only usage decays, and the maximum number without a start."""
@@ -80,41 +79,40 @@ class SimulatedAccounting:
 
     Call `begin_round` when a round is due, `on_started` with the jobs that it starts, and `on_ended` with ended jobs.
     Priorities are written to the cluster's table. As in Slurm, usage decays and fair-share factors are recomputed
-    every `priority_rule.calc_period_s` seconds.
+    every `PriorityPolicy.period_s` seconds.
     """
 
     def __init__(
-        self, policy: SitePolicy, state: SimulatedCluster, licences: Mapping[int, Amounts] | None = None
+        self, policy_file: SitePolicyFile, state: SimulatedCluster, licences: Mapping[int, Amounts] | None = None
     ) -> None:
-        self.policy, self.state = policy, state
-        self.site, self.weights = policy.site, policy.file.priority.weights()
-        self.basic = policy.file.priority.kind == "basic"
+        self.policy, self.state = policy_file.policy, state
+        self.weights = self.policy.priority.weights
+        self.basic = self.policy.priority.kind == "basic"
         capacity = state.cluster.capacity
         self.machine = ClusterSize(len(capacity), int(capacity[:, 0].sum()))
         self.resources = slurm_resource_names(state.cluster)
-        self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
-        rows = self.site.accounts.associations
-        self.tree = FairShareTree.from_accounts(self.site.accounts)
-        self.qos_names = list(self.site.qos)
+        rows = self.policy.accounts.associations
+        self.tree = FairShareTree.from_accounts(self.policy.accounts)
+        self.qos_names = list(self.policy.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._create_job_columns()
         for slot, amounts in (licences or {}).items():
             self.claims[slot] = _add_licences_to_tres(self.claims[slot], amounts)
         fading = _resources_with_decaying_limits(
-            [*(q.limits for q in self.site.qos.values()), *(row.limits for row in rows)]
+            [*(q.limits for q in self.policy.qos.values()), *(row.limits for row in rows)]
         )
         self.kept = sorted({"cpu", *fading})
-        half_life_s = policy.file.fair_share.half_life_days * 86_400
+        half_life_s = self.policy.fair_share.half_life_s
         begin_s = int(state.table.submit_s[: len(state.jobs)].min(initial=0))
         entries = len(rows) + len(self.qos_names)
         self.use = {name: DecayedUsage.of(entries, half_life_s, begin_s) for name in self.kept}
         for at, row in enumerate(rows):
-            self.use["cpu"].used[at] = policy.used_s.get((row.account, row.user), 0.0)
+            self.use["cpu"].used[at] = policy_file.used_s.get((row.account, row.user), 0.0)
         self.fair_share: FloatArray = np.zeros(len(rows))
         self.due_s = begin_s
         self.running: dict[int, ApplicableJobLimits] = {}
         self.chosen: list[int] = []
-        self.book = JobLimitTable(self.site)
+        self.book = JobLimitTable(self.policy)
         self.fades = bool(fading)
         self.standings: dict[int, ApplicableJobLimits] = {}
         self.waited = 0
@@ -122,16 +120,17 @@ class SimulatedAccounting:
 
     def _create_job_columns(self) -> None:
         """Store the constant properties of each job in columns."""
-        jobs, site, policy = self.state.jobs, self.site, self.policy
-        n, raw = len(jobs), self.weights
+        jobs, policy = self.state.jobs, self.policy
+        n = len(jobs)
         self.association = np.zeros(n, np.int64)
         self.qos_entry = np.full(n, -1, np.int64)
         self.factor = np.ones(n)
         real = {name: np.zeros(n) for name in ("partition", "qos", "association", "tres")}
+        tres_of_partition = {name: self._count_tres(name) for name in {job.queue for job in jobs}}
         self.claims: list[JobLimitAttributes] = []
         self.nodes = np.ones(n, np.int64)
         for at, job in enumerate(jobs):
-            found = site.accounts.find(job.account, job.user, job.queue)
+            found = policy.accounts.find(job.account, job.user, job.queue)
             self.association[at] = found if found is not None else 0
             request, tres = job.request, dict[str, int]()
             for name, amount in zip(self.resources, request.per_unit, strict=True):
@@ -142,18 +141,11 @@ class SimulatedAccounting:
             self.claims.append(
                 JobLimitAttributes(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes)
             )
-            entry = policy.file.partitions.get(job.queue, PartitionPolicySchema())
-            real["partition"][at] = normalized_priority(
-                entry.factor, policy.highest_partition_factor, raw.raw_partition
-            )
-            if (qos := site.qos.get(job.qos)) is not None:
+            if (qos := policy.qos.get(job.qos)) is not None:
                 self.qos_entry[at], self.factor[at] = self.qos_at[job.qos], qos.usage_factor
-                real["qos"][at] = normalized_priority(qos.priority, site.highest_qos_priority, raw.raw_qos)
-            row = site.accounts.associations[self.association[at]]
-            real["association"][at] = normalized_priority(
-                row.priority, site.accounts.highest_priority, raw.raw_association
-            )
-            real["tres"][at] = tres_points(tres, self.present, raw)
+            priorities = policy.normalized_priorities(found, job.queue, job.qos)
+            real["partition"][at], real["qos"][at], real["association"][at] = priorities
+            real["tres"][at] = tres_points(tres, tres_of_partition[job.queue], self.weights)
         self.real = real
         self.cpus = np.array([dict(claim.tres)["cpu"] for claim in self.claims], np.int64)
         self.minutes = np.array([claim.limit_min for claim in self.claims], np.int64)
@@ -161,6 +153,15 @@ class SimulatedAccounting:
             order = np.argsort(self.state.table.submit_s[:n], kind="stable")
             self.by_arrival = np.zeros(n, np.int64)
             self.by_arrival[order] = basic_priorities([0] * n)
+
+    def _count_tres(self, partition: str) -> dict[str, int]:
+        """Return the amounts in a partition, or in the cluster for a partition without a node set."""
+        cluster = self.state.cluster
+        nodes = np.ones(len(cluster.capacity), np.bool_)
+        if partition in cluster.node_set_names:
+            nodes = cluster.node_sets[cluster.node_set_names.index(partition)]
+        amounts = cluster.capacity[nodes].sum(axis=0).tolist()
+        return dict(zip(self.resources, amounts, strict=True)) | {"node": int(nodes.sum())}
 
     # ------------------------------------------------------------------------------------------ events
 
@@ -188,11 +189,11 @@ class SimulatedAccounting:
 
         Return 0 if no usage decays, or after too many waits without a start.
         """
-        half_life_s = self.policy.file.fair_share.half_life_days * 86_400
+        half_life_s = self.policy.fair_share.half_life_s
         if not self.fades or not half_life_s or self.waited >= MAX_ROUNDS_WITHOUT_START:
             return 0
         self.waited += 1
-        return max(self.policy.file.priority.calc_period_s, round(half_life_s / ROUNDS_PER_HALF_LIFE))
+        return max(self.policy.priority.period_s, round(half_life_s / ROUNDS_PER_HALF_LIFE))
 
     def on_ended(self, slots: Iterable[int]) -> None:
         """Record ended jobs."""
@@ -222,11 +223,11 @@ class SimulatedAccounting:
 
     def _refresh_shares_and_limits(self, now_s: int) -> None:
         """Recompute fair-share factors and the state of limits on accumulated usage."""
-        period_s = self.policy.file.priority.calc_period_s
+        period_s = self.policy.priority.period_s
         self.due_s = now_s + period_s
         for use in self.use.values():
             use.advance(now_s)
-        entry, tree = self.policy.file.fair_share, self.tree
+        entry, tree = self.policy.fair_share, self.tree
         if self.weights.fair_share:
             used = self.use["cpu"].used[: len(tree.parents)]
             if entry.algorithm == "fair-tree":
@@ -236,7 +237,7 @@ class SimulatedAccounting:
                     tree, used, entry.dampening, entry.algorithm == "depth-oblivious"
                 )
         if self.fades:
-            self.book = JobLimitTable(self.site, self._compute_usage_minutes())
+            self.book = JobLimitTable(self.policy, self._compute_usage_minutes())
             self.standings.clear()
             self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
 

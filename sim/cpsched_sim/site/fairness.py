@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cpsched.metrics import FloatArray, Metric, ScheduleData
 from cpsched.model import Job
 from cpsched_sim.site.fair_share import FairShareTree
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 
 WINDOW_S = 86_400
 """Length in seconds of the windows in which usage is compared with shares."""
@@ -55,9 +55,9 @@ class AccountUsageByWindow:
         return float((apart * total).sum() / total.sum()) if total.sum() else 0.0
 
 
-def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
+def account_machine_shares(policy_file: SitePolicyFile) -> dict[str, float]:
     """Return the share of the machine for each account with users."""
-    accounts = policy.site.accounts
+    accounts = policy_file.policy.accounts
     part, found = FairShareTree.from_accounts(accounts).normalized_shares, dict[str, float]()
     for row in accounts.associations:
         if row.user and row.account not in found:
@@ -154,9 +154,9 @@ USER_JAIN = Metric(
 )  # fmt: skip
 
 
-def site_policy_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
+def site_policy_metrics(policy_file: SitePolicyFile) -> tuple[Metric, ...]:
     """Return the metrics that a site policy adds to every table."""
-    shares = account_machine_shares(policy)
+    shares = account_machine_shares(policy_file)
     distance = Metric(
         "share_distance", "off share", "",
         "share of usage by accounts beyond what was due to them, in windows of one day", "cpsched",
@@ -165,9 +165,12 @@ def site_policy_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
     return distance, USER_GINI, USER_JAIN
 
 
-def fairness_by_account_and_qos(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
+def fairness_by_account_and_qos(measures: ScheduleData, policy_file: SitePolicyFile) -> dict[str, Any]:
     """Return jobs, waits and usage compared with shares, by account and QOS."""
-    shares, use = account_machine_shares(policy), account_usage_by_window(measures, account_machine_shares(policy))
+    shares, use = (
+        account_machine_shares(policy_file),
+        account_usage_by_window(measures, account_machine_shares(policy_file)),
+    )
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown
     of_use = dict(zip(use.accounts, (use.used.sum(axis=1) / total if total else use.used[:, 0]).tolist(), strict=True))

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
@@ -37,15 +36,15 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
-from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.multifactor_priority import PriorityWeights
-from cpsched.site.preemption import PreemptionRules, PreemptMode
+from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos
+from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
+from cpsched.site.preemption import PreemptionRules, PreemptMode, VictimOrder
+from cpsched.site.site_policy import FairShareAlgorithm, FairShareRules, PartitionPolicy, SitePolicy
 from cpsched.slurm_text.limits import (
     LIMIT_FIELDS,
     SUBMISSION_LIMITS,
     UNMODELLED_LIMITS,
     parse_accounting_limits,
-    parse_slurm_time_min,
 )
 from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode
 from cpsched_sim.errors import InvalidPolicy
@@ -57,6 +56,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 MAX_ENTRIES = 100_000
 """Maximum number of accounts, users or QOSes in one file."""
 MIN_HALF_LIFE_DAYS = 0.001
+MAX_CALC_PERIOD_S = 86_400
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares == "parent" else shares)]
@@ -76,8 +76,11 @@ def _parse_time_span(word: object) -> object:
 
 Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_preempt_mode_value)]
 """What happens to preempted jobs. None means the cluster's mode."""
+QosMode = Annotated[Literal["requeue", "cancel"] | None, BeforeValidator(_parse_preempt_mode_value)]
+"""What happens to preempted jobs of a QOS. Slurm has no mode `off` for a QOS."""
 TimeSpan = Annotated[Count | None, BeforeValidator(_parse_time_span)]
 """Seconds, or a time in Slurm's format. None means that it is not set."""
+PositiveTimeSpan = Annotated[int, Field(ge=1, le=2**32 - 1), BeforeValidator(_parse_time_span)]
 
 
 class _LimitsSchema(StrictFileSection):
@@ -137,7 +140,7 @@ class QosPolicySchema(_LimitsSchema):
     limit_factor: Annotated[float, Field(gt=0, le=1e6)] | None = None
     over_partition: bool = False
     preempt: Sequence[Name] = ()
-    preempt_mode: Mode = None
+    preempt_mode: QosMode = None
     preempt_exempt_time: TimeSpan = None
     grace_time: TimeSpan = None
 
@@ -145,11 +148,17 @@ class QosPolicySchema(_LimitsSchema):
 class PartitionPolicySchema(StrictFileSection):
     """A queue of the trace: its tier, PriorityJobFactor, and the QOS of its limits."""
 
-    tier: Count = 0
+    tier: Count = 1
     factor: Count = 1
     qos: str = ""
     preempt_mode: Mode = None
     grace_time: TimeSpan = None
+
+    def to_policy(self) -> PartitionPolicy:
+        """Return the partition's properties."""
+        return PartitionPolicy(
+            self.tier, self.factor, self.qos, preempt_mode=self.preempt_mode, grace_s=self.grace_time or 0
+        )
 
 
 class PreemptionSchema(StrictFileSection):
@@ -166,6 +175,16 @@ class PreemptionSchema(StrictFileSection):
     victims: Literal["slurm", "least-work"] = "slurm"
     """The selection of jobs to stop: Slurm's, or `cheapest_victims` among as many jobs as Slurm would stop."""
 
+    def add_rules(self, site: SitePolicy) -> SitePolicy:
+        """Return the policy with these rules. Jobs with modes that are not simulated are not preempted."""
+        order = VictimOrder(self.youngest_first, self.strict_order, self.reorder_count)
+        cluster = PreemptionRules(self.type, self.mode or "off", exempt_s=self.exempt_time or 0, victim_order=order)
+        rules = site.with_preemption(cluster).preemption
+        assert rules is not None
+        modes = {name: "off" if mode == "suspend" else mode for name, mode in rules.modes.items()}
+        preempts = {name: victims - {name} for name, victims in rules.preempts.items()}
+        return replace(site, preemption=replace(rules, modes=dict[str, PreemptMode](modes), preempts=preempts))
+
 
 class PriorityWeightsSchema(StrictFileSection):
     """The weights of the priority factors, and how the factors are computed."""
@@ -178,30 +197,26 @@ class PriorityWeightsSchema(StrictFileSection):
     qos: Count = 0
     association: Count = 0
     tres: Mapping[Name, Annotated[float, Field(ge=0, le=1e12)]] = Field(default_factory=dict)
-    max_age: str = "7-00:00:00"
+    max_age: PositiveTimeSpan = 7 * 86_400
     favor_small: bool = False
     size_over_time: bool = False
-    calc_period_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    raw_partition: bool = False
+    raw_qos: bool = False
+    raw_association: bool = False
+    raw_tres: bool = False
+    calc_period_s: Annotated[int, Field(ge=1, le=MAX_CALC_PERIOD_S)] = 300
 
-    @field_validator("max_age")
-    @classmethod
-    def _check_max_age(cls, text: str) -> str:
-        if not parse_slurm_time_min(text):
-            raise ValueError("must be a time such as 7-00:00:00")
-        return text
-
-    def weights(self) -> PriorityWeights:
-        """Return the weights as the core's `PriorityWeights`."""
-        return PriorityWeights(
-            self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
-            60 * (parse_slurm_time_min(self.max_age) or 1), self.favor_small, self.size_over_time,
-        )  # fmt: skip
+    def to_policy(self) -> PriorityPolicy:
+        """Return the rules by which jobs are ranked."""
+        own = self.model_dump(exclude={"kind", "max_age", "calc_period_s"})
+        weights = PriorityWeights(**own, max_age_s=self.max_age)
+        return PriorityPolicy(self.kind, weights, period_s=self.calc_period_s)
 
 
 class FairSharePolicySchema(StrictFileSection):
     """The computation of fair-share factors."""
 
-    algorithm: Literal["fair-tree", "classic", "depth-oblivious"] = "fair-tree"
+    algorithm: FairShareAlgorithm = "fair-tree"
     half_life_days: Annotated[float, Field(ge=0, le=36_500)] = 7.0
     dampening: Annotated[float, Field(gt=0, le=1000)] = 1.0
 
@@ -215,6 +230,10 @@ class FairSharePolicySchema(StrictFileSection):
         if 0 < days < MIN_HALF_LIFE_DAYS:
             raise ValueError(f"must be 0 (usage never decays) or at least {MIN_HALF_LIFE_DAYS}")
         return days
+
+    def to_rules(self) -> FairShareRules:
+        """Return the rules of fair share."""
+        return FairShareRules(self.algorithm, self.half_life_days * 86_400, self.dampening)
 
 
 class UnlistedUsersSchema(StrictFileSection):
@@ -238,7 +257,7 @@ class SlurmDumpsSchema(StrictFileSection):
     shares: str = ""
 
 
-class SitePolicyFile(StrictFileSection):
+class SitePolicySchema(StrictFileSection):
     """The content of a policy file."""
 
     accounts: Annotated[Mapping[Name, AccountPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
@@ -252,7 +271,7 @@ class SitePolicyFile(StrictFileSection):
     dumps: SlurmDumpsSchema = Field(default_factory=SlurmDumpsSchema)
 
     @model_validator(mode="after")
-    def _check_references(self) -> SitePolicyFile:
+    def _check_references(self) -> SitePolicySchema:
         if not self.dumps.associations:
             for name, account in self.accounts.items():
                 if account.parent and account.parent not in (*self.accounts, "root"):
@@ -275,67 +294,27 @@ def unsimulated_mode_note(where: str, mode: str) -> str:
 
 
 @dataclass(frozen=True)
-class SitePolicy:
+class SitePolicyFile:
     """A site's policy in a simulation.
 
-    `site` contains the file's accounts and QOSes. `with_users_of` adds a trace's users. `used_s` is the usage before
+    `policy` contains the file's accounts and QOSes. `with_users_of` adds a trace's users. `used_s` is the usage before
     the trace, in processor seconds by (account, user).
     """
 
     name: str
-    file: SitePolicyFile
-    site: SiteLimitPolicy
+    file: SitePolicySchema
+    policy: SitePolicy
     used_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     sha256: str = ""
     """The digest of the file and its dumps."""
 
-    @cached_property
-    def highest_partition_factor(self) -> int:
-        """Return the largest factor among the partitions."""
-        return max((entry.factor for entry in self.file.partitions.values()), default=1)
-
-    @cached_property
-    def preemption(self) -> PreemptionRules | None:
-        """Return the preemption rules, or None if the site does not preempt jobs."""
-        entry = self.file.preemption
-        if entry is None:
-            return None
-        partitions, qos = self.file.partitions, self.site.qos
-        mode = entry.mode or "off"
-        if entry.type == "partition_prio":
-            modes = {name: each.preempt_mode for name, each in partitions.items() if each.preempt_mode is not None}
-            tiers = {name: each.tier for name, each in partitions.items()}
-            return PreemptionRules("partition_prio", mode, tiers=tiers, modes=dict[str, PreemptMode](modes))
-        return PreemptionRules(
-            "qos", mode, {name: each.preempts for name, each in qos.items() if each.preempts},
-            modes={name: "off" if each.preempt_mode == "suspend" else each.preempt_mode
-                   for name, each in qos.items() if each.preempt_mode is not None},
-        )  # fmt: skip
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for each setting in a dump of Slurm's that is not simulated."""
-        suspended = (name for name, each in sorted(self.site.qos.items()) if each.preempt_mode == "suspend")
-        return tuple(unsimulated_mode_note(f"QOS {name}", "suspend") for name in suspended if self.file.preemption)
+        suspended = (name for name, each in sorted(self.policy.qos.items()) if each.preempt_mode == "suspend")
+        return tuple(unsimulated_mode_note(f"QOS {name}", "suspend") for name in suspended if self.policy.preemption)
 
-    def preempt_exempt_time_s(self, job: Job) -> int:
-        """Return the time in seconds that a job runs before it may be preempted."""
-        for qos in self.site.qos_by_precedence(job.qos, job.queue):
-            if qos.preempt_exempt_s is not None:
-                return qos.preempt_exempt_s
-        return (self.file.preemption and self.file.preemption.exempt_time) or 0
-
-    def grace_time_s(self, preemption_class: str) -> int:
-        """Return how long a job of a class (see `PreemptionRules`) continues to run after it is preempted, in seconds.
-
-        The class is a QOS or a partition (`GraceTime`).
-        """
-        if self.file.preemption is not None and self.file.preemption.type == "qos":
-            return self.site.qos[preemption_class].grace_s if preemption_class in self.site.qos else 0
-        entry = self.file.partitions.get(preemption_class)
-        return (entry and entry.grace_time) or 0
-
-    def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
+    def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicyFile, list[TraceJob]]:
         """Return the policy with the users of `jobs`, and the jobs.
 
         The jobs have the account, QOS and tier that the policy assigns.
@@ -343,37 +322,37 @@ class SitePolicy:
         A job with a QOS retains it.
         """
         jobs = list(jobs)
-        policy = replace(self, site=replace(self.site, accounts=self._accounts_with_users(jobs)))
+        policy_file = replace(self, policy=replace(self.policy, accounts=self._accounts_with_users(jobs)))
         made: dict[tuple[str, str, str, str], dict[str, object]] = {}
         found = []
         for item in jobs:
             job = item.job
             key = (job.user, job.account, job.queue, job.qos)
             if key not in made:
-                made[key] = policy._assign_account_qos_and_tier(job)  # noqa: SLF001
+                made[key] = policy_file._assign_account_qos_and_tier(job)  # noqa: SLF001
             found.append(replace(item, job=replace(job, **made[key])))  # type: ignore[arg-type]
-        return policy, found
+        return policy_file, found
 
     def _assign_account_qos_and_tier(self, job: Job) -> dict[str, object]:
-        accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionPolicySchema())
+        accounts = self.policy.accounts
         own = job.account if accounts.find(job.account, job.user, job.queue) is not None else ""
         account = own or accounts.default_account(job.user)
         at = accounts.find(account, job.user, job.queue)
         default = accounts.associations[at].default_qos if at is not None else ""
         qos = job.qos or self.file.users.qos_by_queue.get(job.queue) or default or self.file.users.qos
-        return {"account": account, "qos": qos, "tier": entry.tier}
+        return {"account": account, "qos": qos, "tier": self.policy.partition(job.queue).tier}
 
     def _accounts_with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
         """Return the associations, including those of unlisted users.
 
         `others` selects the accounts of unlisted users.
         """
-        rows = list(self.site.accounts.associations)
+        rows = list(self.policy.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
         heads = {at: sum(row.parent == at and bool(row.user) for row in rows) for at in leaves}
         named = {rows[at].account: at for at in leaves}
-        share = [max(float(part), 1e-9) for part in FairShareTree.from_accounts(self.site.accounts).normalized_shares]
+        share = [max(float(part), 1e-9) for part in FairShareTree.from_accounts(self.policy.accounts).normalized_shares]
         others = self.file.users.others
         parents = {row.parent for row in rows if not row.user}
         childless = [at for at in leaves if at not in parents] or leaves
@@ -391,12 +370,12 @@ class SitePolicy:
         return AssociationTree(tuple(rows))
 
 
-def load_site_policy_file(path: Path) -> SitePolicy:
+def load_site_policy_file(path: Path) -> SitePolicyFile:
     """Read a policy file. Raise `InvalidPolicy`, or `InputError` if it is missing."""
     return _build_site_policy(path, read_yaml_tree(path, InvalidPolicy))
 
 
-def parse_site_policy_file(path: Path, text: str) -> SitePolicy:
+def parse_site_policy_file(path: Path, text: str) -> SitePolicyFile:
     """Parse a policy file.
 
     `path` appears in error messages. Its folder contains the dumps.
@@ -404,10 +383,10 @@ def parse_site_policy_file(path: Path, text: str) -> SitePolicy:
     return _build_site_policy(path, parse_yaml_tree(path, text, InvalidPolicy))
 
 
-def _build_site_policy(path: Path, tree: YamlTree) -> SitePolicy:
+def _build_site_policy(path: Path, tree: YamlTree) -> SitePolicyFile:
     if tree.content is None:
         raise tree.make_error((), "empty", "must set accounts, qos, priority or limits")
-    file = tree.to_model(SitePolicyFile)
+    file = tree.to_model(SitePolicySchema)
     folder, dumps = path.parent, file.dumps
     rows = read_associations(folder / dumps.associations) if dumps.associations else [Association("root", parent=-1)]
     qos = read_qos(folder / dumps.qos) if dumps.qos else {}
@@ -416,15 +395,23 @@ def _build_site_policy(path: Path, tree: YamlTree) -> SitePolicy:
     except (CpschedError, KeyError) as error:
         raise tree.make_error(("accounts",), "accounts", str(error).strip("'")) from error
     qos |= {name: _build_qos(name, entry) for name, entry in file.qos.items()}
-    partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
-    enforced = "limits" in file.enforce or "safe" in file.enforce
-    site = SiteLimitPolicy(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
+    policy = SitePolicy(
+        accounts,
+        qos,
+        {name: entry.to_policy() for name, entry in file.partitions.items()},
+        limits_hold="limits" in file.enforce or "safe" in file.enforce,
+        safe="safe" in file.enforce,
+        priority=file.priority.to_policy(),
+        fair_share=file.fair_share.to_rules(),
+    )
+    if file.preemption is not None:
+        policy = file.preemption.add_rules(policy)
     used_s = read_sshare_usage(folder / dumps.shares) if dumps.shares else {}
-    words = repr((file, site, used_s))
-    return SitePolicy(path.name, file, site, used_s, sha256(words.encode()).hexdigest())
+    words = repr((file, policy, used_s))
+    return SitePolicyFile(path.name, file, policy, used_s, sha256(words.encode()).hexdigest())
 
 
-def _list_associations(file: SitePolicyFile, rows: list[Association]) -> list[Association]:
+def _list_associations(file: SitePolicySchema, rows: list[Association]) -> list[Association]:
     """Return the associations of the dump, then those of the file, parents first."""
     at = {row.account: index for index, row in enumerate(rows) if not row.user}
     left = dict(file.accounts)
@@ -460,9 +447,8 @@ def _per_user_limits(limits: AccountingLimits) -> AccountingLimits:
 def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
     return Qos(
         name, entry.priority, entry.to_accounting_limits(), entry.usage_factor, entry.factor_on_limits,
-        entry.limit_factor,
-        entry.over_partition, frozenset(entry.preempt), entry.preempt_mode, entry.preempt_exempt_time,
-        entry.grace_time or 0,
+        entry.limit_factor, entry.over_partition, frozenset(entry.preempt), preempt_mode=entry.preempt_mode,
+        preempt_exempt_s=entry.preempt_exempt_time, grace_s=entry.grace_time or 0,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cpsched.slurm_text.gres import parse_gres
 from cpsched.slurm_text.hostlist import expand_hostlist
-from cpsched.slurm_text.tables import parse_key_values
+from cpsched.slurm_text.tables import parse_name_values
 from cpsched_sim.errors import InputError, quote_value
 
 SCONTROL_COMMAND = "scontrol -o show node"
@@ -140,13 +140,12 @@ def _split_node_records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     record: dict[str, str] = {}
     began = 0
     for number, line in enumerate(_split_lines(text), start=1):
-        pairs = list(parse_key_values(line))
-        if pairs and pairs[0][0] == "NodeName":
+        values = parse_name_values(line)
+        if next(iter(values), "") == "NodeName":
             if record:
                 yield began, record
             record, began = {}, number
-        for name, value in pairs if began else ():
-            record.setdefault(name, value)
+        record = values | record if began else record
     if record:
         yield began, record
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -13,22 +12,35 @@ import yaml
 
 from cpsched.errors import InvalidValue
 from cpsched.formatting import format_count
-from cpsched.site.accounts import PARTITION_LIMITS
-from cpsched.site.preemption import PreemptionType, PreemptMode
+from cpsched.site.multifactor_priority import PriorityPolicy
+from cpsched.site.preemption import PreemptionType
+from cpsched.site.site_policy import FairShareRules, PartitionPolicy, SitePolicy
+from cpsched.slurm_text.accounts import (
+    QOS_FLAGS,
+    UnreadablePolicyObject,
+    list_unmodelled_qos_settings,
+    parse_qos,
+)
 from cpsched.slurm_text.controller_options import find_unmodelled_options
-from cpsched.slurm_text.limits import unsupported_limits, unsupported_qos_flags
-from cpsched.slurm_text.option_lists import has_flag, parse_c_int, parse_flags
+from cpsched.slurm_text.limits import unsupported_limits
+from cpsched.slurm_text.option_lists import has_flag, parse_flags
 from cpsched.slurm_text.preemption import parse_preempt_mode, parse_victim_order
-from cpsched.slurm_text.tables import parse_key_values
+from cpsched.slurm_text.site_policy import (
+    is_tres_weight,
+    parse_fair_share_rules,
+    parse_limit_enforcement,
+    parse_partition_policies,
+    parse_preemption,
+    parse_priority_policy,
+)
+from cpsched.slurm_text.tables import parse_name_values, parse_pipe_table
 from cpsched_sim.errors import quote_value
-from cpsched_sim.site.policy_file import unsimulated_mode_note
-from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_seconds, parse_slurm_duration_s
+from cpsched_sim.site.policy_file import MAX_CALC_PERIOD_S, unsimulated_mode_note
 
-Row = Mapping[str, str | None]
-
-SIMULATED_PRIORITY_FLAGS = ("SMALL_RELATIVE_TO_TIME", "NO_FAIR_TREE", "DEPTH_OBLIVIOUS")
-SIMULATED_QOS_FLAGS = ("UsageFactorSafe", "OverPartQOS", *PARTITION_LIMITS)
-"""Flags of a QOS that a replay has. It has no limits of partitions, because Slurm has accepted its jobs."""
+SIMULATED_PRIORITY_FLAGS = (
+    "SMALL_RELATIVE_TO_TIME", "NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART",
+    "NO_NORMAL_QOS", "NO_NORMAL_TRES",
+)  # fmt: skip
 SIMULATED_PARTITION_VALUES: Mapping[str, tuple[str, ...]] = {
     "Exclusive": ("NO", "NODE"),
     "ExclusiveTopo": ("NO",),
@@ -56,8 +68,6 @@ HARMLESS_PARTITION_SETTINGS = frozenset(
     for word in names.split()
 )
 """Settings of a partition without which a replay is right."""
-ENFORCED: Mapping[str, frozenset[str]] = {"limits": frozenset({"limits", "all"}), "safe": frozenset({"safe", "all"})}
-"""Words of `AccountingStorageEnforce` by the word of the policy file."""
 UNSIMULATED_MODE_WORDS = ("gang", "within", "priority")
 """Words that Slurm combines with a `PreemptMode`."""
 
@@ -71,79 +81,73 @@ class CollectedPolicy:
 
 
 def build_policy_file(
-    config: Mapping[str, str],
-    partitions: str,
-    qos: Sequence[Row],
-    associations: Sequence[Row],
-    dumps: Mapping[str, str],
+    config: Mapping[str, str], partitions: str, qos: str, associations: str, dumps: Mapping[str, str]
 ) -> CollectedPolicy:
     """Return the policy file of a site.
 
-    `partitions` is the output of `scontrol -o show partition`, and `qos` and `associations` contain the rows of
-    `sacctmgr show`. `dumps` are the names of the files to which the policy file refers.
+    `partitions` is the output of `scontrol -o show partition`, and `qos` and `associations` that of `sacctmgr show`.
+    `dumps` are the names of the files to which the policy file refers.
     """
     notes: list[str] = []
-    enforced = parse_flags(config.get("AccountingStorageEnforce", ""))
+    config = _omit_invalid_weights(config, notes)
+    parsed = parse_partition_policies(partitions)
+    policy = SitePolicy(
+        qos=parse_qos(qos, limits_hold=False).qos,
+        partitions=parsed.partitions,
+        priority=parse_priority_policy(config),
+        fair_share=parse_fair_share_rules(config),
+    )
+    notes += _list_config_notes(config)
     preemption = _build_preemption_section(config, notes)
+    notes += _list_partition_notes(partitions, policy, parsed.unreadable, bool(preemption))
     content = {
-        "partitions": dict(
-            _build_partition_entries(partitions, {row.get("Name") for row in qos}, bool(preemption), notes)
-        ),
-        "priority": _build_priority_section(config, notes),
-        "fair_share": _build_fair_share_section(config, notes),
+        "partitions": {
+            name: _build_partition_entry(partition, policy, bool(preemption))
+            for name, partition in policy.partitions.items()
+        },
+        "priority": _build_priority_section(policy.priority),
+        "fair_share": _build_fair_share_section(policy.fair_share),
         **preemption,
-        "enforce": [name for name, words in ENFORCED.items() if words & enforced],
+        "enforce": [name for name, holds in parse_limit_enforcement(config)._asdict().items() if holds],
         "dumps": dict(dumps),
     }
     notes += find_unmodelled_options(config)
     notes += _list_association_notes(associations)
-    for row in qos:
-        notes += _list_qos_notes({name: value or "" for name, value in row.items() if name}, bool(preemption))
+    notes += _list_qos_notes(qos, bool(preemption))
     text = "# From Slurm's settings at the time of collection. Correct settings that were different in earlier weeks.\n"
     text += "".join(f"# Not in the replay: {quote_value(note, 500)}\n" for note in notes)
     return CollectedPolicy(text + yaml.safe_dump(content, sort_keys=False), tuple(notes))
 
 
-def _build_priority_section(config: Mapping[str, str], notes: list[str]) -> dict[str, object]:
-    kind = config.get("PriorityType", "").rpartition("/")[2]
-    if kind not in ("basic", "multifactor"):
-        notes.append(f"PriorityType={config.get('PriorityType', '')} is not simulated; multifactor is used")
-    flags = parse_flags(config.get("PriorityFlags", ""))
-    for flag in sorted(flags):
-        if not has_flag(SIMULATED_PRIORITY_FLAGS, flag):
-            notes.append(f"PriorityFlags: {flag.upper()} is not simulated")
-    if plugin := config.get("PrioritySiteFactorPlugin", "").removesuffix("site_factor/none"):
-        notes.append(f"PrioritySiteFactorPlugin: the priorities that {plugin} sets are unknown")
-    period_s = _parse_seconds(config.get("PriorityCalcPeriod", ""))
-    weights = {
-        "age": "Age", "fair_share": "FairShare", "job_size": "JobSize", "partition": "Partition", "qos": "QOS",
-        "association": "Assoc",
-    }  # fmt: skip
-    return {
-        "kind": "basic" if kind == "basic" else "multifactor",
-        **{name: max(0, parse_c_int(config.get(f"PriorityWeight{word}", ""))) for name, word in weights.items()},
-        "tres": dict(_parse_priority_weight_tres(config.get("PriorityWeightTRES", ""), notes)),
-        "max_age": config.get("PriorityMaxAge") or "7-0",
-        "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
-        "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
-        **({"calc_period_s": int(period_s)} if period_s and period_s <= 86_400 else {}),
-    }
+# ------------------------------------------------------------------------------------------ sections
 
 
-def _build_fair_share_section(config: Mapping[str, str], notes: list[str]) -> dict[str, object]:
-    flags = parse_flags(config.get("PriorityFlags", ""))
-    algorithm = "classic" if has_flag(flags, "NO_FAIR_TREE") else "fair-tree"
-    if has_flag(flags, "DEPTH_OBLIVIOUS"):
-        algorithm = "depth-oblivious"
-    if (reset := config.get("PriorityUsageResetPeriod", "").upper()) not in ("", "NONE"):
-        notes.append(f"PriorityUsageResetPeriod={reset} is not simulated: usage only decays")
-    half_life = parse_slurm_duration_days(config.get("PriorityDecayHalfLife", ""))
-    dampening = max(1, parse_c_int(config.get("FairShareDampeningFactor", "")))
-    return {
-        "algorithm": algorithm,
-        "half_life_days": 7.0 if half_life is None else half_life,
-        **({"dampening": dampening} if dampening > 1 else {}),
-    }
+def _omit_invalid_weights(config: Mapping[str, str], notes: list[str]) -> Mapping[str, str]:
+    weights = config.get("PriorityWeightTRES", "").replace(" ", "").split(",")
+    invalid = [item for item in weights if item and not is_tres_weight(item)]
+    notes += [f"PriorityWeightTRES: {item} must be NAME=WEIGHT" for item in invalid]
+    return {**config, "PriorityWeightTRES": ",".join(item for item in weights if item not in invalid)}
+
+
+def _build_partition_entry(partition: PartitionPolicy, policy: SitePolicy, is_preempting: bool) -> dict[str, object]:
+    entry: dict[str, object] = {"tier": partition.tier, "factor": partition.factor, "grace_time": partition.grace_s}
+    if is_preempting and partition.preempt_mode:
+        entry["preempt_mode"] = "off" if partition.preempt_mode == "suspend" else partition.preempt_mode
+    if partition.qos in policy.qos:
+        entry["qos"] = partition.qos
+    return entry
+
+
+def _build_priority_section(priority: PriorityPolicy) -> dict[str, object]:
+    weights = dataclasses.asdict(priority.weights)
+    max_age_s = weights.pop("max_age_s")
+    period_s = min(priority.period_s, MAX_CALC_PERIOD_S)
+    return {"kind": priority.kind, **weights, "max_age": max_age_s, "calc_period_s": period_s}
+
+
+def _build_fair_share_section(rules: FairShareRules) -> dict[str, object]:
+    half_life_days = rules.half_life_s / 86_400
+    return {"algorithm": rules.algorithm, "half_life_days": half_life_days, "dampening": rules.dampening}
 
 
 def _build_preemption_section(config: Mapping[str, str], notes: list[str]) -> dict[str, dict[str, object]]:
@@ -156,104 +160,75 @@ def _build_preemption_section(config: Mapping[str, str], notes: list[str]) -> di
     if kind not in get_args(PreemptionType):
         notes.append(f"PreemptType={config['PreemptType']} is not simulated, so no job is preempted")
         return {}
-    mode = _parse_simulated_mode("the cluster", config.get("PreemptMode", ""), notes)
-    if mode in (None, "off"):
+
+    notes += _list_mode_notes("the cluster", config.get("PreemptMode", ""))
+    rules = parse_preemption(config, SitePolicy()).preemption
+    if rules is None or rules.mode == "suspend":
         return {}
     order, unsupported = parse_victim_order(config.get("PreemptParameters", ""), config.get("SchedulerParameters", ""))
     notes += [f"PreemptParameters: {name} is not simulated" for name in unsupported]
-    exempt_time = config.get("PreemptExemptTime", "")
-    return {
-        "preemption": {"type": kind, "mode": mode, "exempt_time": exempt_time, **dataclasses.asdict(order)}
-    }  # fmt: skip
+    section = {"type": rules.kind, "mode": rules.mode, "exempt_time": rules.exempt_s, **dataclasses.asdict(order)}
+    return {"preemption": section}
 
 
-def _parse_simulated_mode(where: str, text: str, notes: list[str]) -> PreemptMode | None:
-    """Return a `PreemptMode` that is simulated, "off" for any other one, or None if it is not set."""
-    words = parse_flags(text)
-    notes += [
-        f"PreemptMode of {where}: {word.upper()} is not simulated" for word in UNSIMULATED_MODE_WORDS if word in words
-    ]
+# ------------------------------------------------------------------------------------------ notes
+
+
+def _list_config_notes(config: Mapping[str, str]) -> Iterator[str]:
+    if config.get("PriorityType", "").rpartition("/")[2] not in ("basic", "multifactor"):
+        yield f"PriorityType={config.get('PriorityType', '')} is not simulated; multifactor is used"
+    for flag in sorted(parse_flags(config.get("PriorityFlags", ""))):
+        if not has_flag(SIMULATED_PRIORITY_FLAGS, flag):
+            yield f"PriorityFlags: {flag.upper()} is not simulated"
+    if plugin := config.get("PrioritySiteFactorPlugin", "").removesuffix("site_factor/none"):
+        yield f"PrioritySiteFactorPlugin: the priorities that {plugin} sets are unknown"
+    if (reset := config.get("PriorityUsageResetPeriod", "").upper()) not in ("", "NONE"):
+        yield f"PriorityUsageResetPeriod={reset} is not simulated: usage only decays"
+
+
+def _list_mode_notes(where: str, text: str) -> Iterator[str]:
+    """Yield a note for each part of a `PreemptMode` that is not simulated."""
+    for word in UNSIMULATED_MODE_WORDS:
+        if word in parse_flags(text):
+            yield f"PreemptMode of {where}: {word.upper()} is not simulated"
     try:
         mode = parse_preempt_mode(text)
     except InvalidValue:
-        notes.append(unsimulated_mode_note(where, text))
-        return "off"
-    if mode != "suspend":
-        return mode
-    notes.append(unsimulated_mode_note(where, mode))
-    return "off"
+        yield unsimulated_mode_note(where, text)
+    else:
+        if mode == "suspend":
+            yield unsimulated_mode_note(where, mode)
 
 
-def _parse_priority_weight_tres(text: str, notes: list[str]) -> Iterator[tuple[str, float]]:
-    for part in filter(None, text.replace(" ", "").split(",")):
-        name, _, weight = part.partition("=")
-        if re.fullmatch(r"\d+(\.\d+)?", weight):
-            yield name.lower(), float(weight)
-        else:
-            notes.append(f"PriorityWeightTRES: {part} must be NAME=WEIGHT")
-
-
-def _build_partition_entries(
-    text: str, known_qos: set[str | None], is_preempting: bool, notes: list[str]
-) -> Iterator[tuple[str, dict[str, object]]]:
+def _list_partition_notes(
+    text: str, policy: SitePolicy, unreadable: Mapping[str, UnreadablePolicyObject], is_preempting: bool
+) -> Iterator[str]:
     for line in text.split("\n"):
-        words = dict(parse_key_values(line))
-        if "PartitionName" not in words:
+        values = parse_name_values(line)
+        name = values.get("PartitionName", "")
+        if not name:
             continue
-        name = words["PartitionName"]
-        notes += [
-            f"partition {name}: {setting}={quote_value(value)} is not simulated"
-            for setting, value in words.items()
-            if setting not in HARMLESS_PARTITION_SETTINGS and value not in SIMULATED_PARTITION_VALUES.get(setting, ())
-        ]
-        entry: dict[str, object] = {
-            word: int(words[key])
-            for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"), ("grace_time", "GraceTime"))
-            if words.get(key, "").isdecimal()
-        }  # fmt: skip
-        mode_text = words.get("PreemptMode", "") if is_preempting else ""
-        if mode := _parse_simulated_mode(f"partition {name}", mode_text, notes):
-            entry["preempt_mode"] = mode
-        if words.get("QoS", "N/A") in known_qos:
-            entry["qos"] = words["QoS"]
-        elif words.get("QoS", "N/A") not in ("N/A", "(null)"):
-            notes.append(f"partition {name}: its QOS {words['QoS']} is unknown")
-        yield name, entry
+        for setting, value in values.items():
+            if setting not in HARMLESS_PARTITION_SETTINGS and value not in SIMULATED_PARTITION_VALUES.get(setting, ()):
+                yield f"partition {name}: {setting}={quote_value(value)} is not simulated"
+        if is_preempting:
+            yield from _list_mode_notes(f"partition {name}", values.get("PreemptMode", ""))
+        if name in unreadable:
+            yield f"partition {name}: {unreadable[name].field}={quote_value(unreadable[name].value)} cannot be read"
+        qos = policy.partitions[name].qos
+        if qos and qos not in policy.qos:
+            yield f"partition {name}: its QOS {qos} is unknown"
 
 
-def _list_association_notes(rows: Sequence[Row]) -> list[str]:
-    """Return a note for each limit that is not simulated, with the number of associations that set it."""
-    counts = Counter(
-        limit
-        for row in rows
-        for limit in unsupported_limits({name: value or "" for name, value in row.items() if name})
-    )
-    return [
-        f"limit {limit} of {format_count(count, 'association')} is not simulated" for limit, count in counts.items()
-    ]
+def _list_association_notes(text: str) -> Iterator[str]:
+    """Yield a note for each limit that is not simulated, with the number of associations that set it."""
+    counts = Counter(limit for row in parse_pipe_table(text) for limit in unsupported_limits(row.values))
+    for limit, count in counts.items():
+        yield f"limit {limit} of {format_count(count, 'association')} is not simulated"
 
 
-def _list_qos_notes(row: Mapping[str, str], is_preempting: bool) -> list[str]:
-    name = f"QOS {row.get('Name', '')}"
-    flags = unsupported_qos_flags(row.get("Flags", ""), SIMULATED_QOS_FLAGS)
-    notes = [f"{name}: flag {flag} is not simulated" for flag in flags]
-    notes += [f"{name}: limit {limit}={row[limit]} is not simulated" for limit in unsupported_limits(row)]
-    if is_preempting:
-        _parse_simulated_mode(name, row.get("PreemptMode", ""), notes)
-    return notes
-
-
-def parse_slurm_duration_days(text: str) -> float | None:
-    """Parse a Slurm time such as `7-00:00:00` into days.
-
-    Return None if it is not a time or means no limit.
-    """
-    seconds = _parse_seconds(text)
-    return None if seconds is None else seconds / 86_400
-
-
-def _parse_seconds(text: str) -> float | None:
-    try:
-        return number_to_seconds(text, 60) if is_plain_number(text) else parse_slurm_duration_s(text)
-    except ValueError:
-        return None
+def _list_qos_notes(text: str, is_preempting: bool) -> Iterator[str]:
+    for name, setting in list_unmodelled_qos_settings(text, QOS_FLAGS):
+        yield f"QOS {name}: {setting} is not simulated"
+    for row in parse_pipe_table(text) if is_preempting else ():
+        yield from _list_mode_notes(f"QOS {row.values['Name']}", row.values.get("PreemptMode", ""))

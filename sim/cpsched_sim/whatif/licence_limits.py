@@ -19,7 +19,7 @@ from pathlib import Path
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.site.limit_checks import LICENSE
-from cpsched.slurm_text.tables import parse_key_values
+from cpsched.slurm_text.licenses import parse_licenses
 from cpsched_sim.cluster.simulated_accounting import Amounts, Totals
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT
@@ -35,26 +35,17 @@ _LICENCE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 def read_licence_totals(path: Path) -> dict[str, int]:
     """Parse the output of `scontrol show license`. Raise `InvalidSystem`.
 
-    A license is omitted if its total occurs twice or has a `Mode`. A `Mode` marks a hierarchical resource, which has an
-    amount for each set of nodes.
+    A license without a single amount is omitted.
     """
-    found: dict[str, int] = {}
-    layered = set[str]()
-    name = ""
-    for line, text in read_text_lines(path):
-        words = dict(parse_key_values(text))
-        name = words.get("LicenseName", name).lower()
-        if "Mode" in words or ("Total" in words and name in found):
-            layered.add(name)
-        if "Total" not in words:
-            continue
-        total = words["Total"]
+    licenses = parse_licenses("".join(line for _, line in read_text_lines(path)))
+    for license in licenses:
+        total = license.total
         if not (total.isascii() and total.isdecimal() and int(total) <= MAX_AMOUNT):
-            raise InvalidSystem(path, line, "Total", total, f"must be a whole number of at most {MAX_AMOUNT:,}")
-        if not name:
-            raise InvalidSystem(path, line, "LicenseName", "", "must come before its Total")
-        found[name] = int(total)
-    return {name: total for name, total in found.items() if name not in layered}
+            rule = f"must be a whole number of at most {MAX_AMOUNT:,}"
+            raise InvalidSystem(path, license.line, "Total", total, rule)
+        if not license.name:
+            raise InvalidSystem(path, license.line, "LicenseName", "", "must come before its Total")
+    return {license.name.lower(): int(license.total) for license in licenses if license.has_one_amount}
 
 
 def parse_licence_totals(text: str) -> dict[str, int]:

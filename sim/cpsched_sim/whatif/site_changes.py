@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cpsched.formatting import format_count
-from cpsched.slurm_text.tables import parse_key_values
+from cpsched.slurm_text.option_lists import parse_config
+from cpsched.slurm_text.tables import parse_name_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_slurm_nodes
@@ -58,16 +58,17 @@ def read_slurm_parameters(folder: Path) -> dict[str, str]:
 
     Omit slurmctld's start time, which this command also prints.
     """
-    pairs = (
-        line.partition("=") for _, line in _read_lines_if_exists(folder / CONFIG) if RELEVANT_CONFIG_LINES.match(line)
-    )
-    return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT_FIELD}
+    settings = _read_config(folder)
+    return {name: value for name, value in settings.items() if RELEVANT_CONFIG_LINES.match(name) and name != BOOT_FIELD}
 
 
 def read_slurmctld_start_time(folder: Path) -> str:
     """Return slurmctld's start time as text, or "" if it is not in the configuration."""
-    found = (re.match(rf"\s*{BOOT_FIELD}\s*=\s*(\S+)", line) for _, line in _read_lines_if_exists(folder / CONFIG))
-    return next((match[1] for match in found if match), "")
+    return _read_config(folder).get(BOOT_FIELD, "")
+
+
+def _read_config(folder: Path) -> dict[str, str]:
+    return parse_config("".join(line for _, line in _read_lines_if_exists(folder / CONFIG)))
 
 
 def read_collected_nodes(folder: Path) -> dict[str, SlurmNode]:
@@ -83,7 +84,7 @@ def _node_amounts(node: SlurmNode) -> tuple[int, int, int]:
 def _read_partitions(folder: Path) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
     for _, line in _read_lines_if_exists(folder / PARTITIONS):
-        words = dict(parse_key_values(line))
+        words = parse_name_values(line)
         if name := words.get("PartitionName"):
             found[name] = {key: words.get(key, "") for key in PARTITION_FIELDS}
     return found

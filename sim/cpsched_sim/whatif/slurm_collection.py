@@ -5,8 +5,6 @@ All commands are read-only: `sacct`, `sacctmgr show`, `sshare`, `scontrol show`.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
@@ -17,9 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
 
-from cpsched.errors import require
+from cpsched.errors import InvalidValue, require
+from cpsched.slurm_text.accounts import ASSOCIATION_COLUMNS, QOS_COLUMNS, find_row_of_second_cluster
 from cpsched.slurm_text.controller_options import CONTROLLER_OPTIONS
 from cpsched.slurm_text.option_lists import parse_config
+from cpsched.slurm_text.tables import parse_pipe_table
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.systems.slurm_queries import run_slurm_command
@@ -34,25 +34,14 @@ JOB_FORMAT = (
     "AllocTRES,Timelimit,NodeList,JobName"
 )
 USER_COLUMN, NAME_COLUMN = JOB_FORMAT.split(",").index("User"), -1
-LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
-_PREEMPTION_FIELDS = "Preempt,PreemptMode,PreemptExemptTime,GraceTime"
-_QOS_FIELDS = (
-    f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,MaxTRESRunMinsPU,"
-    "MaxTRESRunMinsPA,MinTRES,MaxJobsAccruePU,MaxJobsAccruePA,GrpJobsAccrue,UsageThreshold,MinPrioThresh,"
-    + _PREEMPTION_FIELDS
-)
-_ASSOCIATION_FIELDS = (
-    f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS},MaxJobsAccrue,GrpJobsAccrue,"
-    "MinPrioThresh"
-)
 SACCT_COMMAND = (
     "sacct --local --allusers --allocations --duplicates --parsable2 --delimiter {between} "
     "--starttime {since} --endtime {until} --format " + JOB_FORMAT
 )
 OPTIONAL_TABLES = {
     EVENTS: "sacctmgr --parsable2 show event{of} Start={since} Format=NodeName,TimeStart,TimeEnd,State,Duration",
-    ASSOCIATIONS: f"sacctmgr --parsable2 show association{{of}} Format={_ASSOCIATION_FIELDS}",
-    QOS: f"sacctmgr --parsable2 show qos Format={_QOS_FIELDS}",
+    ASSOCIATIONS: f"sacctmgr --parsable2 show association{{of}} Format={','.join(ASSOCIATION_COLUMNS)}",
+    QOS: f"sacctmgr --parsable2 show qos Format={','.join(QOS_COLUMNS)}",
     SHARES: "sshare --all --long --parsable2",
     RESERVATIONS: "sacctmgr --parsable2 show reservation{of} Start={since} Format=Name,Start,End,NodeNames",
     CONFIG: "scontrol show config",
@@ -121,7 +110,7 @@ def collect_from_slurm(
             lacking[name] = str(error)
         if name == CONFIG:
             of = _cluster_option(files.get(CONFIG, ""))
-    if _has_several_clusters(files.get(ASSOCIATIONS, "")):
+    if find_row_of_second_cluster(files.get(ASSOCIATIONS, "")) is not None:
         del files[ASSOCIATIONS]
         lacking[ASSOCIATIONS] = MIXED_CLUSTERS_ERROR
     if anonymous:
@@ -129,14 +118,18 @@ def collect_from_slurm(
     notes: tuple[str, ...] = ()
     if CONFIG in files and PARTITIONS in files:
         dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
-        found = build_policy_file(
-            parse_config(files[CONFIG]),
-            files[PARTITIONS],
-            list(_parse_sacctmgr_table(files.get(QOS, ""))),
-            list(_parse_sacctmgr_table(files.get(ASSOCIATIONS, ""))),
-            {name: file for name, file in dumps.items() if file in files},
-        )
-        files[POLICY], notes = found.text, found.notes
+        try:
+            found = build_policy_file(
+                parse_config(files[CONFIG]),
+                files[PARTITIONS],
+                files.get(QOS, ""),
+                files.get(ASSOCIATIONS, ""),
+                {name: file for name, file in dumps.items() if file in files},
+            )
+        except InvalidValue as error:
+            lacking[POLICY] = str(error)
+        else:
+            files[POLICY], notes = found.text, found.notes
     for name, text in files.items():
         write_atomically(out / name, text.encode())
     lines = {name: text.count("\n") for name, text in files.items()}
@@ -196,16 +189,8 @@ def _join_lines(text: str) -> str:
 
 def _cluster_option(config: str) -> str:
     """Return the sacctmgr option that selects the configured cluster, or ""."""
-    found = re.search(r"^\s*ClusterName\s*=\s*([\w.-]+)\s*$", config, re.MULTILINE)
-    return f" Cluster={found[1]}" if found else ""
-
-
-def _has_several_clusters(associations: str) -> bool:
-    return sum(row["Account"] == "root" and not row["User"] for row in _parse_sacctmgr_table(associations)) > 1
-
-
-def _parse_sacctmgr_table(text: str) -> Iterator[dict[str, str]]:
-    return csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
+    name = parse_config(config).get("ClusterName", "")
+    return f" Cluster={name}" if re.fullmatch(r"[\w.-]+", name) else ""
 
 
 class PseudonymTable:
@@ -242,8 +227,8 @@ def _local_zone() -> str:
     return parts[2] if parts[2] not in ("", "localtime") else ""
 
 
-def sacctmgr_rows(path: Path) -> Iterator[dict[str, str]]:
+def sacctmgr_rows(path: Path) -> Iterator[Mapping[str, str]]:
     """Yield the rows of a `sacctmgr --parsable2` table. A missing file has no rows."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
-        yield from _parse_sacctmgr_table(text)
+        yield from (row.values for row in parse_pipe_table(text))

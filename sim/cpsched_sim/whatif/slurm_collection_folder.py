@@ -11,7 +11,7 @@ from cpsched.errors import InvalidValue
 from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.dated_files import has_dated_files
-from cpsched_sim.site.policy_file import SitePolicy, load_site_policy_file
+from cpsched_sim.site.policy_file import SitePolicyFile, load_site_policy_file
 from cpsched_sim.systems import system_draft
 from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_unavailable_state
 from cpsched_sim.systems.system_file import SystemFile
@@ -73,7 +73,7 @@ class SlurmCollectionFolder:
         """Return the path of `scontrol show config`'s output, or None if it is missing."""
         return self._existing_path(CONFIG)
 
-    def policy(self) -> SitePolicy | None:
+    def policy(self) -> SitePolicyFile | None:
         """Return the site's policy, or None. Raise `InvalidPolicy`."""
         path = self._existing_path(POLICY)
         return load_site_policy_file(path) if path is not None else None

@@ -20,7 +20,7 @@ from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_at
 from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.result_files import result_origin_note
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems.system_file import load_system
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.whatif import whatif_report
@@ -63,7 +63,7 @@ def read_whatif_window(
     lenient: bool,
     format: str | None,
     dialect: TraceDialect,
-    site: SitePolicy | None,
+    site: SitePolicyFile | None,
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
@@ -86,7 +86,7 @@ def read_whatif_window(
 
 
 def _read_collection_folder(
-    folder: SlurmCollectionFolder, system: str | None, span: WindowPeriodOptions, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
+    folder: SlurmCollectionFolder, system: str | None, span: WindowPeriodOptions, lenient: bool, dialect: TraceDialect, site: SitePolicyFile | None,  # noqa: E501
     earlier: SlurmCollectionFolder | None, totals: Totals,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
     """Read a collected folder: its nodes, its outages and the site's time zone."""

@@ -112,7 +112,7 @@ def replay_window(
     outcome = schedule.calendar
     assert outcome is not None
     start_s = np.where(schedule.start_s != NEVER, schedule.start_s + outcome.lag_s, NEVER)
-    preempts = window.site is not None and window.site.preemption is not None
+    preempts = window.site is not None and window.site.policy.preemption is not None
     return WindowReplayResult(
         outcome.arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
         outcome.late_fixed, _compute_stranded(window, outcome, schedule),

@@ -28,7 +28,7 @@ from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job
 from cpsched_sim.cluster.simulated_accounting import Amounts, LicenceRequestsAndTotals, Totals
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems import system_draft, system_draft_from_accounting
 from cpsched_sim.systems.system_file import System, SystemFile, load_bundled_system, load_system
 from cpsched_sim.traces.trace_job import TraceJob
@@ -101,7 +101,7 @@ class WhatIfWindow:
     leaves_s: IntArray
     fixed_s: IntArray
     real_start_s: IntArray
-    site: SitePolicy | None
+    site: SitePolicyFile | None
     guessed: str
     """The source from which the system was guessed, or "" if the system was given."""
     left_out: Mapping[str, int]
@@ -155,7 +155,7 @@ def cut_whatif_window(
     span: WindowPeriodOptions,
     guessed: str = "",
     zone: str = "",
-    site: SitePolicy | None = None,
+    site: SitePolicyFile | None = None,
     outages: Sequence[NodeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
@@ -198,7 +198,7 @@ def cut_whatif_window(
         if target.is_unknown_partition(each.ask.partition):
             strange[each.ask.partition] += 1
         submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
-        qos = each.qos if site is not None and each.qos in site.site.qos else ""
+        qos = each.qos if site is not None and each.qos in site.policy.qos else ""
         job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account, qos=qos)
         real_s = each.start_s if isinstance(each, TraceRecord) else None
         drafts.append(

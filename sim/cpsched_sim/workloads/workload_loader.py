@@ -40,7 +40,7 @@ from cpsched_sim.file_io import sha256_of_all
 from cpsched_sim.input.dated_files import dated_files, has_dated_files
 from cpsched_sim.input.file_type_guess import sniff_file
 from cpsched_sim.input.parquet_reader import PARQUET_KIND, parquet_column_names
-from cpsched_sim.site.policy_file import SitePolicy, load_site_policy_file
+from cpsched_sim.site.policy_file import SitePolicyFile, load_site_policy_file
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem, System, SystemFile, load_bundled_system, load_system
 from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
@@ -80,7 +80,7 @@ class Workload:
     """Notes on dropped jobs, cut jobs and skipped lines, one note per reason."""
     origin: Mapping[str, object] = field(default_factory=dict)
     """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
-    site: SitePolicy | None = None
+    site: SitePolicyFile | None = None
     """The site policy for the replay. Its accounts include the jobs' users."""
 
     def __repr__(self) -> str:
@@ -149,12 +149,12 @@ class Workload:
         return jobs_to_frame(self.jobs)
 
 
-def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
+def apply_site_policy(workload: Workload, policy: SitePolicyFile | str | PathLike[str]) -> Workload:
     """Return the workload with a site policy, which is an object or a file.
 
     The policy sets the jobs' accounts, QOSes and tiers.
     """
-    if not isinstance(policy, SitePolicy):
+    if not isinstance(policy, SitePolicyFile):
         policy = load_site_policy_file(Path(policy))
     site, jobs = policy.with_users_of(workload.jobs)
     return replace(workload, jobs=jobs, site=site, origin={**workload.origin, "policy_sha256": policy.sha256})

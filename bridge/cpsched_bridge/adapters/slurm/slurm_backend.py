@@ -13,6 +13,7 @@ from typing_extensions import override
 from cpsched.model import EndedJob
 from cpsched.site import multifactor_priority
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
@@ -22,6 +23,7 @@ from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_b
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.unmanaged_by_policy import (
+    list_unusable_policy_objects,
     unmanage_jobs_above_own_limits,
     unmanage_jobs_of_unusable_policy,
 )
@@ -153,12 +155,12 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             self._restores.setdefault(job_id, restore)
         records = self._transport.read()
         notes = tuple(self._policy.poll()) if self._policy is not None else ()
-        policy = self._policy.policy_snapshot if self._policy is not None else None
-        if policy is not None:
-            records = name_users(records, policy.user_names)
+        reading = self._get_policy_reading()
+        if reading is not None:
+            records = name_users(records, reading.user_names)
         self._seen = records
-        licenses = policy.site.licenses if policy is not None else ()
-        exempt_qos = policy.site.partition_limit_exemptions if policy is not None else {}
+        licenses = reading.policy.licenses if reading is not None else ()
+        exempt_qos = reading.policy.partition_limit_exemptions if reading is not None else {}
         pins = self._restores.keys() | set(pinned)
         observation = translator.observe(records, pins, self._get_account_parents(), licenses, exempt_qos)
         observation = self._apply_site_policy(observation, records, notes)
@@ -260,13 +262,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     def _compute_boosting_nices(self, orders: Sequence[StartCommand]) -> dict[int, tuple[int, int]]:
         """Return the original and the new nice value of each job to boost, by job number."""
-        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
-        if (
-            not self._most_boost
-            or self._seen is None
-            or policy_snapshot is None
-            or policy_snapshot.rules.kind == "basic"
-        ):
+        reading = self._get_policy_reading()
+        if not self._most_boost or self._seen is None or reading is None or reading.policy.priority.kind == "basic":
             return {}
         wanted = {order.job.id: order.job for order in orders}
         records = {
@@ -277,7 +274,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             if number in wanted
         }
         starts = {number: (record, wanted[number].priority) for number, record in records.items()}
-        needed = compute_start_boosts(starts, self._seen, policy_snapshot, self._most_boost)
+        needed = compute_start_boosts(starts, self._seen, reading.policy, self._most_boost)
         own = {number: int(records[number].get("nice") or 0) for number in needed}
         return {number: (own[number], own[number] - points) for number, points in needed.items()}
 
@@ -312,8 +309,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     def read_ranks(self) -> Sequence[QueueRank]:
         """Return the ranks of the last observation's jobs from current `sprio` values."""
         seen = self._seen or self._transport.read()
-        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
-        partitions = {} if policy_snapshot is None else policy_snapshot.partitions
+        reading = self._get_policy_reading()
+        partitions = {} if reading is None else reading.policy.partitions
         return self._boost_access.read_ranks(
             seen.jobs, {name: partition.tier for name, partition in partitions.items()}
         )
@@ -358,10 +355,10 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             ]
         policy = self._run_policy_checks(records)
         parameters = facts["config"].select_type_parameters or ()
-        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
+        reading = self._get_policy_reading()
         unusable = [
             *list_unusable_objects(records),
-            *(policy_snapshot.trouble.list_objects() if policy_snapshot is not None else ()),
+            *(list_unusable_policy_objects(reading) if reading is not None else ()),
         ]
         return [*found, check_for_unusable_objects(unusable), *run_node_checks(records, parameters), *policy]
 
@@ -387,16 +384,16 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         """Return checks of the site's policy. Only the doctor calls this, so it may wait."""
         if self._policy is None:
             return []
-        if self._policy.policy_snapshot is None:
+        if self._policy.reading is None:
             self._policy.poll()
         shown = BackgroundCommandQuery(commands={"sprio": (sprio_comparison.COMMAND,)})
         shown.start()
         answers = shown.collect_output(wait=True)
         text = answers.texts.get("sprio") if answers is not None else None
-        policy_snapshot = self._policy.policy_snapshot
-        if policy_snapshot is not None:
-            records = name_users(records, policy_snapshot.user_names)
-        return run_policy_checks(policy_snapshot, self._policy.failures, text, records)
+        reading = self._policy.reading
+        if reading is not None:
+            records = name_users(records, reading.user_names)
+        return run_policy_checks(reading, self._policy.failures, text, records)
 
     @override
     def close(self) -> None:
@@ -410,17 +407,18 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         """Return the observation with the site's priorities and limits, if known."""
         if self._policy is None:
             return seen
-        if self._policy.policy_snapshot is None:
+        reading = self._policy.reading
+        if reading is None:
             return dataclasses.replace(seen, notes=notes)
         if self._ranked_by != self._policy.version:
-            self._ranking.set_policy(self._policy.policy_snapshot)
+            self._ranking.set_policy(reading)
             self._ranked_by = self._policy.version
-        seen = unmanage_jobs_of_unusable_policy(seen, self._policy.policy_snapshot)
+        seen = unmanage_jobs_of_unusable_policy(seen, reading)
         cpus = sum(node.effective_cpus or 0 for node in records.nodes)
         size = multifactor_priority.ClusterSize(len(records.nodes), cpus)
         ranked = self._ranking.apply_ranking(seen, records.jobs, size, records.reservations)
         ranked = unmanage_jobs_above_own_limits(ranked)
-        ranked = self._preemptors.leave(ranked, records.jobs, self._policy.policy_snapshot, self.preemption_options)
+        ranked = self._preemptors.leave(ranked, records.jobs, reading.policy, self.preemption_options)
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _get_translator(self) -> SlurmTranslator:
@@ -430,10 +428,13 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             self._translator = SlurmTranslator.from_config(self._config)
         return self._translator
 
+    def _get_policy_reading(self) -> SitePolicyReading | None:
+        return None if self._policy is None else self._policy.reading
+
     def _get_account_parents(self) -> Mapping[str, str] | None:
         """Return the parent of each account, or None if no policy has been read."""
-        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
-        return None if policy_snapshot is None else policy_snapshot.site.accounts.parent_by_account
+        reading = self._get_policy_reading()
+        return None if reading is None else reading.policy.accounts.parent_by_account
 
     def _send_orders_clearing_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
         """Send a command that also clears the bridge's pins, and return the outcomes."""

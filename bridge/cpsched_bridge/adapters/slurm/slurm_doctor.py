@@ -10,11 +10,11 @@ from cpsched.dispatchers.slurm.scheduler_parameters import DISABLED, SchedulerPa
 from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.formatting import format_count
 from cpsched.site.accounts import AssociationTree
-from cpsched.site.multifactor_priority import ClusterSize
+from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
 from cpsched.site.preemption import PreemptionRules
 from cpsched.slurm_text.configuration import LINEAR, SlurmConfig
 from cpsched.slurm_text.option_lists import OptionList, OptionRemark
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
@@ -87,29 +87,28 @@ def run_slurm_doctor_checks(
 
 
 def run_policy_checks(
-    policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str | None, records: SlurmRecords
+    reading: SitePolicyReading | None, failures: Mapping[str, str], shown: str | None, records: SlurmRecords
 ) -> list[ReadinessCheck]:
     """Return checks of the site's policy and a comparison of priorities with `sprio`.
 
     `shown` is the output of `sprio`, or None if the command failed.
     """
-    found = [check_policy_reading(policy_snapshot, failures)]
-    if policy_snapshot is not None:
+    found = [check_policy_reading(reading, failures)]
+    if reading is not None:
+        policy = reading.policy
         cpus = sum(node.effective_cpus or 0 for node in records.nodes)
         machine = ClusterSize(len(records.nodes), cpus)
         compared = None
         if shown is not None:
-            compared = compare_with_sprio(parse_sprio(shown), records.jobs, policy_snapshot, machine, records.now_s)
+            compared = compare_with_sprio(parse_sprio(shown), records.jobs, reading, machine, records.now_s)
         found += [
-            check_priorities_match_sprio(compared, policy_snapshot),
-            check_unmodelled_limits(policy_snapshot),
-            check_job_associations(policy_snapshot.site.accounts, records),
+            check_priorities_match_sprio(compared, policy.priority),
+            check_unmodelled_limits(reading),
+            check_job_associations(policy.accounts, records),
             check_partitions_mixing_unmanaged_jobs(records),
         ]
-        if policy_snapshot.preemption is not None:
-            found.append(
-                check_preempt_modes(policy_snapshot.preemption, failures, policy_snapshot.victim_order is not None)
-            )
+        if policy.preemption is not None:
+            found.append(check_preempt_modes(policy.preemption, failures))
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
@@ -155,12 +154,12 @@ def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessC
     )
 
 
-def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str]) -> ReadinessCheck:
+def check_policy_reading(reading: SitePolicyReading | None, failures: Mapping[str, str]) -> ReadinessCheck:
     """Check that the site's policy can be read.
 
     Without accounting, a cluster has neither shares nor limits, and the check still passes.
     """
-    if policy_snapshot is None:
+    if reading is None:
         why = "; ".join(failures.values()) or "no response"
         return ReadinessCheck(
             "site policy",
@@ -169,8 +168,8 @@ def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: M
             "allow the bridge's user to run scontrol, sacctmgr and sshare on this host",
             False,
         )
-    site = policy_snapshot.site
-    kind = policy_snapshot.rules.kind
+    site = reading.policy
+    kind = site.priority.kind
     enforced = "enforced" if site.limits_hold else "not enforced"
     detail = f"{kind}, {len(site.accounts.associations):,} associations, {len(site.qos)} QOS, limits {enforced}"
     detail += f", licenses {', '.join(f'{name} {n:,}' for name, n in site.licenses.items())}" if site.licenses else ""
@@ -181,11 +180,9 @@ def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: M
     )
 
 
-def check_priorities_match_sprio(
-    compared: SprioComparison | None, policy_snapshot: SitePolicySnapshot
-) -> ReadinessCheck:
+def check_priorities_match_sprio(compared: SprioComparison | None, priority: PriorityPolicy) -> ReadinessCheck:
     """Check that the computed priorities of jobs without a hold equal Slurm's."""
-    if policy_snapshot.rules.kind == "basic":
+    if priority.kind == "basic":
         return ReadinessCheck("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
     if compared is None:
         remedy = "allow the bridge's user to run sprio on this host"
@@ -207,12 +204,12 @@ def check_priorities_match_sprio(
     )
 
 
-def check_unmodelled_limits(policy_snapshot: SitePolicySnapshot) -> ReadinessCheck:
+def check_unmodelled_limits(reading: SitePolicyReading) -> ReadinessCheck:
     """Report limits that are not modelled.
 
     Slurm rejects a start that exceeds such a limit, and the job keeps waiting.
     """
-    odd = policy_snapshot.unmodelled
+    odd = reading.unmodelled
     return ReadinessCheck(
         "limits",
         not odd,
@@ -361,11 +358,10 @@ def check_preemption(config: SlurmConfig, reads_policy: bool = True) -> Readines
     return ReadinessCheck("preemption", ok, f"{kind or 'none'}, mode {mode}", remedy, mode="control")
 
 
-def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may_choose: bool = True) -> ReadinessCheck:
+def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> ReadinessCheck:
     """Check that no QOS or partition suspends preempted jobs.
 
-    Also check that the preempting QOS could be read. `may_choose`: whether the site's `PreemptParameters` allow
-    `preemption.choose`.
+    Also check that the preempting QOS could be read.
     """
     suspended = sorted(
         name for name in rules.classes if rules.preempting_classes_of(name) and rules.mode_of(name) == "suspend"
@@ -383,7 +379,7 @@ def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may
         "preempted jobs",
         True,
         f"requeued or cancelled by Slurm: {join_abbreviated(names, MAX_LISTED_ITEMS) or 'none'}"
-        + ("" if may_choose else "; preemption.choose has no effect with these PreemptParameters"),
+        + ("" if rules.victim_order is not None else "; preemption.choose has no effect with these PreemptParameters"),
         mode="control",
     )
 

@@ -9,9 +9,10 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import build_dispatcher
-from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, SiteLimitPolicy
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
+from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import PolicySettings, PowerCapSettings
 from cpsched_bridge.store.round_replay import replay_round
@@ -28,7 +29,7 @@ def with_limits(seen):
         Association("lab", user, limits=AccountingLimits(jobs=2) if user == "ada" else AccountingLimits())
         for user in ("ada", "bob")
     )
-    book = JobLimitTable(SiteLimitPolicy(AssociationTree((Association("root", parent=-1), *users))))
+    book = JobLimitTable(SitePolicy(AssociationTree((Association("root", parent=-1), *users))))
 
     def standing(job):
         return book.limits_of(JobLimitAttributes(job.user, job.account, job.queue, "", (("cpu", 1),), 1))

@@ -25,7 +25,7 @@ from cpsched.model import (
     Snapshot,
     Starts,
 )
-from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos
 from cpsched.site.admission import (
     PendingJobLimitsAndUsage,
     admit_jobs,
@@ -34,6 +34,7 @@ from cpsched.site.admission import (
     respects_limits,
 )
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
+from cpsched.site.site_policy import SitePolicy
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 
 NONE = AccountingLimits()
@@ -54,7 +55,7 @@ def job(id, user="ada", cores=1, minutes=10, **named):
 def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
     """(snapshot, limits now) of a pool with these limits on the QOS, and on ada's association; others have none."""
     users = (Association("lab", user, parent=0, limits=ada if user == "ada" else NONE) for user in USERS.values())
-    site = SiteLimitPolicy(
+    site = SitePolicy(
         AssociationTree((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)}
     )
     book = JobLimitTable(site)
@@ -182,7 +183,7 @@ def test_returns_snapshot_unchanged_without_limits():
 
 
 def test_reports_each_kind_of_refusal_once():
-    book = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal", limits=AccountingLimits(wall_min=1))}))
+    book = JobLimitTable(SitePolicy(qos={"normal": Qos("normal", limits=AccountingLimits(wall_min=1))}))
     standing = book.limits_of(claim(job(1)))
     found = admit_jobs([standing, None, standing], book.usage([]), [0, 1, 2])
     assert found.positions.tolist() == [1]
@@ -299,7 +300,7 @@ def test_reports_number_of_accepted_answer():
 
 
 def standing_for(limits, user="ada"):
-    book = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal", limits=limits)}))
+    book = JobLimitTable(SitePolicy(qos={"normal": Qos("normal", limits=limits)}))
     return book.limits_of(claim(job(1, user))), book
 
 
@@ -320,7 +321,7 @@ def test_formats_refusals_lazily():
 
 
 def test_unlimited_job_has_no_standing():
-    free = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal")})).limits_of(claim(job(1)))
+    free = JobLimitTable(SitePolicy(qos={"normal": Qos("normal")})).limits_of(claim(job(1)))
     full, _ = standing_for(AccountingLimits(group_jobs=0))
     barred, _ = standing_for(AccountingLimits(wall_min=1))
     snapshot, _ = scene([job(id) for id in (1, 2, 3, 4)])

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.errors import InvalidValue
-from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos
 from cpsched.site.admission import admit_jobs, first_exceeded_limit
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable, LimitUsageMinutes
 from cpsched.site.limit_reasons import slurm_limit_reason
+from cpsched.site.site_policy import PartitionPolicy, SitePolicy
 
 NONE = AccountingLimits()
 
@@ -28,7 +29,9 @@ def site(qos=NONE, part=None, root=NONE, account=NONE, user=NONE, safe=False, **
         Association("lab", "ada", parent=1, limits=user),
         Association("lab", "bob", parent=1),
     )
-    return SiteLimitPolicy(AssociationTree(rows), known, {"main": "main-part"} if part is not None else {}, safe=safe)
+    return SitePolicy(
+        AssociationTree(rows), known, {"main": PartitionPolicy(qos="main-part")} if part is not None else {}, safe=safe
+    )
 
 
 def asks(user="ada", limit_min=60, **tres):
@@ -58,7 +61,7 @@ def test_licences_limit_running_jobs_whatever_is_enforced(limits_hold):
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
 def test_no_subset_of_admitted_jobs_exceeds_licences(jobs, data):
     totals = {"a": 5, "b": 3}
-    book = JobLimitTable(SiteLimitPolicy(limits_hold=False, licenses=totals))
+    book = JobLimitTable(SitePolicy(limits_hold=False, licenses=totals))
     standings = [book.limits_of(asks(license_a=a, license_b=b)) for a, b in jobs]
     running = data.draw(st.integers(0, min(1, len(jobs))))
     used = book.usage(standings[:running])
@@ -181,7 +184,7 @@ def test_qos_limit_disables_same_association_limit(qos, below):
 )  # fmt: skip
 def test_exempt_job_still_counts_for_others(narrow, wide, safe, reason):
     rows = (Association("root", parent=-1, limits=narrow), Association("lab", "ada"))
-    at = SiteLimitPolicy(AssociationTree(rows), {"free": Qos("free", limits=wide), "normal": Qos("normal")}, safe=safe)
+    at = SitePolicy(AssociationTree(rows), {"free": Qos("free", limits=wide), "normal": Qos("normal")}, safe=safe)
     free = asks(limit_min=1)._replace(qos="free")
     assert verdict(at, asks(), [free]) == reason
     assert verdict(at, asks()) is None
@@ -252,13 +255,13 @@ def test_partition_association_precedes_general_one():
         Association("lab", "ada", limits=AccountingLimits(jobs=0)),
         Association("lab", "ada", "main", limits=AccountingLimits(jobs=1)),
     )
-    at = SiteLimitPolicy(AssociationTree(rows))
+    at = SitePolicy(AssociationTree(rows))
     assert verdict(at, asks()) is None
     assert verdict(at, asks()._replace(partition="other")) == "AssocMaxJobsLimit"
 
 
 def test_unenforced_limits_do_not_apply():
-    at = SiteLimitPolicy(
+    at = SitePolicy(
         site(AccountingLimits(group_jobs=0)).accounts,
         {"normal": Qos("normal", limits=AccountingLimits(group_jobs=0))},
         {},
@@ -405,7 +408,7 @@ def test_first_qos_with_factor_applies():
     )
     for part, own, most in ((2.0, 9.0, 8), (None, 3.0, 12), (2.0, None, 8)):
         known = {"normal": Qos("normal", limit_factor=own), "main-part": Qos("main-part", limit_factor=part)}
-        at = SiteLimitPolicy(AssociationTree(rows), known, {"main": "main-part"})
+        at = SitePolicy(AssociationTree(rows), known, {"main": PartitionPolicy(qos="main-part")})
         assert verdict(at, asks(cpu=most)) is None
         assert verdict(at, asks(cpu=most + 1)) == "AssocMaxCpuPerJobLimit"
 

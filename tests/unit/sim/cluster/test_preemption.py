@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cpsched.model import NEVER, Cluster, Job, Request
+from cpsched.site.preemption import PreemptionRules
 from cpsched_sim import cli
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.simulation import simulate
@@ -337,12 +338,12 @@ def test_reads_modes_and_lists_from_dump(tmp_path):
         "Name|Priority|Preempt|PreemptMode|PreemptExemptTime|GraceTime\n"
         "high|10|low|cluster||00:00:00\nlow|0||cancel|00:10:00|00:02:00\n"
     )
-    policy = parse_site_policy_file(tmp_path / "site.yaml", "dumps: { qos: qos.txt }\npreemption: { type: qos }\n")
-    job = Job(1, 0, 60, Request(1, (1,)), qos="low")
-    assert policy.preemption.preemptible_classes_of("high") == ("low",)
-    assert policy.preemption.mode_of("low") == "cancel"
-    assert policy.preempt_exempt_time_s(job) == 600
-    assert [policy.grace_time_s(name) for name in ("high", "low", "other")] == [0, 120, 0]
+    text = "dumps: { qos: qos.txt }\npreemption: { type: qos }\n"
+    policy = parse_site_policy_file(tmp_path / "site.yaml", text).policy
+    assert policy.preemption == PreemptionRules(
+        "qos", "requeue", {"high": frozenset({"low"})}, {"high": 10, "low": 0}, {"low": "cancel"}, {"low": 120}
+    )
+    assert policy.preempt_exempt_s("low", "") == 600
 
 
 def test_json_counts_preemptions_only_if_site_preempts(tmp_path):

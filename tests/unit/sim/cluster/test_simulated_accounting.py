@@ -117,7 +117,7 @@ def test_higher_priority_starts_first_after_tier():
     policy = """\
 accounts: { lab: {} }
 qos: { low: { priority: 1 }, high: { priority: 10 } }
-partitions: { "1": { tier: 1 } }
+partitions: { "1": { tier: 2 } }
 priority: { qos: 1000 }
 users: { qos: low, qos_by_queue: { "2": high } }
 """
@@ -223,3 +223,14 @@ def test_time_limit_counts_started_minutes(walltime_s, runs):
     policy = 'accounts: { lab: { users: { ada: { limits: { MaxWall: "0:01:00" } } } } }\n'
     found = replayed([("ada", 0, 1, 10, walltime_s), ("ada", 0, 1, 10, 10)], policy)
     assert (found.never_started_count == 0) is runs
+
+
+def test_tres_factor_is_the_share_of_the_partition():
+    """The small job requests all cores of its partition, and the large one 14 of 16: 1000 and 875 points."""
+    cluster = Cluster.of([[4]] * 4, ["cores"], node_sets={"small": [0]})
+    first = TraceJob(Job(1, 0, 100, Request(16, (1,)), user="ada"), 100)
+    large = TraceJob(Job(2, 1, 100, Request(14, (1,)), user="ada"), 100)
+    small = TraceJob(Job(3, 2, 100, Request(4, (1,), node_set=1), user="ada", queue="small"), 100)
+    policy = parse_site_policy_file(Path("site.yaml"), "accounts: { lab: {} }\npriority: { tres: { cpu: 1000 } }\n")
+    made = apply_site_policy(Workload("made", "nodes", cluster, [first, large, small], {}, ()), policy)
+    assert simulate(made, "list-priority").schedule.start_s.tolist() == [0, 200, 100]

@@ -9,6 +9,7 @@ import pytest
 
 from cpsched.model import Job, Request
 from cpsched.site.accounts import AccountingLimits
+from cpsched.site.multifactor_priority import PriorityWeights
 from cpsched_sim.errors import InputError, InvalidPolicy
 from cpsched_sim.site.policy_file import load_site_policy_file, parse_site_policy_file
 from cpsched_sim.traces.trace_job import TraceJob
@@ -22,7 +23,7 @@ qos:
   normal: { priority: 10, limits: { MaxTRESPU: "cpu=32,gres/gpu=2" } }
   long: { usage_factor: 0.5, over_partition: true }
 partitions: { "1": { tier: 2, factor: 10, qos: long } }
-priority: { fair_share: 1000, age: 10, max_age: "1-00:00:00", favor_small: true }
+priority: { fair_share: 1000, age: 10, max_age: "1-00:00:00", favor_small: true, raw_qos: true }
 users: { others: spread, qos: normal, qos_by_queue: { "9": long } }
 enforce: [limits, safe]
 """
@@ -38,7 +39,7 @@ def trace_job(id, user, queue="2", account=""):
 
 def test_reads_complete_file():
     found = policy(WHOLE)
-    accounts, qos = found.site.accounts, found.site.qos
+    accounts, qos = found.policy.accounts, found.policy.qos
     assert [row.label for row in accounts.associations if row.user] == [
         "user ada in account physics", "user 17 in account physics", "user eve in account laser",
     ]  # fmt: skip
@@ -49,9 +50,9 @@ def test_reads_complete_file():
     ]  # fmt: skip
     assert qos["normal"].limits.tres_a_user == {"cpu": 32, "gres/gpu": 2}
     assert qos["long"].over_partition
-    assert found.site.safe
-    weights = found.file.priority.weights()
-    assert (weights.fair_share, weights.max_age_s, weights.favor_small) == (1000, 86_400, True)
+    assert found.policy.safe
+    weights = found.policy.priority.weights
+    assert weights == PriorityWeights(fair_share=1000, age=10, max_age_s=86_400, favor_small=True, raw_qos=True)
 
 
 def test_keeps_recorded_run_and_start():
@@ -61,7 +62,7 @@ def test_keeps_recorded_run_and_start():
 
 
 def test_account_passes_on_job_and_user_but_not_group_limits():
-    accounts = policy(WHOLE).site.accounts
+    accounts = policy(WHOLE).policy.accounts
     assert accounts.associations[accounts.find("physics", "ada")].limits == AccountingLimits(jobs=4)
 
 
@@ -70,7 +71,7 @@ def test_assigns_unlisted_users_to_account_below_its_share():
     heads = [item.job.account for item in jobs]
     assert set(heads) == {"laser", "biology"}
     assert heads.count("laser") > heads.count("biology")
-    assert all(found.site.accounts.find(item.job.account, item.job.user) is not None for item in jobs)
+    assert all(found.policy.accounts.find(item.job.account, item.job.user) is not None for item in jobs)
 
 
 def test_first_unlisted_user_joins_account_with_largest_share():
@@ -91,7 +92,7 @@ def test_qos_of_queue_precedes_default_of_user():
 def test_jobs_get_account_qos_and_tier():
     _, jobs = policy(WHOLE).with_users_of([trace_job(1, "ada", "1"), trace_job(2, "17", "9"), trace_job(3, "eve")])
     assert [(item.job.account, item.job.qos, item.job.tier) for item in jobs] == [
-        ("physics", "normal", 2), ("physics", "long", 0), ("laser", "normal", 0),
+        ("physics", "normal", 2), ("physics", "long", 1), ("laser", "normal", 1),
     ]  # fmt: skip
 
 
@@ -120,6 +121,7 @@ def test_job_keeps_its_named_qos():
         ("partitions: { p: { qos: gone } }", r"qos gone is used"),
         ("priority: { max_age: soon }", r"site.yaml:1: priority\.max_age: soon: .*time"),
         ("fair_share: { half_life_days: 0.0001 }", r"fair_share\.half_life_days: 0\.0001: .*at least 0\.001"),
+        ("qos: { q: { preempt_mode: off } }", r"site.yaml:1: qos\.q\.preempt_mode: .*requeue' or 'cancel'"),
         ("enforce: [nothing]", r"site.yaml:1: enforce\.0: nothing"),
         ("dumps: { qos: there-is-none.txt }", r"there-is-none.txt: No such file"),
     ],
@@ -164,14 +166,14 @@ def dumped(folder, assoc=ASSOC, qos=QOS, shares=SSHARE):
 
 def test_reads_slurm_dumps(tmp_path):
     found = dumped(tmp_path)
-    accounts = found.site.accounts
+    accounts = found.policy.accounts
     ada = accounts.associations[accounts.find("physics", "ada")]
     assert (ada.limits, ada.default_qos) == (AccountingLimits(jobs=2, wall_min=1440), "long")
     assert [accounts.associations[at].account for at in accounts.association_chain(accounts.find("laser", "eve"))][1:] == [  # noqa: E501
         "laser", "physics", "root",
     ]  # fmt: skip
     assert accounts.associations[1].limits.group_tres == {"cpu": 64}
-    long = found.site.qos["long"]
+    long = found.policy.qos["long"]
     assert (long.over_partition, long.factor_on_limits, long.usage_factor, long.limit_factor) == (True, True, 0.5, 2.0)
     assert long.limits == AccountingLimits(jobs_a_user=3, wall_min=7 * 1440)
     assert found.used_s == {("physics", "ada"): 7200.0}
@@ -189,6 +191,7 @@ def test_reads_slurm_dumps(tmp_path):
             r"assoc.txt:3: Cluster: gpu: must be from one cluster",
         ),
         ({"assoc": "Account  User\n"}, r"assoc.txt:1: Account: .*must be a column: run sacctmgr with -P"),
+        ({"qos": QOS + "short|7\n"}, r"qos.txt:4: Flags: : must have a value"),
         ({"qos": QOS.replace("0.500000", "half")}, r"qos.txt:3: UsageFactor: half: must be a number"),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from cpsched.model import NEVER
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
@@ -57,7 +57,7 @@ def a_file(folder: Path, lines: Sequence[str], name: str = "jobs.txt") -> Path:
 
 
 def a_window(
-    folder: Path, lines: Sequence[str], span: WindowPeriodOptions | None = None, zone: str = "", site: SitePolicy | None = None,  # noqa: E501
+    folder: Path, lines: Sequence[str], span: WindowPeriodOptions | None = None, zone: str = "", site: SitePolicyFile | None = None,  # noqa: E501
     totals: Mapping[str, int] | None = None,
 ) -> WhatIfWindow:  # fmt: skip
     """The window of these lines on the small system; without a span it begins a minute before the first midnight."""

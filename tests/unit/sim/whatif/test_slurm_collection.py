@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
+from cpsched.site.site_policy import FairShareRules, PartitionPolicy
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.collected_policy import parse_slurm_duration_days
 from cpsched_sim.whatif.slurm_collection import (
     JOB_FORMAT,
     collect_from_slurm,
@@ -165,23 +165,13 @@ def test_replaces_names_if_requested(tmp_path):
 
 
 def test_policy_is_that_of_site(folder):
-    policy = load_site_policy_file(folder / "policy.yaml")
-    assert (policy.file.priority.age, policy.file.priority.fair_share) == (1000, 100_000)
-    assert policy.file.partitions["main"].tier == 3
-    assert policy.file.partitions["main"].grace_time == 90
-    assert policy.file.fair_share.algorithm == "classic"
-    assert policy.file.fair_share.half_life_days == 14
-    assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
-    assert policy.file.priority.max_age == "7-0", "(null) says nothing"
-    assert (
-        parse_slurm_duration_days("1-12:00:00"),
-        parse_slurm_duration_days("00:36:00"),
-        parse_slurm_duration_days("08:38:24"),
-    ) == (
-        1.5,
-        0.025,
-        0.36,
-    )
+    found = load_site_policy_file(folder / "policy.yaml")
+    policy = found.policy
+    assert (policy.priority.weights.age, policy.priority.weights.fair_share) == (1000, 100_000)
+    assert policy.partitions["main"] == PartitionPolicy(3, 1, "fast", grace_s=90)
+    assert policy.fair_share == FairShareRules("classic", 14 * 86_400)
+    assert found.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
+    assert policy.priority.weights.max_age_s == 7 * 86_400, "(null) says nothing"
 
 
 def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
@@ -193,12 +183,14 @@ def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
 
     entry = policy("REQUEUE").file.preemption
     assert (entry.type, entry.mode, entry.youngest_first, entry.reorder_count) == ("qos", "requeue", True, 3)
-    assert policy("SUSPEND,GANG").preemption is None
+    assert policy("SUSPEND,GANG").policy.preemption is None
 
 
 def test_names_settings_that_replay_does_not_have(tmp_path):
     """Recorded forms of `scontrol show config`, `scontrol -o show partition` and `sacctmgr -P show qos`."""
-    config = CONFIG.replace("= NO_FAIR_TREE", "= DEPTH_OBLIVIOUS,ACCRUE_ALWAYS").replace("associations,limits", "all")
+    config = CONFIG.replace("= NO_FAIR_TREE", "= DEPTH_OBLIVIOUS,ACCRUE_ALWAYS,NO_NORMAL_QOS").replace(
+        "associations,limits", "all"
+    )
     config += (
         "PreemptType = preempt/partition_prio\nPreemptMode = GANG,REQUEUE\nPreemptParameters = min_exempt_priority=5\n"
         "PriorityUsageResetPeriod = MONTHLY\nPriorityWeightTRES = CPU=5,Mem=much\nPriorityCalcPeriod = 00:01:00\n"
@@ -215,7 +207,7 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
     )
     associations = (
         "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs|MaxJobsAccrue|GrpJobsAccrue|MinPrioThres\n"
-        "root|||||||||\nphys|||root|1||||||5\nphys|ada||||||3|4||5\n"
+        "root||||||||||\nphys|||root|1||||||5\nphys|ada||||||3|4||5\n"
     )
     ask = replied(
         {
@@ -238,7 +230,7 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
         "PrioritySiteFactorPlugin: the priorities that site_factor/ours sets are unknown",
         "partition low: its QOS gone is unknown",
         "QOS normal: flag NoReserve is not simulated",
-        "QOS fast: limit MaxJobsAccruePU=7 is not simulated",
+        "QOS fast: MaxJobsAccruePU=7 is not simulated",
         "SlurmctldParameters: max_powered_nodes is not modelled: Slurm starts no job that would power up more nodes",
         "SlurmctldParameters: later_option is unknown here, and Slurm ignores unknown options",
         "limit MinPrioThres of 2 associations is not simulated",
@@ -247,11 +239,12 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
         "partition low: Later=1 is not simulated",
     }
     assert SlurmCollectionFolder.of(tmp_path / "site").notes == found.notes
-    policy = load_site_policy_file(tmp_path / "site" / "policy.yaml")
+    policy = load_site_policy_file(tmp_path / "site" / "policy.yaml").policy
     assert (policy.preemption.mode, policy.preemption.modes) == ("requeue", {"main": "cancel", "low": "off"})
-    assert (policy.file.fair_share.algorithm, policy.file.fair_share.dampening) == ("depth-oblivious", 3)
-    assert (policy.file.priority.calc_period_s, policy.file.priority.tres) == (60, {"cpu": 5.0})
-    assert (policy.site.limits_hold, policy.site.safe) == (True, True)
+    assert (policy.fair_share.algorithm, policy.fair_share.dampening) == ("depth-oblivious", 3)
+    assert (policy.priority.period_s, policy.priority.weights.tres) == (60, {"cpu": 5.0})
+    assert (policy.priority.weights.raw_qos, policy.priority.weights.raw_tres) == (True, False)
+    assert (policy.limits_hold, policy.safe) == (True, True)
 
 
 def test_reads_usage_without_decay_and_omits_missing_qos(tmp_path):
@@ -262,10 +255,10 @@ def test_reads_usage_without_decay_and_omits_missing_qos(tmp_path):
         return told.replace("QoS=fast", "QoS=gone")
 
     collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
-    policy = load_site_policy_file(tmp_path / "site" / "policy.yaml")
-    assert policy.file.fair_share.half_life_days == 0
-    assert policy.used_s == {}
-    assert policy.file.partitions["main"].qos == ""
+    found = load_site_policy_file(tmp_path / "site" / "policy.yaml")
+    assert found.policy.fair_share.half_life_s == 0
+    assert found.used_s == {}
+    assert found.policy.partitions["main"].qos == ""
 
 
 def test_outages_hold_whole_nodes_for_their_time(folder):
@@ -414,6 +407,8 @@ def test_reports_and_omits_associations_of_several_clusters(tmp_path):
     assert load_site_policy_file(site / "policy.yaml").file.dumps.associations == ""
 
 
-@pytest.mark.parametrize(("text", "days"), [("7-0", 7), ("90", 0.0625), ("90:00", 0.0625), ("soon", None), ("", None)])
-def test_parses_configuration_times_like_slurm(text, days):
-    assert parse_slurm_duration_days(text) == days
+def test_collects_without_policy_if_a_setting_cannot_be_read(tmp_path):
+    config = CONFIG + "PriorityCalcPeriod = soon\n"
+    found = collect_from_slurm(1, tmp_path / "site", False, replied({"scontrol show config": config}), NOW)
+    assert found.lacking["policy.yaml"].startswith("PriorityCalcPeriod=soon: must be minutes")
+    assert SlurmCollectionFolder.of(tmp_path / "site").policy() is None

@@ -23,11 +23,10 @@ from cpsched.feasibility import FreeAmounts
 from cpsched.model import PendingCode, PendingReason
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched.site.preemption import PreemptionRules, PreemptMode
+from cpsched.site.preemption import PreemptionRules, PreemptMode, VictimOrder
 from cpsched.site.preemption_plans import PreemptionPlan, PreemptionSearch, count_occupied_nodes
-from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.site_policy import SitePolicy
 from cpsched.site.victims import PreemptibleJob, stop_price_node_s
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import (
@@ -81,20 +80,20 @@ class PreemptorsLeftToSlurm:
         self,
         seen: Observation,
         records: Sequence[Record],
-        policy_snapshot: SitePolicySnapshot,
+        policy: SitePolicy,
         options: PreemptionOptions | None = None,
     ) -> Observation:
         """Leave to Slurm the jobs that may preempt, with the capacity they will take."""
-        rules = policy_snapshot.preemption
+        rules = policy.preemption
         if rules is None:
             return seen
         classes = [rules.class_of(each.job) for each in seen.pending]
         victims = {name: rules.preemptible_classes_of(name) for name in set(classes)}
         able = [each for each, name in zip(seen.pending, classes, strict=True) if victims[name]]
         able.sort(key=_get_priority_sort_key)
-        endangered = list(_list_endangered_jobs(seen, records, policy_snapshot, rules))
+        endangered = list(_list_endangered_jobs(seen, records, policy, rules))
 
-        search = _PreemptorSearch.of(seen, policy_snapshot, rules, endangered, options)
+        search = _PreemptorSearch.of(seen, rules, endangered, options)
         under_way = search.continue_preemptions(seen.pending)
         left = search.list_jobs_to_leave(able, self._since_s)
         self._since_s = {job_id: self._since_s.get(job_id, seen.now_s) for job_id in left}
@@ -116,7 +115,7 @@ class PreemptorsLeftToSlurm:
             preemptors={each.job_id: format_preemption_classes(rules, each.preemptors) for each in endangered},
             checkpoints={each.job_id: each.checkpoint_s for each in endangered if each.checkpoint_s is not None},
             preemptions=tuple(search.offers),
-            kill_wait_s=policy_snapshot.kill_wait_s,
+            kill_wait_s=rules.kill_wait_s,
         )
 
     def _mark_may_preempt(self, pending: PendingJob) -> tuple[PendingJob, PendingJob]:
@@ -154,7 +153,6 @@ class _PreemptorSearch:
     def of(
         cls,
         seen: Observation,
-        policy_snapshot: SitePolicySnapshot,
         rules: PreemptionRules,
         endangered: Sequence[_EndangeredJob],
         options: PreemptionOptions | None,
@@ -162,7 +160,7 @@ class _PreemptorSearch:
         """Return the search in an observation."""
         stoppable = [each for each in endangered if not each.is_exempt]
         stoppable.sort(key=lambda each: (each.stop.running.job.submit_s, each.job_id))
-        order = policy_snapshot.victim_order
+        order = rules.victim_order
         options = options if order is not None else None
         spared = {each.job_id for each in endangered if each.mode is None}
         return cls(
@@ -253,10 +251,9 @@ def _get_priority_sort_key(pending: PendingJob) -> tuple[int, int]:
 
 
 def _list_endangered_jobs(
-    seen: Observation, records: Sequence[Record], policy_snapshot: SitePolicySnapshot, rules: PreemptionRules
+    seen: Observation, records: Sequence[Record], policy: SitePolicy, rules: PreemptionRules
 ) -> Iterator[_EndangeredJob]:
     """Yield the running and suspended jobs that Slurm may preempt, now or after their exempt time."""
-    all_qos, partitions = policy_snapshot.site.qos, policy_snapshot.partitions
     known, preemptors_of = slurm_job_ids.index_preemptible_records(records), dict[str, tuple[str, ...]]()
     for running in seen.running:
         record = known.get(running.job.id)
@@ -269,11 +266,7 @@ def _list_endangered_jobs(
         if not preemptors_of[name]:
             continue
 
-        if rules.kind == "qos":
-            grace_s, rank = (all_qos[name].grace_s, all_qos[name].priority) if name in all_qos else (0, 0)
-        else:
-            grace_s = partitions[name].grace_s if name in partitions else 0
-            rank = rules.tiers.get(name, 0)
+        grace_s, rank = rules.grace_s.get(name, 0), rules.ranks.get(name, 0)
         mode = _find_effective_preempt_mode(record, rules.mode_of(name))
         checkpoint_s = last_checkpoint_s(record["comment"] or "", running.start_s, seen.now_s)
         resumed_s = checkpoint_s if mode == "requeue" else None  # a cancelled job loses all its work
@@ -285,14 +278,10 @@ def _list_endangered_jobs(
             or record.get("reservation")
             or record.get("heterogeneous_id")
         )
-        qos_order = policy_snapshot.site.qos_by_precedence(qos, partition)
-        exempt_s = next(
-            (q.preempt_exempt_s for q in qos_order if q.preempt_exempt_s is not None), policy_snapshot.exempt_s
-        )
         yield _EndangeredJob(
             PreemptibleJob(running, price, grace_s, rank, name),
             mode if mode in ("requeue", "cancel") and not is_spared else None,
-            seen.now_s - running.start_s < exempt_s,
+            seen.now_s - running.start_s < policy.preempt_exempt_s(qos, partition),
             preemptors_of[name],
             checkpoint_s,
         )

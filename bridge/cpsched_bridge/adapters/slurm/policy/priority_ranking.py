@@ -15,15 +15,15 @@ from cpsched.site.limit_checks import LICENSE, RESERVED_LICENSE, ApplicableJobLi
 from cpsched.site.multifactor_priority import (
     ClusterSize,
     PriorityInputColumns,
+    PriorityPolicy,
     WeightedPriorityFactors,
     age_accrual_start_s,
     basic_priorities,
-    normalized_priority,
     priority_points,
     tres_points,
 )
 from cpsched.slurm_text.objects import SlurmReservation
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.slurm_records import Record, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import (
@@ -34,7 +34,6 @@ from cpsched_bridge.ports import Observation, PendingJob
 
 ENDING_STATES = frozenset({"COMPLETING", "STAGE_OUT", "REQUEUED"})
 """States of ended jobs whose nodes are still busy. Such a job holds its licenses, and counts against no other limit."""
-_DEFAULT_PARTITION = PartitionPriorityProperties()
 
 
 def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
@@ -76,7 +75,7 @@ class JobEligibleTimes:
         return self._free_since_s.get(number, 0)
 
 
-def compute_age_start_s(record: Record, policy_snapshot: SitePolicySnapshot, clearances: JobEligibleTimes) -> int:
+def compute_age_start_s(record: Record, rules: PriorityPolicy, clearances: JobEligibleTimes) -> int:
     """Return when a job starts to accrue age, in Unix seconds.
 
     For a job that is not held, this is Slurm's own accrue time if there is one. Otherwise, it is the time from which
@@ -90,37 +89,33 @@ def compute_age_start_s(record: Record, policy_snapshot: SitePolicySnapshot, cle
         int(record.get("submit_time") or 0),
         begin_s,
         clearances.get_eligible_s(record["id"]),
-        policy_snapshot.rules.always_accrues,
+        rules.always_accrues,
     )
 
 
 def compute_priority_points(
     records: Sequence[Record],
-    policy_snapshot: SitePolicySnapshot,
+    reading: SitePolicyReading,
     machine: ClusterSize,
     now_s: int,
     accrued_s: Sequence[int],
 ) -> WeightedPriorityFactors:
     """Return the points that each factor contributes to the priority of each job."""
-    site, weights = policy_snapshot.site, policy_snapshot.rules.weights
+    policy, weights = reading.policy, reading.policy.priority.weights
     rows = []
     for record in records:
-        partition = policy_snapshot.partitions.get(record["partition"] or "", _DEFAULT_PARTITION)
-        at = site.accounts.find(record["account"] or "", record["user_name"] or "", record["partition"] or "")
-        qos = site.qos.get(record["qos"] or "")
-        priority = site.accounts.associations[at].priority if at is not None else 0
+        partition = record["partition"] or ""
+        at = policy.accounts.find(record["account"] or "", record["user_name"] or "", partition)
         tres = tres_of_record(record) if weights.tres else {}
         limit = record.get("time_limit")
         rows.append(
             (
-                policy_snapshot.fair_share.get(at, 0.0) if at is not None else 0.0,
+                reading.fair_share.get(at, 0.0) if at is not None else 0.0,
                 record.get("num_nodes") or 1,
                 record.get("cpus") or 0,
                 limit if isinstance(limit, int) else 1,
-                normalized_priority(partition.factor, policy_snapshot.highest_partition_factor, weights.raw_partition),
-                normalized_priority(qos.priority, site.highest_qos_priority, weights.raw_qos) if qos else 0.0,
-                normalized_priority(priority, site.accounts.highest_priority, weights.raw_association),
-                tres_points(tres, partition.tres, weights),
+                *policy.normalized_priorities(at, partition, record["qos"] or ""),
+                tres_points(tres, policy.partition(partition).tres, weights),
                 record.get("nice") or 0,
             )
         )
@@ -159,18 +154,18 @@ def count_reserved_licenses(reservations: Iterable[SlurmReservation], now_s: int
 
 
 RANKED_PER_CYCLE = 250
-"""Maximum number of jobs that one cycle ranks after a new snapshot. 10,000 jobs would take a third of a second."""
+"""Maximum number of jobs that one cycle ranks after a new reading. 10,000 jobs would take a third of a second."""
 
 
 @dataclass(slots=True)
 class RankedJobs:
-    """Jobs ranked at one time by one snapshot of the site's policy.
+    """Jobs ranked at one time by one reading of the site's policy.
 
     - `known`: each pending job as observed, and the same job with its rank, by job number.
     - `standings`: the limits that apply to each pending job, by job number.
     """
 
-    policy_snapshot: SitePolicySnapshot
+    reading: SitePolicyReading
     book: JobLimitTable
     known: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
     standings: dict[int, ApplicableJobLimits] = field(default_factory=dict)
@@ -178,9 +173,9 @@ class RankedJobs:
     """The limits of each job with nodes, by job number and whether the job has ended."""
 
     @classmethod
-    def for_policy(cls, policy_snapshot: SitePolicySnapshot) -> RankedJobs:
-        """Return an empty ranking for this snapshot."""
-        return cls(policy_snapshot, JobLimitTable(policy_snapshot.site, policy_snapshot.spent))
+    def for_policy(cls, reading: SitePolicyReading) -> RankedJobs:
+        """Return an empty ranking for this reading."""
+        return cls(reading, JobLimitTable(reading.policy, reading.usage))
 
     def find_stale_jobs(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
         """Return the jobs that are new or changed."""
@@ -197,6 +192,7 @@ class RankedJobs:
         """Rank these jobs, and determine the limits that apply to them."""
         if not stale:
             return
+        policy = self.reading.policy
         records = [narrow_to_partition(context.by_number[each.job.id], each.job.queue) for each in stale]
         for each, record, priority in zip(
             stale, records, self._compute_priorities(context, stale, records), strict=True
@@ -204,9 +200,9 @@ class RankedJobs:
             job = each.job
             tres = _compute_occupied_tres(record, job, context.machine)
             if record.get("licenses"):
-                lasts_s = job.walltime_s + self.policy_snapshot.period_s
+                lasts_s = job.walltime_s + policy.priority.period_s
                 tres |= count_reserved_licenses(context.reservations, context.now_s, context.now_s + lasts_s)
-            tier = self.policy_snapshot.partitions.get(job.queue, _DEFAULT_PARTITION).tier
+            tier = policy.partition(job.queue).tier
             ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
             self.standings[job.id] = self.book.limits_of(
@@ -216,16 +212,15 @@ class RankedJobs:
     def _compute_priorities(
         self, context: PriorityRankingInput, stale: Sequence[PendingJob], records: Sequence[Record]
     ) -> list[int]:
-        if self.policy_snapshot.rules.kind == "basic":
+        rules = self.reading.policy.priority
+        if rules.kind == "basic":
             nices = [int(context.by_number[each.job.id].get("nice") or 0) for each in context.pending]
             numbers = [each.job.id for each in context.pending]
             by_arrival = dict(zip(numbers, basic_priorities(nices).tolist(), strict=True))
             return [by_arrival[each.job.id] for each in stale]
-        accrued = [compute_age_start_s(record, self.policy_snapshot, context.clearances) for record in records]
+        accrued = [compute_age_start_s(record, rules, context.clearances) for record in records]
         found: list[int] = (
-            compute_priority_points(records, self.policy_snapshot, context.machine, context.now_s, accrued)
-            .total()
-            .tolist()
+            compute_priority_points(records, self.reading, context.machine, context.now_s, accrued).total().tolist()
         )
         return found
 
@@ -266,21 +261,21 @@ class PriorityRanker:
     """A ranker of the jobs in each observation.
 
     As in Slurm, a job is ranked when it is first seen. All jobs are ranked again every `period_s` seconds, and when the
-    snapshot changes. Each cycle ranks at most `RANKED_PER_CYCLE` jobs for the new ranking. The previous ranks stay in
+    reading changes. Each cycle ranks at most `RANKED_PER_CYCLE` jobs for the new ranking. The previous ranks stay in
     use until the new ones are complete.
     """
 
     clearances: JobEligibleTimes = field(default_factory=JobEligibleTimes)
-    _now: RankedJobs = field(default_factory=lambda: RankedJobs.for_policy(SitePolicySnapshot()))
+    _now: RankedJobs = field(default_factory=lambda: RankedJobs.for_policy(SitePolicyReading()))
     _next: RankedJobs | None = None
     _due_s: int = 0
 
-    def set_policy(self, policy_snapshot: SitePolicySnapshot) -> None:
-        """Switch to a snapshot after ranking all jobs by it, or now if no job is ranked."""
+    def set_policy(self, reading: SitePolicyReading) -> None:
+        """Switch to a reading after ranking all jobs by it, or now if no job is ranked."""
         if self._now.known:
-            self._next = RankedJobs.for_policy(policy_snapshot)
+            self._next = RankedJobs.for_policy(reading)
         else:
-            self._now = RankedJobs.for_policy(policy_snapshot)
+            self._now = RankedJobs.for_policy(reading)
 
     def apply_ranking(
         self,
@@ -296,8 +291,8 @@ class PriorityRanker:
         context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances, reservations)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
-                self._next = RankedJobs.for_policy(self._now.policy_snapshot)
-            self._due_s = seen.now_s + self._now.policy_snapshot.period_s
+                self._next = RankedJobs.for_policy(self._now.reading)
+            self._due_s = seen.now_s + self._now.reading.policy.priority.period_s
         self._rank_batch_for_next_ranking(context)
         now = self._now
         now.rank(context, now.find_stale_jobs(seen.pending))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
 
@@ -19,7 +19,7 @@ _NO_NODES: frozenset[str] = frozenset()
 
 
 def compute_start_boosts(
-    starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, policy_snapshot: SitePolicySnapshot, most: int
+    starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, policy: SitePolicy, most: int
 ) -> dict[int, int]:
     """Return the boost, by job number, of each start that needs 1 to `most` points.
 
@@ -37,19 +37,14 @@ def compute_start_boosts(
         partition.name: frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes))
         for partition in seen.partitions
     }
-    lost = 0 if policy_snapshot.rules.always_accrues else int(policy_snapshot.rules.weights.age)
+    lost = 0 if policy.priority.always_accrues else int(policy.priority.weights.age)
     found = {}
     for number, (record, priority) in starts.items():
         own = record["partition"]
         near = [name for name in highest if nodes.get(own, _NO_NODES) & nodes.get(name, _NO_NODES)]
-        above = [
-            name
-            for name in near
-            if _get_partition_tier(name, policy_snapshot) >= _get_partition_tier(own, policy_snapshot)
-        ]
-        if not above or any(
-            _get_partition_tier(name, policy_snapshot) > _get_partition_tier(own, policy_snapshot) for name in above
-        ):
+        own_tier = policy.partition(own).tier
+        above = [name for name in near if policy.partition(name).tier >= own_tier]
+        if not above or any(policy.partition(name).tier > own_tier for name in above):
             continue
         # Slurm shows priorities below 1 as 1. The job's own nice value causes them.
         points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
@@ -67,7 +62,3 @@ def _may_block_others(record: Record) -> bool:
         and not record["required_nodes"]
         and pending_reasons.normalize_reason_name(record["state_reason"] or "") in BLOCKING_REASONS
     )
-
-
-def _get_partition_tier(partition: str, policy_snapshot: SitePolicySnapshot) -> int:
-    return policy_snapshot.partitions.get(partition, PartitionPriorityProperties()).tier

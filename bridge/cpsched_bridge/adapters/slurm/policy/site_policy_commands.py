@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import QOS_FORMAT
+from cpsched.slurm_text.accounts import QOS_COLUMNS
 from cpsched_sim.program_runner import CallBudget, ProgramFailure, ProgramRunner, RunningPrograms
 from cpsched_sim.slurm_environment import build_slurm_environment
 
@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "partitions": (("scontrol", "-o", "show", "partition"),),
     "licenses": (("scontrol", "-o", "show", "license"),),
     "state": (("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"),),
-    "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_FORMAT)}"),),
+    "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_COLUMNS)}"),),
     "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
 }
 """Commands by answer name. If some sites lack a command, a fallback follows it."""

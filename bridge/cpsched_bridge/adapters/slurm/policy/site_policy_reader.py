@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import CpschedError, exception_message
+from cpsched.slurm_text.site_policy import SitePolicyReading, parse_site_policy
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import (
     REQUIRED_OUTPUTS,
     BackgroundCommandOutput,
     BackgroundCommandQuery,
 )
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot, parse_site_policy
 
 MAX_READ_INTERVAL_S = 300.0
 """Maximum interval between readings in seconds, which is Slurm's default of PriorityCalcPeriod."""
@@ -21,7 +21,7 @@ RETRY_S = 30.0
 
 @dataclass(slots=True)
 class PeriodicSitePolicyReader:
-    """A cache of the last policy snapshot, which is kept if a reading fails.
+    """A cache of the last reading of the policy, which is kept if the next one fails.
 
     It is renewed every `PriorityCalcPeriod`, at least every `MAX_READ_INTERVAL_S`. `poll` reports failures and
     recoveries.
@@ -30,9 +30,9 @@ class PeriodicSitePolicyReader:
     asking: BackgroundCommandQuery
     clock: Callable[[], float]
     """A function that returns a monotonic time in seconds."""
-    policy_snapshot: SitePolicySnapshot | None = None
+    reading: SitePolicyReading | None = None
     version: int = 0
-    """A number that increases with each changed snapshot."""
+    """A number that increases with each changed reading."""
     failures: dict[str, str] = field(default_factory=dict)
     """Reasons why the last reading lacked answers, by answer name."""
     _due_s: float | None = None
@@ -60,9 +60,9 @@ class PeriodicSitePolicyReader:
         if found is None:
             return []
         self._asked = False
-        return self._update_policy_snapshot(found)
+        return self._update_reading(found)
 
-    def _update_policy_snapshot(self, found: BackgroundCommandOutput) -> list[str]:
+    def _update_reading(self, found: BackgroundCommandOutput) -> list[str]:
         """Parse the answers, using previous answers for missing ones.
 
         Return messages to log.
@@ -72,18 +72,18 @@ class PeriodicSitePolicyReader:
         try:
             if missing := [name for name in REQUIRED_OUTPUTS if name not in texts]:
                 raise CpschedError(f"missing data: {', '.join(missing)}")
-            policy_snapshot = parse_site_policy(texts)
+            reading = parse_site_policy(texts)
         except Exception as error:  # an unexpected answer must not stop the bridge
             failures["snapshot"] = exception_message(error)
         else:
             self._texts = texts
-            if policy_snapshot != self.policy_snapshot:
-                self.policy_snapshot, self.version = policy_snapshot, self.version + 1
-        period_s = min(
-            self.policy_snapshot.period_s if self.policy_snapshot else MAX_READ_INTERVAL_S, MAX_READ_INTERVAL_S
-        )
+            if reading != self.reading:
+                self.reading, self.version = reading, self.version + 1
+        period_s = MAX_READ_INTERVAL_S
+        if self.reading is not None:
+            period_s = min(period_s, self.reading.policy.priority.period_s)
         self._due_s = self.clock() + (min(RETRY_S, period_s) if failures else period_s)
-        changes = _describe_failure_changes(self.failures, failures, self.policy_snapshot is not None)
+        changes = _describe_failure_changes(self.failures, failures, self.reading is not None)
         self.failures = failures
         return changes
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from cpsched.errors import escape_controls
 from cpsched.site.multifactor_priority import ClusterSize, WeightedPriorityFactors
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     JobEligibleTimes,
     compute_age_start_s,
     compute_priority_points,
 )
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 
@@ -89,7 +89,7 @@ def _sum_tres_points(words: Sequence[str]) -> float:
 def compare_with_sprio(
     shown: Mapping[int, Mapping[str, float]],
     records: Sequence[Record],
-    policy_snapshot: SitePolicySnapshot,
+    reading: SitePolicyReading,
     machine: ClusterSize,
     now_s: int,
 ) -> SprioComparison:
@@ -103,12 +103,12 @@ def compare_with_sprio(
         if record["state"] == slurm_states.PENDING and record["priority"] and record["id"] in shown
         and "," not in (record["partition"] or "")
     ]  # fmt: skip
-    accrued = [compute_age_start_s(record, policy_snapshot, JobEligibleTimes()) for record in jobs]
-    found = compute_priority_points(jobs, policy_snapshot, machine, now_s, accrued) if jobs else None
-    if found is None or policy_snapshot.rules.kind == "basic":
+    rules = reading.policy.priority
+    accrued = [compute_age_start_s(record, rules, JobEligibleTimes()) for record in jobs]
+    found = compute_priority_points(jobs, reading, machine, now_s, accrued) if jobs else None
+    if found is None or rules.kind == "basic":
         return SprioComparison(0, ())
-    weights = policy_snapshot.rules.weights
-    drift = weights.age * (policy_snapshot.period_s + 60) / weights.max_age_s
+    drift = rules.weights.age * (rules.period_s + 60) / rules.weights.max_age_s
     totals = found.total().tolist()
     different = []
     for at, record in enumerate(jobs):

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 
+from cpsched.slurm_text.accounts import UnreadablePolicyObject
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
-from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, UnusableObject
+
+_MAX_QUOTED_CHARS = 80
+"""Maximum length of a value quoted in a message."""
 
 
-def unmanage_jobs_of_unusable_policy(seen: Observation, policy_snapshot: SitePolicySnapshot) -> Observation:
+def list_unusable_policy_objects(reading: SitePolicyReading) -> list[UnusableObject]:
+    """Return all unreadable objects of the policy."""
+    return [_make_unusable_object(each) for each in reading.unreadable.list_objects()]
+
+
+def _make_unusable_object(unreadable: UnreadablePolicyObject) -> UnusableObject:
+    detail = ": ".join(filter(None, (unreadable.value, unreadable.rule)))
+    return UnusableObject(unreadable.kind, unreadable.name, unreadable.field, "unreadable", detail[:_MAX_QUOTED_CHARS])
+
+
+def unmanage_jobs_of_unusable_policy(seen: Observation, reading: SitePolicyReading) -> Observation:
     """Leave to Slurm the jobs that depend on unusable policy objects.
 
     The objects are associations, QOS and partitions. The returned observation lists them.
     """
-    unusable = policy_snapshot.trouble.list_objects()
+    unusable = list_unusable_policy_objects(reading)
     if not unusable:
         return seen
     why = {
-        each.job.id: policy_snapshot.trouble.find_unusable_object_of_job(
-            each.job.user, each.job.account, each.job.queue, each.job.qos, policy_snapshot.site
+        each.job.id: reading.unreadable.find_object_of_job(
+            each.job.user, each.job.account, each.job.queue, each.job.qos, reading.policy
         )
         for each in seen.pending
     }
@@ -29,7 +43,7 @@ def unmanage_jobs_of_unusable_policy(seen: Observation, policy_snapshot: SitePol
         left=(
             *seen.left,
             *(
-                _make_unmanaged_job(each, f"{found.kind} {found.name}", str(found))
+                _make_unmanaged_job(each, f"{found.kind} {found.name}", str(_make_unusable_object(found)))
                 for each in seen.pending
                 if (found := why[each.job.id])
             ),

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from cpsched.site.accounts import SiteLimitPolicy
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
 from cpsched.site.preemption import PreemptionRules
+from cpsched.site.site_policy import SitePolicy
 from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.option_lists import parse_config
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import SitePolicySnapshot
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
     MAX_LISTED_ITEMS,
@@ -272,10 +272,6 @@ def test_names_disabled_scheduler_interval() -> None:
 # ------------------------------------------------------------------------------------------------ the site's policy
 
 
-def a_picture(**fields: Any) -> SitePolicySnapshot:
-    return dataclasses.replace(SitePolicySnapshot(), **fields)
-
-
 @pytest.mark.parametrize(
     ("limits_hold", "failures", "ok", "detail"),
     [
@@ -291,10 +287,10 @@ def a_picture(**fields: Any) -> SitePolicySnapshot:
 def test_reports_readable_part_of_policy(
     limits_hold: bool | None, failures: dict[str, str], ok: bool, detail: str
 ) -> None:
-    policy_snapshot = None if limits_hold is None else a_picture(site=SiteLimitPolicy(limits_hold=limits_hold))
-    check = check_policy_reading(policy_snapshot, failures)
+    reading = None if limits_hold is None else SitePolicyReading(SitePolicy(limits_hold=limits_hold))
+    check = check_policy_reading(reading, failures)
     assert (check.ok, check.required) == (ok, False)
-    assert check.detail == detail.format(read=f"{SitePolicySnapshot().rules.kind}, 1 associations, 0 QOS")
+    assert check.detail == detail.format(read=f"{PriorityPolicy().kind}, 1 associations, 0 QOS")
 
 
 def a_difference(job_id: int) -> PriorityDifference:
@@ -304,7 +300,7 @@ def a_difference(job_id: int) -> PriorityDifference:
 @pytest.mark.parametrize("count", [1, MAX_LISTED_ITEMS, MAX_LISTED_ITEMS + 1])
 def test_names_limited_number_of_priority_differences(count: int) -> None:
     check = check_priorities_match_sprio(
-        SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture()
+        SprioComparison(9, tuple(a_difference(id) for id in range(count))), PriorityPolicy()
     )
     assert not check.ok
     assert not check.required
@@ -313,18 +309,18 @@ def test_names_limited_number_of_priority_differences(count: int) -> None:
 
 
 def test_reports_if_no_priorities_can_be_compared() -> None:
-    basic = a_picture(rules=PriorityPolicy(kind="basic"))
-    assert check_priorities_match_sprio(SprioComparison(0, ()), a_picture()).detail.startswith(
+    basic = PriorityPolicy(kind="basic")
+    assert check_priorities_match_sprio(SprioComparison(0, ()), PriorityPolicy()).detail.startswith(
         "not compared: every pending"
     )
-    failed = check_priorities_match_sprio(None, a_picture())
+    failed = check_priorities_match_sprio(None, PriorityPolicy())
     assert (failed.ok, failed.required, failed.detail) == (False, False, "not compared: sprio did not respond")
     assert check_priorities_match_sprio(None, basic).ok
     assert (
         check_priorities_match_sprio(SprioComparison(0, ()), basic).detail
         == "priority/basic: jobs are ordered by arrival"
     )
-    same = check_priorities_match_sprio(SprioComparison(2, ()), a_picture())
+    same = check_priorities_match_sprio(SprioComparison(2, ()), PriorityPolicy())
     assert (same.ok, same.detail) == (True, "equal to sprio's for 2 of 2 jobs without a hold")
 
 
@@ -338,7 +334,7 @@ def test_reports_if_no_priorities_can_be_compared() -> None:
     ],
 )
 def test_names_limited_number_of_unmodelled_limits(count: int, detail: str) -> None:
-    check = check_unmodelled_limits(a_picture(unmodelled=tuple(f"l{i}" for i in range(count))))
+    check = check_unmodelled_limits(SitePolicyReading(unmodelled=tuple(f"l{i}" for i in range(count))))
     assert (check.ok, check.required, check.detail) == (not count, False, detail)
 
 
@@ -371,11 +367,14 @@ def test_priority_check_uses_all_nodes_as_cluster_size(mocker: MockerFixture) ->
         dataclasses.replace(node, effective_cpus=cpus)
         for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)
     ]
-    names = [check.name for check in run_policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
+    names = [
+        check.name
+        for check in run_policy_checks(SitePolicyReading(), {}, "", dataclasses.replace(records, nodes=nodes))
+    ]
     assert names == ["site policy", "priorities", "limits", "associations", "partitions"]
     assert compared.call_args.args[3] == ClusterSize(4, 14)
     assert [check.name for check in run_policy_checks(None, {}, "", records)] == ["site policy"]
-    assert all(not check.fix for check in run_policy_checks(a_picture(), {}, "", records) if check.ok)
+    assert all(not check.fix for check in run_policy_checks(SitePolicyReading(), {}, "", records) if check.ok)
 
 
 def test_names_topology_plugin_that_chooses_nodes() -> None:
@@ -442,6 +441,6 @@ def test_which_jobs_give_way_and_how(rules: PreemptionRules, failures: dict[str,
 
 
 def test_doctor_reports_that_preempt_parameters_forbid_choosing() -> None:
-    check = check_preempt_modes(RULES, {}, may_choose=False)
+    check = check_preempt_modes(replace(RULES, victim_order=None), {})
     assert check.ok
     assert check.detail.endswith("low; preemption.choose has no effect with these PreemptParameters")

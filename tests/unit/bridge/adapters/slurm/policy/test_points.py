@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy, PriorityWeights
+from cpsched.site.site_policy import PartitionPolicy, SitePolicy
+from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy import priority_ranking as rankings
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     JobEligibleTimes,
@@ -20,13 +22,15 @@ from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     compute_priority_points,
     tres_of_record,
 )
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
 
 NOW_S = 10_000
-SITE = SiteLimitPolicy(
+WEIGHTS = PriorityWeights(
+    age=0, fair_share=100, job_size=1000, partition=50, qos=200, association=80, tres={"cpu": 320.0}
+)
+POLICY = SitePolicy(
     AssociationTree(
         (
             Association("root", parent=-1),
@@ -36,16 +40,10 @@ SITE = SiteLimitPolicy(
         )
     ),
     {"normal": Qos("normal", priority=5), "fast": Qos("fast", priority=20)},
+    {"main": PartitionPolicy(3, 2, "", {"cpu": 32}), "other": PartitionPolicy(1, 8)},
+    priority=PriorityPolicy("multifactor", WEIGHTS),
 )
-WEIGHTS = PriorityWeights(
-    age=0, fair_share=100, job_size=1000, partition=50, qos=200, association=80, tres={"cpu": 320.0}
-)
-PICTURE = SitePolicySnapshot(
-    SITE,
-    PriorityPolicy("multifactor", WEIGHTS),
-    fair_share={1: 0.25, 3: 0.75},
-    partitions={"main": PartitionPriorityProperties(3, 2, "", {"cpu": 32}), "other": PartitionPriorityProperties(1, 8)},
-)
+READING = SitePolicyReading(POLICY, fair_share={1: 0.25, 3: 0.75})
 MACHINE = ClusterSize(nodes=10, cpus=320)
 
 
@@ -57,8 +55,12 @@ def a_record(**facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(policy_snapshot: SitePolicySnapshot = PICTURE, **facts: Any) -> dict[str, float]:
-    found = compute_priority_points([a_record(**facts)], policy_snapshot, MACHINE, NOW_S, [0])
+def reading_with(**fields: Any) -> SitePolicyReading:
+    return dataclasses.replace(READING, policy=dataclasses.replace(POLICY, **fields))
+
+
+def told(reading: SitePolicyReading = READING, **facts: Any) -> dict[str, float]:
+    found = compute_priority_points([a_record(**facts)], reading, MACHINE, NOW_S, [0])
     return {name: float(getattr(found, name)[0]) for name in found.__slots__}
 
 
@@ -98,8 +100,8 @@ def test_each_fact_changes_its_priority_factor(facts: dict[str, Any], changed: d
 @pytest.mark.parametrize(("limit", "minutes"), [(60, 60), (1, 1), (None, 1), ("UNLIMITED", 1), (0, 1)])
 def test_non_numeric_time_limit_counts_as_one_minute(limit: Any, minutes: int) -> None:
     weights = dataclasses.replace(WEIGHTS, size_over_time=True)
-    policy_snapshot = dataclasses.replace(PICTURE, rules=PriorityPolicy("multifactor", weights))
-    assert told(policy_snapshot, time_limit=limit)["job_size"] == pytest.approx(1000 * 64 / minutes / 320)
+    reading = reading_with(priority=PriorityPolicy("multifactor", weights))
+    assert told(reading, time_limit=limit)["job_size"] == pytest.approx(1000 * 64 / minutes / 320)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_computes_start_of_age(facts: dict[str, Any], freed_s: int, since_s: int
         clearances.record_reading([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
         clearances.record_reading([{"id": 1, "dependencies": None}], freed_s)
         clearances.record_reading([{"id": 1, "dependencies": None}], freed_s + 10)
-    assert compute_age_start_s(a_record(**facts), PICTURE, clearances) == since_s
+    assert compute_age_start_s(a_record(**facts), POLICY.priority, clearances) == since_s
 
 
 def test_forgets_eligible_time_of_job_that_left_queue() -> None:
@@ -156,7 +158,7 @@ def test_forgets_eligible_time_of_job_that_left_queue() -> None:
 
 
 def ranked(
-    policy_snapshot: SitePolicySnapshot,
+    reading: SitePolicyReading,
     *records: dict[str, Any],
     exclusive: bool = False,
     machine: ClusterSize = MACHINE,
@@ -165,14 +167,14 @@ def ranked(
         PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
         for r in records
     ]
-    ranks = RankedJobs.for_policy(policy_snapshot)
+    ranks = RankedJobs.for_policy(reading)
     around = PriorityRankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, JobEligibleTimes())
     ranks.rank(around, pending)
     return ranks
 
 
 def test_submission_order_respects_nice() -> None:
-    basic = dataclasses.replace(PICTURE, rules=PriorityPolicy("basic"))
+    basic = reading_with(priority=PriorityPolicy("basic"))
     ranks = ranked(basic, a_record(id=1, nice=None), a_record(id=2, nice=100), a_record(id=3, nice=0))
     found = [ranks.known[id][1].job.priority for id in (1, 2, 3)]
     assert np.diff(found).tolist() == [-101, -1]
@@ -184,9 +186,8 @@ def test_submission_order_respects_nice() -> None:
     [(False, 10, 320, 16), (True, 10, 320, 64), (True, 10, 321, 66), (True, 0, 320, 16), (True, 10, 10, 16)],
 )
 def test_exclusive_job_holds_all_cpus_of_nodes(exclusive: bool, nodes: int, cpus: int, held: int) -> None:
-    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
-    policy_snapshot = dataclasses.replace(PICTURE, site=site)
-    ranks = ranked(policy_snapshot, a_record(), exclusive=exclusive, machine=ClusterSize(nodes, cpus))
+    reading = reading_with(qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
+    ranks = ranked(reading, a_record(), exclusive=exclusive, machine=ClusterSize(nodes, cpus))
     assert [amount for _, amount in ranks.standings[1].takes] == [held]
 
 
@@ -199,10 +200,7 @@ def running(**facts: Any) -> dict[str, Any]:
 )
 def test_running_minutes_count_until_time_limit(end_s: int | None, minutes: int) -> None:
     limits = AccountingLimits(group_running_minutes={"cpu": 10**6})
-    policy_snapshot = dataclasses.replace(
-        PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)})
-    )
-    ranks = RankedJobs.for_policy(policy_snapshot)
+    ranks = RankedJobs.for_policy(reading_with(qos={"normal": Qos("normal", limits=limits)}))
     used = ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S)
     assert sum(used) == 4 * minutes
     assert sum(ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), (
@@ -211,8 +209,8 @@ def test_running_minutes_count_until_time_limit(end_s: int | None, minutes: int)
 
 
 def test_running_jobs_count_their_tres_until_they_end() -> None:
-    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
-    ranks = RankedJobs.for_policy(dataclasses.replace(PICTURE, site=site))
+    reading = reading_with(qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
+    ranks = RankedJobs.for_policy(reading)
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
     assert ranks.compute_running_limit_usage(rows, NOW_S) == [8]
     first = ranks.running[1, False]
@@ -223,18 +221,16 @@ def test_running_jobs_count_their_tres_until_they_end() -> None:
 @pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (59, 1), (60, 1), (61, 2), (120, 2), (6000, 100)])
 def test_rounds_time_limit_up_to_minutes(walltime_s: int, minutes: int) -> None:
     limits = AccountingLimits(group_running_minutes={"node": 10**6})
-    policy_snapshot = dataclasses.replace(
-        PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)})
-    )
+    reading = reading_with(qos={"normal": Qos("normal", limits=limits)})
     pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
-    ranks = RankedJobs.for_policy(policy_snapshot)
+    ranks = RankedJobs.for_policy(reading)
     ranks.rank(PriorityRankingInput(pending, {1: a_record()}, MACHINE, NOW_S, JobEligibleTimes()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 
 def test_keeps_ranks_of_pending_jobs_for_period() -> None:
     ranking = PriorityRanker()
-    ranking.set_policy(PICTURE)
+    ranking.set_policy(READING)
     cluster = a_cluster()
 
     def applied(*ids: int, now_s: int = NOW_S) -> Observation:
@@ -263,7 +259,7 @@ def test_continues_ranking_longer_than_period(monkeypatch: pytest.MonkeyPatch) -
     """One job a cycle, and a cycle a period: a begun ranking is continued, not restarted."""
     monkeypatch.setattr(rankings, "RANKED_PER_CYCLE", 1)
     ranking, cluster = PriorityRanker(), a_cluster()
-    ranking.set_policy(dataclasses.replace(PICTURE, period_s=1))
+    ranking.set_policy(reading_with(priority=dataclasses.replace(POLICY.priority, period_s=1)))
     waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
     records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]
     seen = []

@@ -9,23 +9,17 @@ import numpy as np
 import pytest
 
 from cpsched.feasibility import amounts_by_node
-from cpsched.site.accounts import Qos, SiteLimitPolicy
+from cpsched.site.accounts import Qos
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
 from cpsched.site.preemption import PreemptionRules
-from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import (
-    PartitionPriorityProperties,
-    SitePolicySnapshot,
-    parse_site_policy,
-)
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions, PreemptionUnderWay, Victim
 from tests.builders import a_cluster, a_job, a_running, words
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, PARTITIONS
 
 RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
-PICTURE = SitePolicySnapshot(site=SiteLimitPolicy(qos={name: Qos(name) for name in ("high", "low")}), preemption=RULES)
+POLICY = SitePolicy(qos={name: Qos(name) for name in ("high", "low")}, preemption=RULES)
 NOW_S = 1000
 
 
@@ -51,10 +45,8 @@ RECORDS = [
 ]
 
 
-def leave(
-    seen: Observation, policy_snapshot: SitePolicySnapshot = PICTURE, to: PreemptorsLeftToSlurm | None = None
-) -> Any:
-    return (to or PreemptorsLeftToSlurm()).leave(seen, RECORDS, policy_snapshot)
+def leave(seen: Observation, policy: SitePolicy = POLICY, to: PreemptorsLeftToSlurm | None = None) -> Any:
+    return (to or PreemptorsLeftToSlurm()).leave(seen, RECORDS, policy)
 
 
 def left(seen: Observation) -> list[int]:
@@ -157,9 +149,10 @@ def test_the_next_preemptor_does_not_count_on_the_same_victims() -> None:
 
 def test_an_exempt_job_is_no_victim_yet() -> None:
     seen = observation(waiting(1, 2), start_s=NOW_S - 59)
-    assert left(leave(seen, replace(PICTURE, exempt_s=60))) == []
-    assert left(leave(replace(seen, now_s=NOW_S + 1), replace(PICTURE, exempt_s=60))) == [1]
-    own = replace(PICTURE, site=SiteLimitPolicy(qos={"low": Qos("low", preempt_exempt_s=60)}))
+    exempt = replace(POLICY, preemption=replace(RULES, exempt_s=60))
+    assert left(leave(seen, exempt)) == []
+    assert left(leave(replace(seen, now_s=NOW_S + 1), exempt)) == [1]
+    own = replace(POLICY, qos={"low": Qos("low", preempt_exempt_s=60)})
     assert left(leave(seen, own)) == []
 
 
@@ -173,7 +166,7 @@ def test_running_jobs_that_may_be_preempted_show_their_last_checkpoint() -> None
 
 def test_without_preemption_nothing_changes() -> None:
     seen = observation(waiting(1, 2))
-    assert leave(seen, SitePolicySnapshot()) is seen
+    assert leave(seen, SitePolicy()) is seen
     assert np.array_equal(seen.free, observation().free)
 
 
@@ -182,10 +175,10 @@ UNDER_WAY = PreemptionUnderWay(1, (("n1", 1), ("n3", 1)), (Victim(91, 0, "requeu
 
 
 def offers(
-    seen: Observation, options: PreemptionOptions = OPTIONS, policy_snapshot: SitePolicySnapshot = PICTURE
+    seen: Observation, options: PreemptionOptions = OPTIONS, policy: SitePolicy = POLICY
 ) -> list[tuple[int, list[int], Any]]:
     """The offers: the job, its victims, and its placement."""
-    found = PreemptorsLeftToSlurm().leave(seen, RECORDS, policy_snapshot, options).preemptions
+    found = PreemptorsLeftToSlurm().leave(seen, RECORDS, policy, options).preemptions
     return [(each.pending.job.id, [victim.job_id for victim in each.victims], each.placement) for each in found]
 
 
@@ -193,14 +186,14 @@ def test_offers_victims_of_least_work_for_held_preemptors() -> None:
     """Job 91 has a recent checkpoint. Node 3 is idle."""
     seen = observation(waiting(1, 2), waiting(2, 1), waiting(3, 1, hold=Hold.NONE))
     assert offers(seen) == [(1, [91], ((1, 1), (3, 1))), (2, [90], ((0, 1),))]
-    assert left(PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, OPTIONS)) == [1, 2, 3]
+    assert left(PreemptorsLeftToSlurm().leave(seen, RECORDS, POLICY, OPTIONS)) == [1, 2, 3]
     assert leave(seen).preemptions == ()
 
 
 def test_holds_delayed_preemptor_before_it_offers_victims() -> None:
     """Without a choice of victims, Slurm starts it, so that it needs no hold."""
     seen = observation(waiting(1, 2, hold=Hold.NONE, awaits_hold=True))
-    chosen = PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, OPTIONS)
+    chosen = PreemptorsLeftToSlurm().leave(seen, RECORDS, POLICY, OPTIONS)
     assert (left(chosen), chosen.preemptions) == ([], ())
     assert [(each.job.id, each.may_preempt) for each in chosen.pending] == [(1, True)]
     assert left(leave(seen)) == [1]
@@ -210,14 +203,14 @@ def test_holds_delayed_preemptor_before_it_offers_victims() -> None:
     "changes",
     [
         {"victim_order": None},
-        {"site": SiteLimitPolicy(qos={"low": Qos("low", grace_s=30)})},
-        {"preemption": PreemptionRules("qos", "requeue", RULES.preempts, modes={"low": "suspend"})},
-        {"preemption": PreemptionRules("qos", "off", RULES.preempts)},
+        {"grace_s": {"low": 30}},
+        {"modes": {"low": "suspend"}},
+        {"mode": "off"},
         {"exempt_s": NOW_S + 1},
     ],
 )
 def test_offers_no_victim_that_only_slurm_may_stop(changes: dict[str, Any]) -> None:
-    assert offers(observation(waiting(1, 2)), OPTIONS, replace(PICTURE, **changes)) == []
+    assert offers(observation(waiting(1, 2)), OPTIONS, replace(POLICY, preemption=replace(RULES, **changes))) == []
 
 
 @pytest.mark.parametrize(
@@ -235,37 +228,36 @@ def test_victim_that_cannot_be_requeued_is_cancelled(
     mode: Any, can: tuple[bool | None, ...], expected: list[str]
 ) -> None:
     facts = dict(zip(("is_requeueable", "is_batch_job"), can, strict=True))
-    policy_snapshot = replace(PICTURE, preemption=PreemptionRules("qos", mode, RULES.preempts))
+    policy = replace(POLICY, preemption=replace(RULES, mode=mode))
     seen = observation(waiting(1, 2), low=4)
     records = [{**each, **facts} for each in RECORDS]
-    found = PreemptorsLeftToSlurm().leave(seen, records, policy_snapshot, OPTIONS).preemptions
+    found = PreemptorsLeftToSlurm().leave(seen, records, policy, OPTIONS).preemptions
     assert [victim.mode for each in found for victim in each.victims] == expected * 2
 
 
 def test_only_slurm_stops_a_suspended_job() -> None:
     """Its record is valid for Slurm, but the bridge's commands need a running job."""
     suspended = [{**each, "state": "SUSPENDED"} for each in RECORDS]
-    seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, PICTURE, OPTIONS)
+    seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, POLICY, OPTIONS)
     assert (left(seen), seen.preemptions) == ([1], ())
     suspended[0] = RECORDS[0]
-    seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, PICTURE, OPTIONS)
+    seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, POLICY, OPTIONS)
     assert [victim.job_id for each in seen.preemptions for victim in each.victims] == [90]
 
 
 @pytest.mark.parametrize(("is_requeueable", "expected"), [(True, 91), (False, 90)])
 def test_checkpoint_lowers_price_only_of_job_that_is_requeued(is_requeueable: bool, expected: int) -> None:
     records = [{**each, "is_requeueable": each["id"] != 91 or is_requeueable} for each in RECORDS]
-    found = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), records, PICTURE, OPTIONS).preemptions
+    found = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), records, POLICY, OPTIONS).preemptions
     assert [victim.job_id for each in found for victim in each.victims] == [expected]
 
 
 def test_grace_time_of_partition_counts_if_partitions_preempt() -> None:
-    rules = PreemptionRules("partition_prio", "cancel", tiers={"fast": 2, "main": 1})
+    rules = PreemptionRules("partition_prio", "cancel", ranks={"fast": 2, "main": 1})
     job = replace(waiting(1, 2), job=replace(waiting(1, 2).job, queue="fast"))
     for grace_s, count in ((0, 1), (30, 0)):
-        partitions = {"main": PartitionPriorityProperties(grace_s=grace_s)}
-        policy_snapshot = replace(PICTURE, preemption=rules, partitions=partitions)
-        assert len(offers(observation(job), OPTIONS, policy_snapshot)) == count
+        policy = SitePolicy(preemption=replace(rules, grace_s={"main": grace_s}))
+        assert len(offers(observation(job), OPTIONS, policy)) == count
 
 
 def test_spared_job_is_offered_to_no_start() -> None:
@@ -277,13 +269,13 @@ def test_spared_job_is_offered_to_no_start() -> None:
 def test_preemption_under_way_keeps_its_nodes_and_names_running_victims() -> None:
     options = PreemptionOptions({1: UNDER_WAY})
     seen = observation(waiting(1, 2), waiting(2, 1, "low"))
-    found = PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, options)
+    found = PreemptorsLeftToSlurm().leave(seen, RECORDS, POLICY, options)
     assert offers(seen, options) == [(1, [91], ((1, 1), (3, 1)))]
     assert left(found) == []
     assert found.free.sum() == 0
     ended = observation(waiting(1, 2), low=1)
     assert offers(ended, options) == [(1, [], ((1, 1), (3, 1)))]
-    assert PreemptorsLeftToSlurm().leave(ended, RECORDS, PICTURE, options).free.tolist() == [[0], [0], [4], [0]]
+    assert PreemptorsLeftToSlurm().leave(ended, RECORDS, POLICY, options).free.tolist() == [[0], [0], [4], [0]]
     again = observation(waiting(1, 2), start_s=NOW_S - 1)  # another run of job 91
     assert offers(again, options) == [(1, [], ((1, 1), (3, 1)))]
 
@@ -291,8 +283,8 @@ def test_preemption_under_way_keeps_its_nodes_and_names_running_victims() -> Non
 def test_preemption_under_way_stops_no_job_that_slurm_may_not_stop_for_it() -> None:
     """The operator changed the rules since."""
     preempts = {"high": frozenset({"mid"}), "top": frozenset({"low"})}
-    policy_snapshot = replace(PICTURE, preemption=PreemptionRules("qos", "requeue", preempts))
-    found = offers(observation(waiting(1, 2)), PreemptionOptions({1: UNDER_WAY}), policy_snapshot)
+    policy = replace(POLICY, preemption=replace(RULES, preempts=preempts))
+    found = offers(observation(waiting(1, 2)), PreemptionOptions({1: UNDER_WAY}), policy)
     assert found == [(1, [], ((1, 1), (3, 1)))]
 
 
@@ -302,92 +294,13 @@ def test_next_offer_counts_on_nothing_of_a_preemption_under_way() -> None:
     assert offers(seen, options)[1:] == [(2, [90], ((0, 1),))]
 
 
-@pytest.mark.parametrize(
-    ("preempt", "scheduler", "expected"),
-    [
-        ("", "", VictimOrder()),
-        ("youngest_first,reorder_count=3", "", VictimOrder(True, False, 3)),
-        ("STRICT_ORDER", "", VictimOrder(strict_order=True)),
-        ("", "bf_window=60, preempt_youngest_first,preempt_reorder_count=3", VictimOrder(True, False, 3)),
-        ("reorder_count=2", "preempt_reorder_count=3,preempt_strict_order", VictimOrder(False, True, 2)),
-        ("", "youngest_first", VictimOrder()),
-        ("min_exempt_priority=5", "", None),
-        ("send_user_signal", "", None),
-        ("new_option", "", None),
-        ("reorder_count=2nd", "", VictimOrder(reorder_count=2)),
-        ("", "preempt_reorder_count=-1", VictimOrder()),
-    ],
-)
-def test_parameters_give_slurms_order_or_none(preempt: str, scheduler: str, expected: VictimOrder | None) -> None:
-    """Releases before 23.02 have only `SchedulerParameters`; later ones read both."""
-    config = CONFIG + f"PreemptParameters = {preempt or '(null)'}\nSchedulerParameters = {scheduler or '(null)'}\n"
-    assert parse_site_policy(ALL | {"config": config}).victim_order == expected
-
-
-def test_grace_times_are_read() -> None:
-    headings, *lines = QOS.splitlines()
-    times = ("", "00:00:00", "00:02:00")
-    qos = "\n".join([f"{headings}|GraceTime", *(f"{line}|{time}" for line, time in zip(lines, times, strict=True))])
-    partitions = PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 GraceTime=45")
-    found = parse_site_policy(ALL | {"config": CONFIG + BY_QOS, "qos": qos, "partitions": partitions})
-    assert {name: each.grace_s for name, each in found.site.qos.items()} == {"high": 0, "normal": 0, "low": 120}
-    assert found.partitions["main"].grace_s == 45
-
-
-def policy(config: str, **texts: str) -> PreemptionRules | None:
-    return parse_site_policy(ALL | {"config": CONFIG + config} | texts).preemption
-
-
-BY_QOS = "PreemptType = preempt/qos\nPreemptMode = REQUEUE\n"
-QOS = "Name|Preempt|PreemptMode|PreemptExemptTime\nhigh|normal,low|cluster|\nnormal||cluster|\nlow||cancel|00:10:00\n"
-
-
-def test_qos_that_preempt_are_read() -> None:
-    policy_snapshot = parse_site_policy(
-        ALL | {"config": CONFIG + BY_QOS + "PreemptExemptTime = 00:01:00\n", "qos": QOS}
-    )
-    rules = policy_snapshot.preemption
-    assert rules is not None
-    assert rules.preemptible_classes_of("high") == ("low", "normal")
-    assert (rules.mode_of("low"), rules.mode_of("normal")) == ("cancel", "requeue")
-    assert (policy_snapshot.exempt_s, policy_snapshot.site.qos["low"].preempt_exempt_s) == (60, 600)
-
-
-def test_partitions_preempt_by_tier() -> None:
-    rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n")
-    assert rules is not None
-    assert (rules.preemptible_classes_of("fast"), rules.preemptible_classes_of("main")) == (("main",), ())
-    off = PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 PreemptMode=OFF")
-    rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions=off)
-    assert rules is not None
-    assert rules.preemptible_classes_of("fast") == ()
-
-
-@pytest.mark.parametrize(
-    "config", ["", "PreemptType = preempt/qos\nPreemptMode = OFF\n", "PreemptType = preempt/none\n"]
-)
-def test_a_site_without_preemption_has_no_rules(config: str) -> None:
-    assert policy(config, qos=QOS) is None
-
-
-def test_within_lets_a_qos_preempt_itself() -> None:
-    rules = policy(BY_QOS, qos=QOS.replace("high|normal,low|cluster", "high|low|requeue,within"))
-    assert rules is not None
-    assert rules.preemptible_classes_of("high") == ("high", "low")
-
-
-def test_a_qos_with_an_unknown_mode_is_unusable() -> None:
-    policy_snapshot = parse_site_policy(ALL | {"config": CONFIG + BY_QOS, "qos": QOS.replace("cancel", "freeze")})
-    assert str(policy_snapshot.trouble.qos["low"]).startswith("qos low: PreemptMode cannot be read")
-
-
 @pytest.mark.parametrize("options", [None, PreemptionOptions()])
 def test_several_preemptors_of_one_user_respect_a_limit_together(options: PreemptionOptions | None) -> None:
     """Otherwise, jobs are stopped for a job that its user's limit then keeps waiting."""
     seen = observation(waiting(1, 1), waiting(2, 1), waiting(3, 1), low=4)
     one_job = ApplicableJobLimits(((0, 1),), (UsageLimitCheck(0, 1, 1, "MaxJobsPU", "user eve", "jobs"),))
     seen = replace(seen, limits=PendingJobLimitsAndUsage({1: one_job, 2: one_job}, [0]))
-    assert left(PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, options)) == [1, 3]
+    assert left(PreemptorsLeftToSlurm().leave(seen, RECORDS, POLICY, options)) == [1, 3]
 
 
 def test_jobs_of_one_node_make_room_for_several_preemptors() -> None:
@@ -401,12 +314,7 @@ def test_jobs_of_one_node_make_room_for_several_preemptors() -> None:
 @pytest.mark.parametrize(("refused", "after_s"), [("", WITHHELD_S + 1), ("QOSMaxJobsPerUserLimit", 0)])
 def test_capacity_of_an_offer_is_always_kept(refused: str, after_s: int) -> None:
     keeper, seen = PreemptorsLeftToSlurm(), observation(waiting(1, 2, refused=refused))
-    keeper.leave(seen, RECORDS, PICTURE, PreemptionOptions())
-    late = keeper.leave(replace(seen, now_s=NOW_S + after_s), RECORDS, PICTURE, PreemptionOptions())
+    keeper.leave(seen, RECORDS, POLICY, PreemptionOptions())
+    late = keeper.leave(replace(seen, now_s=NOW_S + after_s), RECORDS, POLICY, PreemptionOptions())
     assert late.preemptions
     assert late.free.sum() == 0
-
-
-@pytest.mark.parametrize(("text", "kill_wait_s"), [("KillWait = 120 sec\n", 120), ("", 30)])
-def test_kill_wait_is_read(text: str, kill_wait_s: int) -> None:
-    assert parse_site_policy(ALL | {"config": CONFIG + text}).kill_wait_s == kill_wait_s

@@ -8,10 +8,10 @@ import pytest
 
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.multifactor_priority import ClusterSize
+from cpsched.slurm_text.site_policy import parse_site_policy
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import JobEligibleTimes, compute_age_start_s
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import parse_site_policy
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import check_partitions_mixing_u
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Observation
 from tests.builders import words
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, association
+from tests.slurm_replies import ALL, CONFIG, association
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -238,7 +238,8 @@ def test_basic_ranks_by_arrival(scene: Scene) -> None:
 def test_age_starts_at_submission_with_accrue_always() -> None:
     record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 0}
     always = CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")
-    assert compute_age_start_s(record, parse_site_policy(ALL | {"config": always}), JobEligibleTimes()) == 100
+    rules = parse_site_policy(ALL | {"config": always}).policy.priority
+    assert compute_age_start_s(record, rules, JobEligibleTimes()) == 100
 
 
 MACHINE = ClusterSize(4, 32)
@@ -251,9 +252,9 @@ SPRIO = "7 {priority} 0 0 {fair_share} 125 20 2000 0 0 cpu=25.00"
 
 
 def compared(**shown: float) -> Any:
-    policy_snapshot = parse_site_policy(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.043500\n"})
+    reading = parse_site_policy(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.043500\n"})
     text = SPRIO.format(**{"priority": 2605, "fair_share": 435} | shown)
-    return compare_with_sprio(parse_sprio(text), [RECORD], policy_snapshot, MACHINE, 1000)
+    return compare_with_sprio(parse_sprio(text), [RECORD], reading, MACHINE, 1000)
 
 
 def test_finds_no_difference_to_equal_sprio() -> None:
@@ -273,8 +274,8 @@ def test_ignores_jobs_that_sprio_lists_per_partition() -> None:
 
 
 def test_doctor_reports_what_it_compared(scene: Scene) -> None:
-    policy_snapshot = parse_site_policy(ALL)
-    checks = {check.name: check for check in run_policy_checks(policy_snapshot, {}, "", scene.read())}
+    reading = parse_site_policy(ALL)
+    checks = {check.name: check for check in run_policy_checks(reading, {}, "", scene.read())}
     assert checks["site policy"].detail == "multifactor, 5 associations, 2 QOS, limits enforced"
     assert "not compared: every pending job" in checks["priorities"].detail
     assert checks["limits"].detail == "not modelled: UsageThreshold=0.250000 of QOS part-fast"
@@ -287,11 +288,11 @@ def test_doctor_reports_why_policy_is_missing(scene: Scene) -> None:
 
 
 def test_doctor_reports_jobs_without_association(scene: Scene) -> None:
-    policy_snapshot = parse_site_policy(ALL | {"state": state()})
+    reading = parse_site_policy(ALL | {"state": state()})
     scene.only("first", "after").job("first").update(account="lab", user_name="alice", partition="main,other")
     for account, detail in (("lab", "not found for pending jobs of user bob in account lab"), (None, "known for")):
         scene.job("after").update(account=account, user_name="bob")
-        checks = {check.name: check for check in run_policy_checks(policy_snapshot, {}, "", scene.read())}
+        checks = {check.name: check for check in run_policy_checks(reading, {}, "", scene.read())}
         assert checks["associations"].detail.startswith(detail)
 
 

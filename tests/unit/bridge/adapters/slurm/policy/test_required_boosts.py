@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
+from cpsched.site.site_policy import PartitionPolicy, SitePolicy
 from cpsched.slurm_text.objects import SlurmPartition
 from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL
+from tests.slurm_replies import ALL
 from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Played as PlayedAsking
@@ -24,9 +24,9 @@ from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played, order
 
 STEADY = PriorityPolicy(weights=PriorityWeights(age=100), always_accrues=True)
 TIERS = {
-    "main": PartitionPriorityProperties(tier=1),
-    "fast": PartitionPriorityProperties(tier=5),
-    "late": PartitionPriorityProperties(tier=0),
+    "main": PartitionPolicy(tier=1),
+    "fast": PartitionPolicy(tier=5),
+    "late": PartitionPolicy(tier=0),
 }
 MINE: dict[str, Any] = {"partition": "main"}
 
@@ -51,9 +51,9 @@ def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: 
         ]
     ]
     seen = SlurmRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
-    return compute_start_boosts(
-        {7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most
-    ).get(7, 0)
+    return compute_start_boosts({7: (MINE, priority)}, seen, SitePolicy(priority=rules, partitions=TIERS), most).get(
+        7, 0
+    )
 
 
 def test_raises_start_just_above_highest_unmanaged_job() -> None:

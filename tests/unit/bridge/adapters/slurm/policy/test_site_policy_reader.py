@@ -10,7 +10,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput, BackgroundCommandQuery
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
+from tests.slurm_replies import ALL, CONFIG
 
 
 class Played:
@@ -62,7 +62,7 @@ def answers(without: Mapping[str, str] | None = None, **changed: str) -> Backgro
 def test_waits_for_first_reading_only(reader: PeriodicSitePolicyReader, asking: Played, clock: Clock) -> None:
     asking.ready = [answers(), None, answers()]
     assert reader.poll() == []
-    assert reader.policy_snapshot is not None
+    assert reader.reading is not None
     clock.now_s += 301
     assert reader.poll() == []
     assert reader.poll() == []
@@ -87,8 +87,8 @@ def test_reports_lost_reply_once_and_uses_previous_one(
     told, most = [], []
     for _ in range(4):
         told += reader.poll()
-        assert reader.policy_snapshot is not None
-        most.append(reader.policy_snapshot.site.qos["normal"].limits.jobs_a_user)
+        assert reader.reading is not None
+        most.append(reader.reading.policy.qos["normal"].limits.jobs_a_user)
         clock.now_s += 301
     assert most == [2, 2, 2, 2]
     assert told == [
@@ -102,11 +102,11 @@ def test_reply_of_unknown_form_keeps_previous_policy(
 ) -> None:
     asking.ready = [answers(), answers(state="slurm_load_assoc_mgr_info: Invalid protocol")]
     reader.poll()
-    before = reader.policy_snapshot
+    before = reader.reading
     clock.now_s += 301
     (told,) = reader.poll()
     assert "snapshot is not available: scontrol show assoc_mgr: the root account is missing" in told
-    assert reader.policy_snapshot is before
+    assert reader.reading is before
 
 
 def test_orders_jobs_by_arrival_without_any_reply(reader: PeriodicSitePolicyReader, asking: Played) -> None:
@@ -115,7 +115,7 @@ def test_orders_jobs_by_arrival_without_any_reply(reader: PeriodicSitePolicyRead
     ]
     told = reader.poll()
     assert any("jobs are ordered by arrival until it is available" in line for line in told)
-    assert reader.policy_snapshot is None
+    assert reader.reading is None
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def test_starts_first_reading_only_once(reader: PeriodicSitePolicyReader, asking
     asking.ready = [None, answers()]
     reader.poll()
     reader.poll()
-    assert (asking.asked, reader.policy_snapshot is not None) == (1, True)
+    assert (asking.asked, reader.reading is not None) == (1, True)
     reader.start_reading()
     assert asking.asked == 1, "the next snapshot is asked for when it is due"
     clock.now_s += 301
@@ -192,7 +192,7 @@ def test_names_missing_reply_that_is_required(reader: PeriodicSitePolicyReader, 
         f"site policy: snapshot is not available: missing data: {name}; "
         "jobs are ordered by arrival until it is available",
     ]
-    assert (reader.policy_snapshot, reader.version) == (None, 0)
+    assert (reader.reading, reader.version) == (None, 0)
 
 
 def test_names_all_missing_replies(reader: PeriodicSitePolicyReader, asking: Played) -> None:

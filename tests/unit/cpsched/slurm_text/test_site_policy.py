@@ -8,18 +8,17 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import AccountingLimits
-from cpsched_bridge.adapters.slurm.policy.site_policy_parsing import (
-    PartitionPriorityProperties,
-    UnreadablePolicyOutput,
-    parse_site_policy,
-)
+from cpsched.site.site_policy import PartitionPolicy
+from cpsched.slurm_text.accounts import UnreadablePolicyOutput
+from cpsched.slurm_text.site_policy import parse_site_policy
 from cpsched_sim.site.fair_share import FairShareTree, fair_tree_factors
-from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, SHARES_TEXT, STATE, association
+from tests.slurm_replies import ALL, CONFIG, SHARES_TEXT, STATE, association
 
 
 def test_parses_weights_and_flags() -> None:
-    rules = parse_site_policy(ALL | {"config": CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS,"  # noqa: E501
-                                                       "SMALL_RELATIVE_TO_TIME,NO_NORMAL_QOS")}).rules  # fmt: skip
+    flags = "PriorityFlags = ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME,NO_NORMAL_QOS"
+    config = CONFIG.replace("PriorityFlags           =", flags)
+    rules = parse_site_policy(ALL | {"config": config}).policy.priority
     weights = rules.weights
     assert (weights.age, weights.fair_share, weights.job_size, weights.partition, weights.qos) == (
         1000, 10_000, 500, 200, 2000,
@@ -34,26 +33,23 @@ def test_parses_weights_and_flags() -> None:
     )
 
 
-def test_distinguishes_basic_from_multifactor() -> None:
-    assert parse_site_policy(ALL).rules.kind == "multifactor"
-    assert (
-        parse_site_policy(ALL | {"config": CONFIG.replace("priority/multifactor", "priority/basic")}).rules.kind
-        == "basic"
-    )
+@pytest.mark.parametrize("kind", ["basic", "multifactor"])
+def test_distinguishes_basic_from_multifactor(kind: str) -> None:
+    config = CONFIG.replace("priority/multifactor", f"priority/{kind}")
+    assert parse_site_policy(ALL | {"config": config}).policy.priority.kind == kind
 
 
 def test_parses_partitions() -> None:
-    found = parse_site_policy(ALL)
+    found = parse_site_policy(ALL).policy
     present = {"cpu": 32, "mem": 64_000, "node": 4, "billing": 32, "gres/gpu": 4}
-    assert found.partitions["main"] == PartitionPriorityProperties(1, 1, "", present)
+    assert found.partitions["main"] == PartitionPolicy(1, 1, "", present)
     assert found.partitions["fast"].qos == "part-fast"
     assert found.partitions["fast"].tier == 5
     assert found.highest_partition_factor == 10
-    assert found.site.partition_qos == {"fast": "part-fast"}
 
 
 def test_parses_associations_with_parents_first() -> None:
-    accounts = parse_site_policy(ALL).site.accounts
+    accounts = parse_site_policy(ALL).policy.accounts
     ada, bob = accounts.find("physics", "ada"), accounts.find("biology", "bob")
     assert ada is not None
     assert bob is not None
@@ -72,16 +68,16 @@ def test_parses_associations_with_parents_first() -> None:
 
 def test_reads_usage_in_brackets_except_in_user_limits() -> None:
     found = parse_site_policy(ALL)
-    ada = found.site.accounts.find("physics", "ada")
-    assert found.spent.association_minutes[ada]["cpu"] == 40
-    assert found.spent.association_wall_min[ada] == 12.5
-    assert found.spent.qos_minutes["normal"] == {"cpu": 77, "mem": 0}
-    assert found.spent.qos_wall_min["normal"] == 33.25
+    ada = found.policy.accounts.find("physics", "ada")
+    assert found.usage.association_minutes[ada]["cpu"] == 40
+    assert found.usage.association_wall_min[ada] == 12.5
+    assert found.usage.qos_minutes["normal"] == {"cpu": 77, "mem": 0}
+    assert found.usage.qos_wall_min["normal"] == 33.25
 
 
 def test_reads_qos_and_reports_unmodelled_settings() -> None:
     found = parse_site_policy(ALL)
-    normal, fast = found.site.qos["normal"], found.site.qos["part-fast"]
+    normal, fast = found.policy.qos["normal"], found.policy.qos["part-fast"]
     assert normal.limits == AccountingLimits(tres_a_user={"cpu": 16}, jobs_a_user=2)
     assert (fast.over_partition, fast.usage_factor, fast.limit_factor) == (True, 0.5, 2.0)
     assert fast.limits == AccountingLimits(jobs_a_user=3, wall_min=1440)
@@ -91,7 +87,7 @@ def test_reads_qos_and_reports_unmodelled_settings() -> None:
 @pytest.mark.parametrize("shares", [ALL["shares"], SHARES_TEXT])
 def test_reads_fair_share_factors_from_json_and_text(shares: str) -> None:
     found = parse_site_policy(ALL | {"shares": shares})
-    accounts = found.site.accounts
+    accounts = found.policy.accounts
     assert found.fair_share[accounts.find("physics", "ada")] == 0.25
     assert found.fair_share[accounts.find("biology", "bob")] == 1.0
 
@@ -99,24 +95,24 @@ def test_reads_fair_share_factors_from_json_and_text(shares: str) -> None:
 @pytest.mark.parametrize(
     ("enforced", "limits_hold", "safe"),
     [("associations,limits,qos", True, False), ("associations,limits,safe", True, True), ("associations", False, False),
-     ("none", False, False), ("all", True, False), ("safe", True, True), ("limits", True, False), ("", False, False)],
+     ("none", False, False), ("all", True, True), ("safe", True, True), ("limits", True, False), ("", False, False)],
 )  # fmt: skip
 def test_reads_whether_limits_are_enforced(enforced: str, limits_hold: bool, safe: bool) -> None:
-    site = parse_site_policy(ALL | {"config": CONFIG.replace("associations,limits,qos", enforced)}).site
+    site = parse_site_policy(ALL | {"config": CONFIG.replace("associations,limits,qos", enforced)}).policy
     assert (site.limits_hold, site.safe) == (limits_hold, safe)
 
 
 def test_ranks_without_limits_if_accounting_is_missing() -> None:
     found = parse_site_policy({"config": CONFIG, "partitions": ALL["partitions"]})
-    assert not found.site.limits_hold
-    assert found.partitions["fast"].tier == 5
+    assert not found.policy.limits_hold
+    assert found.policy.partitions["fast"].tier == 5
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("config", "no configuration", "PriorityType is missing"),
-        ("config", CONFIG.replace("CPU=100", "CPU=much"), "'CPU=much' must have the form NAME=WEIGHT"),
+        ("config", CONFIG.replace("CPU=100", "CPU=much"), "PriorityWeightTRES=CPU=much: must be NAME=WEIGHT"),
         ("state", "slurm_load_assoc_mgr_info error", "the root account is missing"),
         ("shares", '{"shares": []}', "sshare --json: TypeError"),
         ("shares", "{", "sshare --json: "),
@@ -129,15 +125,12 @@ def test_rejects_reply_of_unknown_form(name: str, text: str, message: str) -> No
 
 
 def left_out(**texts: str) -> tuple[list[str], list[str]]:
-    """What cannot be used of the site with other texts, and whose jobs are left to Slurm for it."""
-    policy_snapshot = parse_site_policy(ALL | texts)
+    """What cannot be read of the site with other texts, and whose jobs depend on it."""
+    reading = parse_site_policy(ALL | texts)
     jobs = [("ada", "physics", "main", "normal"), ("bob", "biology", "fast", "normal"), ("eve", "art", "main", "quick")]
-    whose = [
-        job[0]
-        for job in jobs
-        if policy_snapshot.trouble.find_unusable_object_of_job(*job, policy_snapshot.site) is not None
-    ]
-    return [str(each) for each in policy_snapshot.trouble.list_objects()], whose
+    whose = [job[0] for job in jobs if reading.unreadable.find_object_of_job(*job, reading.policy) is not None]
+    unreadable = reading.unreadable.list_objects()
+    return [f"{each.kind} {each.name}: {each.field}={each.value}: {each.rule}" for each in unreadable], whose
 
 
 PART_FAST = "QOS=part-fast(1) UsageRaw=240.000000 GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(1) GrpWall=N(33.25)"
@@ -149,19 +142,24 @@ NO_NUMBER = "must be a whole number"
     [
         ("state", "", "", [], []),
         ("state", "cpu=64(", "cpu=lots(",
-         [f"association account physics: GrpTRES cannot be read: lots: {NO_NUMBER}"], ["ada"]),
+         [f"association account physics: GrpTRES=lots: {NO_NUMBER}"], ["ada"]),
         ("state", "MaxJobs=2(1)", "MaxJobs=two(1)",
-         [f"association user ada in account physics: MaxJobs cannot be read: two(1): {NO_NUMBER}"], ["ada"]),
+         [f"association user ada in account physics: MaxJobs=two(1): {NO_NUMBER}"], ["ada"]),
         ("state", "ClusterName=lab Account=biology UserName= ", "ClusterName=lab UserName= ",
-         ["association account : ParentAccount cannot be read: root(1)",
-          "association user bob in account biology: ParentAccount cannot be read"], ["bob"]),
+         ["association account : ParentAccount=root: ",
+          "association user bob in account biology: ParentAccount=: "], ["bob"]),
         ("state", PART_FAST, "QOS=part-fast(1) GrpWall=N",
-         ["qos part-fast: GrpWall cannot be read: N: must be LIMIT(USED)"], ["bob"]),
-        ("qos", "cpu=16", "cpu=?", ["qos normal: MaxTRESPU cannot be read: "], ["ada", "bob"]),
+         ["qos part-fast: GrpWall=N: must be LIMIT(USED)"], ["bob"]),
+        ("qos", "cpu=16", "cpu=?", ["qos normal: MaxTRESPU=?: "], ["ada", "bob"]),
         ("partitions", "cpu=32", "cpu=?",
-         [f"partition main: tres cpu cannot be read: ?: {NO_NUMBER}, optionally with K, M, G or T"], ["ada", "eve"]),
+         [f"partition main: tres cpu=?: {NO_NUMBER}, optionally with K, M, G or T"], ["ada", "eve"]),
+        ("partitions", "PriorityTier=5", "PriorityTier=many",
+         [f"partition fast: PriorityTier=many: {NO_NUMBER}"], ["bob"]),
+        ("qos", "0.500000", "half", ["qos part-fast: UsageFactor=half: must be a number"], ["bob"]),
+        ("state", "Priority=40", "Priority=4O",
+         [f"association account biology: Priority=4O: {NO_NUMBER}"], ["bob"]),
         ("shares", '"number": 0.25', '"number": "much"',
-         ["association user ada in account physics: FairShare cannot be read: "], ["ada"]),
+         ["association user ada in account physics: FairShare={"], ["ada"]),
     ],
 )  # fmt: skip
 def test_unreadable_object_excludes_only_its_jobs(
@@ -176,7 +174,7 @@ def test_unreadable_object_excludes_only_its_jobs(
 
 def test_qos_without_flags_excludes_its_jobs() -> None:
     assert left_out(qos=ALL["qos"] + "quick|3\n") == (
-        ["qos quick: Flags cannot be read: sacctmgr prints no value"],
+        ["qos quick: Flags=: sacctmgr prints no value"],
         ["eve"],
     )
 
@@ -194,15 +192,15 @@ def test_names_may_contain_blanks_brackets_and_signs() -> None:
     ]
     state = "\n".join([STATE, *rows]).replace("GrpTRESMins=cpu=9(40)", "GrpTRESMins=cpu=9(40),gres/gpu:1g.10gb+me=N(7)")
     found = parse_site_policy(ALL | {"state": state})
-    at = found.site.accounts.find("my lab", "a (b)")
+    at = found.policy.accounts.find("my lab", "a (b)")
     assert at is not None
-    above = found.site.accounts.associations[at].parent
-    assert found.site.accounts.associations[at].limits.tres == {"gres/gpu:1g.10gb+me": 2}
-    assert found.spent.association_minutes[above] == {"cpu": 40, "gres/gpu:1g.10gb+me": 7, "mem": 0}
-    assert found.trouble.list_objects() == ()
+    above = found.policy.accounts.associations[at].parent
+    assert found.policy.accounts.associations[at].limits.tres == {"gres/gpu:1g.10gb+me": 2}
+    assert found.usage.association_minutes[above] == {"cpu": 40, "gres/gpu:1g.10gb+me": 7, "mem": 0}
+    assert found.unreadable.list_objects() == ()
 
 
-RECORDED = Path(__file__).parents[5] / "data" / "slurm" / "policy"
+RECORDED = Path(__file__).parents[3] / "data" / "slurm" / "policy"
 """What Slurm 26.05.5 of the test cluster printed, with twenty jobs of alice running."""
 
 
@@ -214,30 +212,30 @@ def recorded(shares: str) -> dict[str, str]:
 @pytest.mark.parametrize("shares", ["shares.json", "shares.txt"])
 def test_parses_recorded_slurm_replies(shares: str) -> None:
     found = parse_site_policy(recorded(shares))
-    accounts = found.site.accounts
+    accounts = found.policy.accounts
     alice = accounts.find("lab", "alice")
     assert [accounts.associations[at].label for at in accounts.association_chain(alice)] == [
         "user alice in account lab", "account lab", "account root",
     ]  # fmt: skip
-    assert found.rules.always_accrues
-    assert found.rules.weights.age == 1000
+    assert found.policy.priority.always_accrues
+    assert found.policy.priority.weights.age == 1000
     assert found.fair_share[alice] == 0.2
-    assert found.spent.association_minutes[alice]["cpu"] == 99
-    assert {name: qos.limits for name, qos in found.site.qos.items()} == {
+    assert found.usage.association_minutes[alice]["cpu"] == 99
+    assert {name: qos.limits for name, qos in found.policy.qos.items()} == {
         "normal": AccountingLimits(),
         "pair": AccountingLimits(jobs_a_user=2),
         "cores": AccountingLimits(tres_a_user={"cpu": 16}),
         "quick": AccountingLimits(wall_min=2),
     }
-    assert found.partitions["gpu"].tres["gres/gpu"] == 4
+    assert found.policy.partitions["gpu"].tres["gres/gpu"] == 4
     assert found.unmodelled == ()
 
 
 def test_fair_tree_matches_recorded_slurm_factors() -> None:
     found = parse_site_policy(recorded("shares.txt"))
-    tree = FairShareTree.from_accounts(found.site.accounts)
+    tree = FairShareTree.from_accounts(found.policy.accounts)
     used = {"alice": 5949.85, "bob": 49.94}
-    usage = [used.get(row.user, 0.0) for row in found.site.accounts.associations]
+    usage = [used.get(row.user, 0.0) for row in found.policy.accounts.associations]
     factors = fair_tree_factors(tree, usage)
     assert {at: factors[at] for at in found.fair_share} == pytest.approx(found.fair_share)
 
@@ -261,7 +259,7 @@ def configured(**settings: str) -> dict[str, str]:
     ],
 )
 def test_reads_which_factors_are_raw(flags: str, raw: tuple[bool, ...]) -> None:
-    found = parse_site_policy(configured(PriorityFlags=flags)).rules
+    found = parse_site_policy(configured(PriorityFlags=flags)).policy.priority
     weights = found.weights
     assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == raw
     assert (weights.size_over_time, found.always_accrues) == (False, False)
@@ -272,7 +270,7 @@ def test_reads_which_factors_are_raw(flags: str, raw: tuple[bool, ...]) -> None:
     [("Yes", True), ("YES", True), ("1", True), ("true", True), ("No", False), ("0", False), ("", False)],
 )
 def test_reads_favor_small_setting(said: str, small: bool) -> None:
-    assert parse_site_policy(configured(PriorityFavorSmall=said)).rules.weights.favor_small is small
+    assert parse_site_policy(configured(PriorityFavorSmall=said)).policy.priority.weights.favor_small is small
 
 
 @pytest.mark.parametrize(
@@ -289,10 +287,10 @@ def test_reads_favor_small_setting(said: str, small: bool) -> None:
 def test_uses_settings_or_slurm_defaults(
     settings: dict[str, str], age: int, fair_share: int, association: int, max_age_s: int, period_s: int
 ) -> None:
-    found = parse_site_policy(configured(**settings))
-    weights = found.rules.weights
+    rules = parse_site_policy(configured(**settings)).policy.priority
+    weights = rules.weights
     assert (weights.age, weights.fair_share, weights.association) == (age, fair_share, association)
-    assert (weights.max_age_s, found.period_s) == (max_age_s, period_s)
+    assert (weights.max_age_s, rules.period_s) == (max_age_s, period_s)
 
 
 def test_reports_unmodelled_settings_if_limits_are_enforced() -> None:
@@ -329,17 +327,16 @@ def test_reports_each_unmodelled_setting_of_recorded_replies() -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("PartitionName=x", PartitionPriorityProperties(1, 1, "", {})),
-        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPriorityProperties(1, 1, "", {})),
-        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPriorityProperties(7, 0, "", {})),
-        ("PartitionName=x QoS=q PriorityTier=many TRES=cpu=3", PartitionPriorityProperties(0, 1, "q", {"cpu": 3})),
+        ("PartitionName=x", PartitionPolicy(1, 1, "", {})),
+        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPolicy(1, 1, "", {})),
+        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPolicy(7, 0, "", {})),
     ],
 )
-def test_missing_partition_settings_have_slurm_defaults(line: str, found: PartitionPriorityProperties) -> None:
-    seen = parse_site_policy(ALL | {"partitions": f"a line without a name\n{line}"})
+def test_missing_partition_settings_have_slurm_defaults(line: str, found: PartitionPolicy) -> None:
+    seen = parse_site_policy(ALL | {"partitions": f"a line without a name\n{line}"}).policy
     assert seen.partitions == {"x": found}
     assert seen.highest_partition_factor == found.factor
-    assert parse_site_policy(ALL | {"partitions": ""}).highest_partition_factor == 1
+    assert parse_site_policy(ALL | {"partitions": ""}).policy.highest_partition_factor == 1
 
 
 def shares(factor: str) -> dict[int, float]:
@@ -374,8 +371,8 @@ def test_reads_fair_share_factor_from_text(said: str, value: float | None) -> No
 
 def test_missing_state_means_no_fair_share_and_no_usage() -> None:
     found = parse_site_policy(ALL | {"state": ""})
-    assert (found.site.limits_hold, found.fair_share, found.unmodelled, found.period_s) == (False, {}, (), 300)
-    assert found.spent.qos_minutes == {}
+    assert (found.policy.limits_hold, found.fair_share, found.unmodelled) == (False, {}, ())
+    assert found.usage.qos_minutes == {}
 
 
 def test_ignores_duplicate_and_orphan_accounts() -> None:
@@ -384,7 +381,7 @@ def test_ignores_duplicate_and_orphan_accounts() -> None:
         association("lost", id=78, parent="nowhere(9)"),
         association("root", id=79, parent="physics(2)"),
     ]
-    accounts = parse_site_policy(ALL | {"state": "\n".join([STATE, *more])}).site.accounts
+    accounts = parse_site_policy(ALL | {"state": "\n".join([STATE, *more])}).policy.accounts
     named = sorted((each.account, each.user) for each in accounts.associations)
     assert named == [("biology", ""), ("biology", "bob"), ("physics", ""), ("physics", "ada"), ("root", "")]
 
@@ -394,7 +391,7 @@ def test_ignores_duplicate_and_orphan_accounts() -> None:
 )
 def test_reads_wall_time_usage_in_brackets(said: str, spent: float) -> None:
     text = STATE.replace("GrpWall=N(12.50)", f"GrpWall={said}").replace("GrpWall=N(33.25)", f"GrpWall={said}")
-    found = parse_site_policy(ALL | {"state": text}).spent
+    found = parse_site_policy(ALL | {"state": text}).usage
     assert set(found.association_wall_min.values()) == set(found.qos_wall_min.values()) == {spent}
 
 
@@ -409,6 +406,6 @@ LicenseName=odd Total=4 Used=none Free=4
 No licenses configured in Slurm.
 """
     expected = {"matlab": 7, "flex@server": 4}
-    assert parse_site_policy(ALL | {"licenses": text}).site.licenses == expected
-    assert parse_site_policy(ALL | {"licenses": text, "state": ""}).site.licenses == expected
-    assert parse_site_policy(ALL).site.licenses == {}
+    assert parse_site_policy(ALL | {"licenses": text}).policy.licenses == expected
+    assert parse_site_policy(ALL | {"licenses": text, "state": ""}).policy.licenses == expected
+    assert parse_site_policy(ALL).policy.licenses == {}
