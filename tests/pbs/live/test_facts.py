@@ -9,8 +9,10 @@ from tests.pbs.live.harness import CLAIM, LEFT, QUEUE, RACK, CommandFailed, Pbs,
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
+from cpsched_bridge.errors import CommandRefused
 
 
 @pytest.fixture
@@ -54,6 +56,31 @@ def test_opened_queue_is_served_at_next_scheduling_cycle(closed: Pbs, enabled: b
         until(lambda: closed.state(job) == "R", "PBS starts it")
     finally:
         closed.manage(f"set server eligible_time_enable={server.get('eligible_time_enable', 'False')}")
+
+
+def test_qmgr_runs_directives_until_one_fails(pbs: Pbs) -> None:
+    """The bridge closes the queue of unmanaged jobs and reads the schedulers in one program."""
+    programs = PbsProgramRunner()
+    assert PbsCommands(programs).close_queue(LEFT)["default"]["state"]
+    assert pbs.queues()[LEFT]["started"] == "False"
+    with pytest.raises(CommandRefused, match="Unknown queue"):
+        programs.run_directives([f"set queue {n} enabled = False" for n in (QUEUE, "nowhere", LEFT)])
+    assert [pbs.queues()[name]["enabled"] for name in (QUEUE, LEFT)] == ["False", "True"]
+    assert PbsCommands(programs).open_queue(LEFT)["scheduling"] == "True"
+    assert pbs.queues()[LEFT]["started"] == "True"
+
+
+def test_vnodes_show_later_reservation(pbs: Pbs) -> None:
+    """The bridge lists the reservations again only if the vnodes show others."""
+    begin = time.strftime("%H%M.%S", time.localtime(time.time() + 1800))
+    vnodes = len(pbs.vnodes())
+    wanted = ["-R", begin, "-D", "60", "-l", f"select={vnodes}:ncpus=1", "-l", "place=vscatter"]
+    id = pbs.as_user("pbs_rsub", *wanted).split()[0]
+    try:
+        until(lambda: "RESV_CONFIRMED" in run("pbs_rstat", "-F"), "the reservation stands")
+        assert [pbs.vnode(name)["resv"] for name in pbs.vnodes()] == [id] * vnodes
+    finally:
+        run("pbs_rdel", id)
 
 
 def test_qrun_runs_held_job(closed: Pbs) -> None:
