@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
+from typing import Any
 
 UNIX_TIME_S = 10**9
 """Times from this value on are Unix time (2001 and later). A simulated cluster's clock starts near zero."""
@@ -203,3 +206,43 @@ def format_difference(value: float | None, unit: str) -> str:
 def format_difference_range(ends: Sequence[float] | None, unit: str) -> str:
     """Format an interval of differences: `-2 min to +3 min`; `none` for None."""
     return "none" if ends is None else f"{format_difference(ends[0], unit)} to {format_difference(ends[1], unit)}"
+
+
+# ---------------------------------------------------------------------------------------------------- representations
+
+MAX_REPR_LINES, MAX_REPR_CHARS = 20, 2000
+"""Maximum length of an object's representation, so that printing a result never prints all of its jobs."""
+_MAX_FIELD_CHARS, _MAX_LINE_CHARS = 80, 500
+
+_abbreviation = reprlib.Repr()
+_abbreviation.maxlevel = 2
+_abbreviation.maxdict = _abbreviation.maxlist = _abbreviation.maxtuple = _abbreviation.maxset = 4
+_abbreviation.maxstring = _abbreviation.maxother = _MAX_FIELD_CHARS
+
+
+def abbreviated_repr(instance: Any) -> str:
+    """Return the representation of a dataclass with its long values abbreviated. It is a `__repr__` for classes."""
+    values = (
+        (each.name, " ".join(_abbreviation.repr(getattr(instance, each.name)).split())) for each in fields(instance)
+    )
+    parts = (f"{name}={_abbreviate(value, _MAX_FIELD_CHARS)}" for name, value in values)
+    return f"{type(instance).__name__}({', '.join(parts)})"
+
+
+def join_repr_lines(lines: Sequence[str], rest: str) -> str:
+    """Join the lines of a representation. If there are too many, `rest` names where to find all of them."""
+    shown, chars = list[str](), 0
+    most = MAX_REPR_LINES if len(lines) <= MAX_REPR_LINES else MAX_REPR_LINES - 1
+    for line in lines[:most]:
+        short = _abbreviate(line, _MAX_LINE_CHARS)
+        chars += len(short) + 1
+        if chars > MAX_REPR_CHARS - _MAX_FIELD_CHARS:
+            break
+        shown.append(short)
+    if left := len(lines) - len(shown):
+        shown.append(f"... {format_count(left, 'more line')}: see {rest}")
+    return "\n".join(shown)
+
+
+def _abbreviate(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 3]}..."

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import CAUGHT_EXCEPTIONS, MAX_PLUGIN_MESSAGE_CHARS, PluginError, describe_exception, escape_controls
+from cpsched.formatting import abbreviated_repr
 from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
 from cpsched.plugin_error_location import definition_location, plugin_source_location
 from cpsched.registration import Registration
@@ -49,6 +50,8 @@ class ScheduleData:
     processors: IntArray
     machine: int = 0
     jobs: Sequence[Job] = ()
+
+    __repr__ = abbreviated_repr
 
     @classmethod
     def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> ScheduleData:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
+from cpsched.formatting import abbreviated_repr
 from cpsched.model.power import PowerCap
 from cpsched.model.value_bounds import require_amount, require_total_amount
 
@@ -72,6 +73,8 @@ class Cluster:
     """Kind of each node, int64[N]. Nodes of one kind have equal capacities, weights and node sets."""
     kind_node: IntArray = field(init=False)
     """First node of each kind, int64[K]."""
+
+    __repr__ = abbreviated_repr
 
     def __post_init__(self) -> None:
         shape = (len(self.node_names), len(self.resources))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cpsched.errors import require
+from cpsched.formatting import abbreviated_repr
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
 from cpsched.model.reason import PendingReason, to_pending_reason
@@ -42,6 +43,8 @@ class Starts:
     nodes: IntArray
     units: IntArray
     by_construction: InitVar[bool] = False
+
+    __repr__ = abbreviated_repr
 
     def __post_init__(self, by_construction: bool) -> None:
         if by_construction:
@@ -168,6 +171,8 @@ class Decision:
     plan_s: IntArray | None = None
     waits: Mapping[int, Wait] = field(default_factory=dict)
     again_s: int | None = None
+
+    __repr__ = abbreviated_repr
 
     def starts_by_job(self, snapshot: Snapshot) -> dict[int, Placement]:
         """Return the placements of the jobs that start now, by job id."""

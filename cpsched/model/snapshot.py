@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
+from cpsched.formatting import abbreviated_repr
 from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
@@ -54,6 +55,8 @@ class Snapshot:
     carried: SharedStruct | None = field(default=None, init=False)
     by_construction: InitVar[bool] = False
     carry: InitVar[SharedStruct | None] = None
+
+    __repr__ = abbreviated_repr
 
     @property
     def unix_s(self) -> int | None:
@@ -181,3 +184,5 @@ class ClusterState:
     free: IntArray
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...] = ()
+
+    __repr__ = abbreviated_repr

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cpsched.errors import CpschedError, UnknownName, require
-from cpsched.formatting import format_number
+from cpsched.formatting import abbreviated_repr, format_number, join_repr_lines
 from cpsched.metrics import METRICS, Metric, ScheduleData, find_metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched.registry import PolicyRegistries, import_path
@@ -58,6 +58,8 @@ class ComparisonRow:
     hints: tuple[str, ...] = ()
     """Hints about the settings (see `Simulation.hints`)."""
     simulation: Simulation | None = None
+
+    __repr__ = abbreviated_repr
 
     @property
     def name(self) -> str:
@@ -304,7 +306,7 @@ class Comparison:
         widths[0] = max(len(line[0]) for line in cells)
         lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=False)) for line in cells]
         lines += [f"hint: {hint}" for hint in self.hints]
-        return "\n".join([self.title, *lines, *(f"warning: {each}" for each in self.warnings)])
+        return join_repr_lines([self.title, *lines, *(f"warning: {each}" for each in self.warnings)], "to_frame()")
 
 
 def compare(

@@ -13,7 +13,7 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue, require
-from cpsched.formatting import format_count, format_number
+from cpsched.formatting import format_count, format_number, join_repr_lines
 from cpsched.metrics import METRICS, Metric, ScheduleData, find_metric, known_metrics
 from cpsched.model import NEVER, EndedJob
 from cpsched.model.job_table import read_only_view
@@ -75,7 +75,7 @@ class ReplaySpec:
 class Simulation:
     """A replayed workload with its schedule and the metrics of all jobs that ran.
 
-    Every metric in the table is an attribute (`.bsld`, `.mean_wait_s`, ...). Printing the object shows all of them.
+    Every metric in the table is an attribute (`.bsld`, `.mean_wait_s`, ...). Printing the object shows them.
     `policy` is the policy of the replay in its final state. `more` contains additional metrics.
     """
 
@@ -93,15 +93,12 @@ class Simulation:
 
     def _repr_html_(self) -> str:
         """Return the metrics with their formulas as HTML for a notebook."""
-        head, *rest = repr(self).splitlines()
         rows = [
             (row.heading, format_number(row.compute(self.measures)), row.unit, row.formula)
             for row in self._shown_metrics()
         ]
-        notes = [line.strip() for line in rest[len(rows) :]]
-        return render_fragment(
-            ReportTable(head, ("metric", "figure", "unit", "formula"), rows), *map(ReportParagraph, notes)
-        )
+        table = ReportTable(self._title(), ("metric", "figure", "unit", "formula"), rows)
+        return render_fragment(table, *map(ReportParagraph, self._notes()))
 
     def _shown_metrics(self) -> tuple[Metric, ...]:
         return (*METRICS, *self.more)
@@ -163,21 +160,26 @@ class Simulation:
         schedule = self.schedule
         return data_frames.jobs_to_frame(self.workload.jobs, (schedule.start_s, schedule.end_s, schedule.processors))
 
-    def __repr__(self) -> str:
-        spec, measures = self.setup.policy, self.measures
-        lines = [
-            f"{plugin_display_name(spec.dispatcher)} / {plugin_display_name(spec.predictor)}: {self.workload.name} on "
-            f"{self.workload.system}, {format_count(len(measures.start_s), 'job')} ran"
-        ]
-        lines += [
-            f"  {row.heading:<14}{format_number(row.compute(measures)):>12} {row.unit}" for row in self._shown_metrics()
-        ]
+    def _title(self) -> str:
+        spec, workload = self.setup.policy, self.workload
+        names = f"{plugin_display_name(spec.dispatcher)} / {plugin_display_name(spec.predictor)}"
+        return f"{names}: {workload.name} on {workload.system}, {format_count(len(self.measures.start_s), 'job')} ran"
+
+    def _notes(self) -> list[str]:
+        """Return notes on the result, one sentence each."""
+        notes = [f"hint: {hint}" for hint in self.hints]
         if self.never_started_count:
-            lines.append(f"  {format_count(self.never_started_count, 'job')} never started")
-        lines += [f"  hint: {hint}" for hint in self.hints]
+            notes.insert(0, f"{format_count(self.never_started_count, 'job')} never started")
         if why := self.mismatch_warning():
-            lines.append(f"  warning: {why}")
-        return "\n".join(line.rstrip() for line in lines)
+            notes.append(f"warning: {why}")
+        return notes
+
+    def __repr__(self) -> str:
+        metrics = (
+            f"  {row.heading:<14}{format_number(row.compute(self.measures)):>12} {row.unit}".rstrip()
+            for row in self._shown_metrics()
+        )
+        return join_repr_lines([self._title(), *metrics, *(f"  {note}" for note in self._notes())], "summary()")
 
 
 def plugin_display_name(text: str) -> str:

@@ -63,8 +63,9 @@ def test_order_may_be_function_of_job(trace):
 def test_infeasible_jobs_have_no_times(trace):
     workload = cpsched_sim.load(trace, max_jobs=50)
     too_large = cpsched.Request(1000, workload.jobs[7].job.request.per_unit)
-    workload.jobs[7] = replace(workload.jobs[7], job=replace(workload.jobs[7].job, request=too_large))
-    outcome = cpsched_sim.simulate(workload)
+    jobs = list(workload.jobs)
+    jobs[7] = replace(jobs[7], job=replace(jobs[7].job, request=too_large))
+    outcome = cpsched_sim.simulate(replace(workload, jobs=jobs))
     assert outcome.never_started_count == 1
     assert outcome.to_frame().start_s.isna().sum() == 1
     assert "1 job never started" in str(outcome)

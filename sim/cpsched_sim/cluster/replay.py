@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.errors import PolicyError
 from cpsched.feasibility import verify
-from cpsched.formatting import format_count
+from cpsched.formatting import abbreviated_repr, format_count
 from cpsched.model import (
     EXCLUSIVE,
     NEVER,
@@ -121,6 +121,8 @@ class Schedule:
     """The preemptions, in order. The times of a requeued job are those of its last run."""
     calendar: CalendarOutcome | None = None
     """The effects of the calendar, if the replay had one."""
+
+    __repr__ = abbreviated_repr
 
     def placement_of(self, index: int) -> Placement:
         """Return the placement of the job at a trace index, or () if the job did not run."""

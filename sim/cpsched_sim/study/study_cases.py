@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpsched.errors import CpschedError, InvalidValue
+from cpsched.formatting import abbreviated_repr
 from cpsched.metrics import find_metric
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
@@ -75,6 +76,8 @@ class StudyCases:
     folder: Path
     """The base folder of relative paths."""
     notes: tuple[str, ...] = ()
+
+    __repr__ = abbreviated_repr
 
     @property
     def distinct_cases(self) -> dict[str, StudyCase]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cpsched.formatting import format_count
 from cpsched_sim.study.result_store import StoredCaseResult
 from cpsched_sim.study.study_cases import StudyCase, StudyCases
 
@@ -19,6 +21,12 @@ class StudyResults:
     kept: Mapping[str, StoredCaseResult]
     """Stored results by digest."""
     folder: Path
+
+    def __repr__(self) -> str:
+        outcomes = Counter(kept.result["outcome"] for kept in self.kept.values())
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+        cases = format_count(len(self.campaign.cases), "case")
+        return f"<StudyResults {self.campaign.words.title}: {cases}, {counts or 'no results'}, in {self.folder}>"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one flat row per case: labels, outcome, metric values and cost."""

@@ -9,6 +9,7 @@ from typing import Self, overload
 import numpy as np
 from typing_extensions import override
 
+from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job, Request
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -119,7 +120,7 @@ class ColumnarTrace(Sequence[TraceJob]):
 
     @override
     def __repr__(self) -> str:
-        return repr([*self])
+        return f"<{format_count(len(self), 'job')}>"
 
     def _get_or_create_jobs(self, part: slice) -> list[TraceJob]:
         """Return a slice's job objects. Create and store those that do not exist yet."""
@@ -145,7 +146,7 @@ class ColumnarTrace(Sequence[TraceJob]):
 _COLUMN_NAMES = tuple(field.name for field in fields(ColumnarTrace) if field.type == "IntArray")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SchedulerVisibleJobs(Sequence[Job]):
     """The jobs of a trace as a scheduler sees them."""
 
@@ -166,6 +167,10 @@ class SchedulerVisibleJobs(Sequence[Job]):
     @override
     def __iter__(self) -> Iterator[Job]:
         return (item.job for item in self.items)
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self.items)
 
 
 def zeros(count: int) -> IntArray:

@@ -75,6 +75,7 @@ class Workload:
     system: str
     cluster: Cluster
     jobs: Sequence[TraceJob]
+    """The constructor stores them in columns."""
     header: Mapping[str, str]
     notes: tuple[str, ...]
     """Notes on dropped jobs, cut jobs and skipped lines, one note per reason."""
@@ -82,6 +83,9 @@ class Workload:
     """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
     site: SitePolicyFile | None = None
     """The site policy for the replay. Its accounts include the jobs' users."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jobs", ColumnarTrace.of(self.jobs))
 
     def __repr__(self) -> str:
         return f"<Workload {self.name}: {self.summary}>"

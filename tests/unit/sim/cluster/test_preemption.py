@@ -255,8 +255,9 @@ def test_preempts_jobs_in_slurm_order(wanted, options, expected):
 def test_order_of_submission_decides_between_equal_jobs():
     """Their expected ends do not."""
     made = workload([(0, nodes(2), 900, "low"), (1, nodes(2), 900, "low"), (50, nodes(1), 10, "high")], BY_QOS % "")
-    made.jobs[1] = replace(made.jobs[1], job=replace(made.jobs[1].job, walltime_s=1000))
-    (preemption,) = simulate(made, "easy").schedule.preemptions
+    first, second, third = made.jobs
+    longer = replace(second, job=replace(second.job, walltime_s=1000))
+    (preemption,) = simulate(replace(made, jobs=[first, longer, third]), "easy").schedule.preemptions
     assert [run.slot for run in preemption.victims] == [0]
 
 
