@@ -21,6 +21,8 @@ from cpsched.registry import CORE, PolicyRegistries
 
 OVERRUN = "overrun"
 """Name of the policy's own setting."""
+SEARCH_SETTINGS = ("limit_s", "effort", "seed")
+"""The settings of dispatchers that search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,13 @@ class PolicySpec:
         dispatcher: str = "easy",
         predictor: str = "walltime",
         settings: Mapping[str, object] | None = None,
-        options: Mapping[str, object] | None = None,
         known: PolicyRegistries = CORE,
     ) -> PolicySpec:
         """Return the spec, with each setting assigned to a part of the policy by its name.
 
         If dispatcher and predictor both have the setting, both are set; `dispatcher.NAME` or `predictor.NAME` selects
-        one of them. `options` (limit_s, effort, seed) are only for the dispatcher. Raise `UnknownName` for an unknown
-        setting, and `InvalidValue` for an option that the dispatcher lacks.
+        one of them. Raise `UnknownName` for an unknown setting, and `InvalidValue` for a search setting of a dispatcher
+        that does not search.
         """
         names = {
             "dispatcher": setting_names(known.dispatchers.find(dispatcher)),
@@ -66,15 +67,12 @@ class PolicySpec:
             takers, bare = ((owner,), rest) if dot and owner in names else (tuple(names), name)
             takers = tuple(taker for taker in takers if bare in names[taker])
             if not takers:
+                lacks = f"is not a parameter of {dispatcher}, which does not search"
+                require(name not in SEARCH_SETTINGS, name, value, lacks)
                 everything = {*names["dispatcher"], *names["predictor"], OVERRUN}
                 raise UnknownName(f"parameter of {dispatcher}, {predictor} or the policy", name, everything)
             for taker in takers:
                 given[taker][bare] = str(value)
-        for name, value in (options or {}).items():
-            require(
-                name in names["dispatcher"], name, value, f"is not a parameter of {dispatcher}, which does not search"
-            )
-            given["dispatcher"][name] = str(value)
         return cls(dispatcher, predictor, given["dispatcher"], given["predictor"], overrun)
 
     @classmethod

@@ -30,13 +30,11 @@ from cpsched_sim.simulation import (
     plugin_display_name,
     policy_names_and_registries,
     replay_workload,
-    search_settings,
     to_workload,
 )
 from cpsched_sim.site.fairness import site_policy_metrics
 from cpsched_sim.site.policy_file import SitePolicyFile
-from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy
+from cpsched_sim.workloads.workload_loader import Workload
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
@@ -107,14 +105,11 @@ def make_policy_combinations(
     dispatchers: Sequence[DispatcherLike],
     predictors: Sequence[PredictorLike],
     settings: Mapping[str, object],
-    options: Mapping[str, object],
     charge: SchedulingOverhead = None,
 ) -> list[PolicyCombination]:
     """Return all combinations, with the settings that apply to them.
 
     Raise `UnknownName` for unknown names.
-
-    `options` are settings that apply only to search-based dispatchers.
     """
     found: list[PolicyCombination] = []
     taken, everything = set[str](), {OVERRUN}
@@ -124,17 +119,16 @@ def make_policy_combinations(
     )
     for (one, label), (other, other_label) in pairs:
         (dispatcher, predictor), known = policy_names_and_registries(one, other, (label, other_label), afresh=True)
-        of_dispatcher = setting_names(known.dispatchers.find(dispatcher))
-        names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
+        names = setting_names(known.dispatchers.find(dispatcher)) | {OVERRUN}
+        names |= setting_names(known.predictors.find(predictor))
         mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
-        searching = {name: value for name, value in options.items() if name in of_dispatcher}
-        setup = ReplaySpec(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
+        setup = ReplaySpec(PolicySpec.of(dispatcher, predictor, mine, known), charge)
         setup.build(known=known)
         found.append(PolicyCombination(setup, known))
-        taken |= {*mine, *searching}
+        taken |= set(mine)
         everything |= names
     require(bool(found), "--dispatcher, --predictor", "", "must each contain at least one name")
-    for name in (*settings, *options):
+    for name in settings:
         if name not in taken:
             raise UnknownName("parameter of any of these", name, everything)
     return found
@@ -316,13 +310,7 @@ def compare(
     *,
     baseline: str | None = None,
     settings: Mapping[str, object] | None = None,
-    seed: int | None = None,
-    limit_s: float | None = None,
-    effort: int | None = None,
-    system: str | SystemFile | None = None,
     charge: SchedulingOverhead = None,
-    max_jobs: int | None = None,
-    lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
     policy: str | PathLike[str] | SitePolicyFile | None = None,
 ) -> Comparison:
@@ -334,12 +322,9 @@ def compare(
     the error. If the trace has recorded starts, the last row is the recorded schedule, and `baseline` may be "as
     recorded". Raise `CpschedError` for invalid names and values, and `SimulationError` for unusable files.
     """
-    workload = to_workload(trace, system, max_jobs, lenient)
-    workload = apply_site_policy(workload, policy) if policy is not None else workload
+    workload = to_workload(trace, policy)
     more = tuple(map(find_metric, metrics))
-    chosen = make_policy_combinations(
-        dispatchers, predictors, settings or {}, search_settings(seed, limit_s, effort), charge
-    )
+    chosen = make_policy_combinations(dispatchers, predictors, settings or {}, charge)
     require_known_baseline(chosen, baseline)
     shown = (*more, *(site_policy_metrics(workload.site) if workload.site is not None else ()))
     found = recorded_schedule_of(workload)

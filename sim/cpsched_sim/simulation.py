@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import CpschedError, InvalidValue, require
+from cpsched.errors import CpschedError, InvalidValue
 from cpsched.formatting import format_count, format_number, join_repr_lines
 from cpsched.metrics import METRICS, Metric, ScheduleData, find_metric, known_metrics
 from cpsched.model import NEVER, EndedJob
@@ -34,7 +34,6 @@ from cpsched_sim.result_files import SUMMARY_FILE, manifest_content
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_by_account_and_qos, site_policy_metrics
 from cpsched_sim.site.policy_file import SitePolicyFile
-from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
@@ -193,22 +192,16 @@ def simulate(
     predictor: PredictorLike = "walltime",
     *,
     settings: Mapping[str, object] | None = None,
-    seed: int | None = None,
-    limit_s: float | None = None,
-    effort: int | None = None,
-    system: str | SystemFile | None = None,
     charge: SchedulingOverhead = None,
-    max_jobs: int | None = None,
-    lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
     policy: str | PathLike[str] | SitePolicyFile | None = None,
 ) -> Simulation:
     """Replay a trace and return the schedule with its metrics.
 
-    `trace` is a file in any known format, or a workload returned by `load`. `settings` contains parameters of the
-    dispatcher or the predictor by name, and `overrun`. Search-based dispatchers also accept `seed`, and either
-    `limit_s` (maximum seconds per decision) or `effort` (a deterministic limit). `system` is a name or a system file;
-    the default is the system named in the trace. `charge` is the duration of a decision on the simulated clock: None
+    `trace` is a file in any known format, or a workload returned by `load`, which has the options of reading.
+    `settings` contains parameters of the dispatcher or the predictor by name, and `overrun`. Search-based dispatchers
+    also accept `seed`, and either `limit_s` (maximum seconds per decision) or `effort` (a deterministic limit).
+    `charge` is the duration of a decision on the simulated clock: None
     for zero, "measured", or milliseconds. `metrics` are shown in addition to those in the table. `policy` is a site
     policy: a policy file, or the result of `load_site_policy_file`. A dispatcher or predictor instance is used as is,
     in its current state.
@@ -217,43 +210,23 @@ def simulate(
     file and line for a faulty plug-in (dispatcher, predictor, metric or trace format). A plug-in fails if it raises,
     returns an invalid value, breaks a rule, or never starts a job.
     """
-    workload = to_workload(trace, system, max_jobs, lenient)
-    workload = apply_site_policy(workload, policy) if policy is not None else workload
+    workload = to_workload(trace, policy)
     words, known = policy_names_and_registries(dispatcher, predictor)
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             untrained_copies.store_untrained_copy(part)
-    setup = ReplaySpec(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
+    setup = ReplaySpec(PolicySpec.of(*words, settings, known), charge)
     return replay_workload(workload, setup, known=known, more=tuple(map(find_metric, metrics)))
 
 
-def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
-    """Return the search settings that are not None.
-
-    Raise `InvalidValue` for an invalid setting.
-    """
-    require(
-        limit_s is None or effort is None,
-        "limit_s, effort",
-        (limit_s, effort),
-        "cannot be combined: set only one of them",
-    )
-    given = {"seed": seed, "limit_s": limit_s, "effort": effort}
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def to_workload(
-    trace: str | PathLike[str] | Workload,
-    system: str | SystemFile | None = None,
-    max_jobs: int | None = None,
-    lenient: bool = False,
+    trace: str | PathLike[str] | Workload, policy: str | PathLike[str] | SitePolicyFile | None = None
 ) -> Workload:
-    """Load a trace file, or return a given workload. Raise `InvalidValue`."""
-    if isinstance(trace, Workload):
-        return trace
-    if not isinstance(trace, str | PathLike):
+    """Load a trace file, or return a given workload, with a site policy if there is one. Raise `InvalidValue`."""
+    if not isinstance(trace, str | PathLike | Workload):
         raise InvalidValue("trace", repr(trace), "must be a path or a loaded workload")
-    return load(Path(trace), system, lenient=lenient, max_jobs=max_jobs)
+    workload = trace if isinstance(trace, Workload) else load(Path(trace))
+    return workload if policy is None else apply_site_policy(workload, policy)
 
 
 def policy_names_and_registries(

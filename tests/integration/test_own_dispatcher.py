@@ -55,8 +55,8 @@ def test_order_may_be_function_of_job(trace):
 
             return cpsched.plan(snapshot, order=area, reservations=1, need=need)
 
-    by_name = cpsched_sim.simulate(trace, SmallestFirst, max_jobs=400)
-    by_function = cpsched_sim.simulate(trace, ByFunction, max_jobs=400)
+    by_name = cpsched_sim.simulate(cpsched_sim.load(trace, max_jobs=400), SmallestFirst)
+    by_function = cpsched_sim.simulate(cpsched_sim.load(trace, max_jobs=400), ByFunction)
     assert np.array_equal(by_name.schedule.start_s, by_function.schedule.start_s)
 
 
@@ -72,7 +72,7 @@ def test_infeasible_jobs_have_no_times(trace):
 
 
 def test_missing_pandas_names_package_to_install(trace, mocker):
-    outcome = cpsched_sim.simulate(trace, max_jobs=20)
+    outcome = cpsched_sim.simulate(cpsched_sim.load(trace, max_jobs=20))
     mocker.patch.dict("sys.modules", {"pandas": None})
     with pytest.raises(Exception, match=r"to_frame\(\) requires pandas: pip install 'cpsched\[pandas\]'"):
         outcome.to_frame()
@@ -96,9 +96,9 @@ def test_missing_pandas_names_package_to_install(trace, mocker):
 )
 def test_rejects_invalid_arguments(trace, arguments, message):
     with pytest.raises(Exception, match=message):
-        cpsched_sim.simulate(**{"trace": trace, "max_jobs": 5} | arguments)
+        cpsched_sim.simulate(**{"trace": cpsched_sim.load(trace, max_jobs=5)} | arguments)
 
 
 def test_unknown_metric_attribute_lists_known_ones(trace):
     with pytest.raises(AttributeError, match="a simulation has no metric 'bsl': its metrics are bsld, af"):
-        cpsched_sim.simulate(trace, max_jobs=5).bsl  # noqa: B018
+        cpsched_sim.simulate(cpsched_sim.load(trace, max_jobs=5)).bsl  # noqa: B018

@@ -23,9 +23,7 @@ def test_more_effort_is_not_worse(objective, workloads):
     """Objectives with targets are omitted, because the results determine the weight of large jobs."""
 
     def mean_metric(effort):
-        settings = {"objective": objective}
-        return mean(
-            simulate(w, "lookahead", "oracle", settings=settings, effort=effort).metric(objective) for w in workloads
-        )
+        settings = {"objective": objective, "effort": effort}
+        return mean(simulate(w, "lookahead", "oracle", settings=settings).metric(objective) for w in workloads)
 
     assert mean_metric(200) <= mean_metric(5)

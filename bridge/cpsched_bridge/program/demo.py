@@ -185,7 +185,7 @@ def make_demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
     Raise `UnknownName`.
     """
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
-    return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
+    return PolicySpec.of(dispatcher, settings={"limit_s": limit_s} if limited else {})
 
 
 def _make_http_server(watch: StatusApplication) -> HttpServer:

@@ -130,10 +130,10 @@ def accuracy_start_times(
     from cpsched_sim.terminal_tables import SLURM_ESTIMATE_COLUMNS, START_TIME_COLUMNS, print_metric_table
     from cpsched_sim.workloads.workload_loader import open_trace, read_workload
 
-    search, settings = options.parse_search_settings(), options.parse_policy_settings()
+    settings = options.parse_policy_settings()
     with watch_plugins(running.decide_timeout) as patient:
         ((setup, _),) = comparison.make_policy_combinations(
-            parse_names("--dispatcher", [dispatcher]), [predictor], settings, search
+            parse_names("--dispatcher", [dispatcher]), [predictor], settings
         )
         reader = open_trace(part.trace, part.lenient, part.format, part.to_dialect())
         workload = read_workload(reader, part.system, part.max_jobs, patient.reset, part.to_date_range())

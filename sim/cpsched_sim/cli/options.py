@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
+from typing_extensions import override
 
 from cpsched_sim.cli.name_completion import complete_dispatcher, complete_metric, complete_predictor
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
@@ -230,26 +231,20 @@ class PolicySettingOptions:
     seed: Annotated[int | None, typer.Option(help="Seed of randomized dispatchers.")] = None
 
     def parse_policy_settings(self) -> dict[str, str]:
-        """Return the NAME=VALUE texts as a mapping, including the objective if set.
+        """Return the settings by name. An option of its own overrides NAME=VALUE of `--set`.
 
         Raise `InvalidValue`.
         """
         from cpsched.errors import require
 
+        require(self.effort is None or self.effort > 0, "--effort", self.effort, "must be positive")
         found: dict[str, str] = {} if self.objective is None else {"objective": self.objective}
         for text in self.set_ or ():
             name, equals, value = text.partition("=")
             require(bool(name and equals), "--set", text, "must be NAME=VALUE")
             found[name] = value
-        return found
-
-    def parse_search_settings(self) -> dict[str, str]:
-        """Return the settings for search-based dispatchers. Raise `InvalidValue`."""
-        from cpsched.errors import require
-
-        require(self.effort is None or self.effort > 0, "--effort", self.effort, "must be positive")
         given = {"effort": self.effort, "seed": self.seed}
-        return {name: str(value) for name, value in given.items() if value is not None}
+        return found | {name: str(value) for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,19 +269,16 @@ class ReplayOptions(PolicySettingOptions):
     ] = None
     policy: PolicyPath = None
 
-    def parse_search_settings(self) -> dict[str, str]:
-        """Return the settings for search-based dispatchers. Raise `InvalidValue`."""
+    @override
+    def parse_policy_settings(self) -> dict[str, str]:
         from cpsched.errors import require
 
         limit, effort = self.limit, self.effort
-        require(
-            limit is None or effort is None,
-            "--limit, --effort",
-            (limit, effort),
-            "cannot be combined: set only one of them",
-        )
+        cannot = "cannot be combined: set only one of them"
+        require(limit is None or effort is None, "--limit, --effort", (limit, effort), cannot)
         require(limit is None or limit > 0, "--limit", limit, "must be positive")
-        return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.parse_search_settings(self)
+        found = PolicySettingOptions.parse_policy_settings(self)
+        return found if limit is None else found | {"limit_s": str(limit)}
 
     def parse_scheduling_overhead(self) -> Any:
         """Return None, "measured" or milliseconds. Raise `InvalidValue`."""

@@ -58,12 +58,12 @@ def simulate(
     from cpsched_sim.terminal_tables import print_simulation, progress_bar
     from cpsched_sim.workloads.workload_loader import apply_site_policy
 
-    search, settings = options.parse_search_settings(), options.parse_policy_settings()
+    settings = options.parse_policy_settings()
     with (
         watch_plugins(running.decide_timeout) as patient,
         progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
     ):
-        spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
+        spec = PolicySpec.of(dispatcher, predictor, settings, SIMULATION_REGISTRIES)
         setup, more = (
             ReplaySpec(spec, options.parse_scheduling_overhead()),
             tuple(map(metrics.find_metric, options.metric or ())),
@@ -155,12 +155,12 @@ def compare(
         [*filter(formats.get, formats)],
         "cannot be combined: set only one of them",
     )
-    search, settings = options.parse_search_settings(), options.parse_policy_settings()
+    settings = options.parse_policy_settings()
     names = tuple(options.metric or ())
     with watch_plugins(running.decide_timeout) as patient:
         more = tuple(map(metrics.find_metric, names))
         chosen = comparison.make_policy_combinations(
-            parse_names("--dispatcher", dispatchers), parse_names("--predictor", predictors), settings, search,
+            parse_names("--dispatcher", dispatchers), parse_names("--predictor", predictors), settings,
             options.parse_scheduling_overhead(),
         )  # fmt: skip
         comparison.require_known_baseline(chosen, baseline)

@@ -87,11 +87,10 @@ class WhatIfCaseOptions:
         return build_whatif_cases(self.with_ or (), self.set_ or (), changes, policy)
 
 
-@whatif_app.command("run")
-@reporting
-@expand_option_groups
-def whatif_run(
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfSiteOptions:
+    """The site's accounting data, and facts about the site that they lack."""
+
     source: Annotated[
         Path,
         typer.Argument(
@@ -99,35 +98,50 @@ def whatif_run(
             help="Output of `sacct -P`, PBS's accounting log (file or folder), another trace with recorded "
             "starts, or a folder written by `whatif collect`.",
         ),
-    ],
-    choice: WhatIfCaseOptions,
-    system: SystemName = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for report and results.")] = Path("whatif"),
-    period: ReplayWindowOptions,
+    ]
+    system: SystemName = None
     config: Annotated[
         Path | None,
         typer.Option("--slurm-config", metavar="FILE", help="Output of `scontrol show config`: Slurm's parameters."),
-    ] = None,
-    policy: PolicyPath = None,
+    ] = None
+    policy: PolicyPath = None
     licenses: Annotated[
         str | None,
         typer.Option("--licenses", metavar="NAME=N,...", help="Total of each license; default: from the folder."),
-    ] = None,
+    ] = None
     earlier: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
             help="Earlier folder of `whatif collect`: the report shows changes, and new nodes start unavailable.",
         ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays per randomized dispatcher.")] = 3,
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfRunOptions:
+    """What to replay, and where to write the results."""
+
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for report and results.")] = Path("whatif")
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays per randomized dispatcher.")] = 3
     sessions: Annotated[
         bool, typer.Option("--sessions/--no-sessions", help="Also replay with users who react to their waits.")
-    ] = True,
-    resume: Annotated[bool, typer.Option("--resume", help="Reuse finished replays in --out.")] = False,
+    ] = True
+    resume: Annotated[bool, typer.Option("--resume", help="Reuse finished replays in --out.")] = False
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Replay the cases even if the twin differs too much from the real starts.")
-    ] = False,
+    ] = False
+
+
+@whatif_app.command("run")
+@reporting
+@expand_option_groups
+def whatif_run(
+    *,
+    site: WhatIfSiteOptions,
+    choice: WhatIfCaseOptions,
+    period: ReplayWindowOptions,
+    run: WhatIfRunOptions,
     reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
@@ -150,45 +164,50 @@ def whatif_run(
     )
     from cpsched_sim.whatif.whatif_results import WhatIfRequest
 
-    folder = SlurmCollectionFolder.find(source)
+    folder, config = SlurmCollectionFolder.find(site.source), site.config
     if folder is not None:
         config = config or folder.slurm_config_path
     cases = [with_slurm_config_file(case, config) for case in choice.build_cases()]
     twin = with_slurm_config_file(WhatIfCase.parse(TWIN_DISPATCHER), config)
-    totals = parse_licence_totals(licenses) if licenses is not None else {}
-    whatif_io.require_new_whatif_folder(out, resume)
+    totals = parse_licence_totals(site.licenses) if site.licenses is not None else {}
+    whatif_io.require_new_whatif_folder(run.out, run.resume)
+
     with watch_plugins(running.decide_timeout):
         policies = [ReplaySpec(case.spec).build() for case in (twin, *cases)]  # reports invalid cases before a replay
-        site = load_site_policy_file(policy) if policy is not None else folder.policy() if folder is not None else None
-        window, digests = whatif_io.read_whatif_window(
-            source,
-            system,
-            period.to_window_period_options(),
-            reading.lenient,
-            reading.format,
-            reading.to_dialect(),
-            site,
-            earlier,
-            totals,
+        site_policy = folder.policy() if folder is not None and site.policy is None else None
+        if site.policy is not None:
+            site_policy = load_site_policy_file(site.policy)
+        inputs = whatif_io.WhatIfInputs(
+            source=site.source,
+            system=site.system,
+            period=period.to_window_period_options(),
+            lenient=reading.lenient,
+            format=reading.format,
+            dialect=reading.to_dialect(),
+            site=site_policy,
+            earlier=site.earlier,
+            licence_totals=totals,
         )
+        window, digests = whatif_io.read_whatif_window(inputs)
     if window.site is not None:
         cases = [add_site_priority_settings(case) for case in cases]
+
     hints = dict.fromkeys(hint for each in policies for hint in list_scheduler_parameter_hints(each))
     window = replace(window, notes=(*window.notes, *hints))
-    plan = WhatIfRequest(twin, cases, seeds, sessions, anyway)
     for note in whatif_io.list_window_warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.added_nodes_hint(window) for case in cases)):
         print_message("hint", hint)
     if window.guessed:
-        kept = whatif_io.write_guessed_system(window, out)
+        kept = whatif_io.write_guessed_system(window, run.out)
         print_message("note", f"the system was guessed from {window.guessed}: correct {kept} and pass it with --system")
-    replays = WhatIfReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
-    _run_and_report(replays, plan, resume, out, running.as_json, running.quiet)
+
+    replays = WhatIfReplayRunner(window, run.out, digests, running.jobs, running.decide_timeout)
+    _run_and_report(replays, WhatIfRequest(twin, cases, run.seeds, run.sessions, run.anyway), run.resume, running)
 
 
 def _run_and_report(
-    replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, out: Path, as_json: bool, quiet: bool
+    replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, running: ParallelRunOptions
 ) -> None:
     """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
@@ -198,18 +217,17 @@ def _run_and_report(
     from cpsched_sim.whatif.whatif_results import replay_and_compute_findings
 
     try:
-        with progress_bar("what if", "replays", quiet) as show:
+        with progress_bar("what if", "replays", running.quiet) as show:
             found = replay_and_compute_findings(replays, plan, resume, show)
     except KeyboardInterrupt:
-        print_message("interrupted", f"finished replays are in {out}; use --resume to continue")
+        print_message("interrupted", f"finished replays are in {replays.out}; use --resume to continue")
         raise typer.Exit(130) from None
+
     found["digests"] = dict(replays.digests)
-    run_all_steps_despite_errors(
-        partial(print_json, found) if as_json else partial(typer.echo, terminal_summary(found)),
-        partial(whatif_io.write_whatif_report, found, out),
-    )
-    if not as_json:
-        print_message("note", f"the report is in {out / whatif_io.HTML_REPORT}")
+    show_it = partial(print_json, found) if running.as_json else partial(typer.echo, terminal_summary(found))
+    run_all_steps_despite_errors(show_it, partial(whatif_io.write_whatif_report, found, replays.out))
+    if not running.as_json:
+        print_message("note", f"the report is in {replays.out / whatif_io.HTML_REPORT}")
     if found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE:
         print_message("error", f"the twin's fidelity is hopeless: {found['fidelity']['verdict']['why']}")
         raise typer.Exit(HOPELESS_EXIT_CODE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.result_files import result_origin_note
 from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems.system_file import load_system
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.whatif import whatif_report
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
@@ -56,53 +56,56 @@ def require_new_whatif_folder(out: Path, resume: bool) -> None:
         )
 
 
-def read_whatif_window(
-    source: Path,
-    system: str | None,
-    span: WindowPeriodOptions,
-    lenient: bool,
-    format: str | None,
-    dialect: TraceDialect,
-    site: SitePolicyFile | None,
-    earlier: Path | None = None,
-    totals: Totals | None = None,
-) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """Read the window from a file or folder. Return it with the digests of its inputs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfInputs:
+    """The inputs of a what-if study: a file or folder of accounting data, and how to read it."""
 
-    `earlier` is a folder that was collected earlier at the same site. Changes since then become notes. `totals` are
-    totals of licenses, which override those in the folder. Raise the readers' exceptions.
-    """
-    folder = SlurmCollectionFolder.find(source)
+    source: Path
+    system: str | None = None
+    period: WindowPeriodOptions = field(default_factory=WindowPeriodOptions)
+    lenient: bool = False
+    format: str | None = None
+    dialect: TraceDialect = DEFAULT_DIALECT
+    site: SitePolicyFile | None = None
+    earlier: Path | None = None
+    """A folder that was collected earlier at the same site. Changes since then become notes."""
+    licence_totals: Totals = field(default_factory=dict)
+    """Totals of licenses, which override those in the folder."""
+
+
+def read_whatif_window(inputs: WhatIfInputs) -> tuple[WhatIfWindow, dict[str, Any]]:
+    """Read the window. Return it with the digests of its inputs. Raise the readers' exceptions."""
+    folder = SlurmCollectionFolder.find(inputs.source)
     with gc_paused():
         if folder is not None:
-            before = SlurmCollectionFolder.of(earlier) if earlier is not None else None
-            return _read_collection_folder(folder, system, span, lenient, dialect, site, before, totals or {})
+            return _read_collection_folder(folder, inputs)
+        earlier, dialect, site = inputs.earlier, inputs.dialect, inputs.site
         require(earlier is None, "--earlier", str(earlier), "requires a folder written by `cpsched whatif collect`")
-        history = read_history(source, lenient, format, dialect)
-        file, guessed = choose_or_guess_system(history, system, GUESSED_SYSTEM)
-        window = cut_whatif_window(history, file, span, guessed, dialect.zone, site, (), totals)
+        history = read_history(inputs.source, inputs.lenient, inputs.format, dialect)
+        file, guessed = choose_or_guess_system(history, inputs.system, GUESSED_SYSTEM)
+        window = cut_whatif_window(history, file, inputs.period, guessed, dialect.zone, site, (), inputs.licence_totals)
         window = replace(window, notes=(*window.notes, *(site.notes if site is not None else ())))
-        return window, _input_digests(window, source, lenient, dialect)
+        return window, _input_digests(window, inputs.source, inputs)
 
 
-def _read_collection_folder(
-    folder: SlurmCollectionFolder, system: str | None, span: WindowPeriodOptions, lenient: bool, dialect: TraceDialect, site: SitePolicyFile | None,  # noqa: E501
-    earlier: SlurmCollectionFolder | None, totals: Totals,
-) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
+def _read_collection_folder(folder: SlurmCollectionFolder, inputs: WhatIfInputs) -> tuple[WhatIfWindow, dict[str, Any]]:
     """Read a collected folder: its nodes, its outages and the site's time zone."""
-    require(not dialect.zone, "--zone", dialect.zone, "must not be set: collected times are in UTC")
-    history = read_history(folder.accounting_path, lenient, "sacct", dialect)
+    system, site, zone = inputs.system, inputs.site, inputs.dialect.zone
+    earlier = SlurmCollectionFolder.of(inputs.earlier) if inputs.earlier is not None else None
+    require(not zone, "--zone", zone, "must not be set: collected times are in UTC")
+    history = read_history(folder.accounting_path, inputs.lenient, "sacct", inputs.dialect)
     file = load_system(system) if system is not None else folder.system()
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
         outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
-    window = cut_whatif_window(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
+    totals = {**folder.licences(), **inputs.licence_totals}
+    window = cut_whatif_window(history, file, inputs.period, "", folder.zone, site, outages, totals)
     not_simulated = dict.fromkeys((*folder.notes, *(site.notes if site is not None else ())))
     window = replace(window, notes=(*window.notes, *not_simulated, *_list_differences(folder, earlier, window)))
     if strange:
         note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone or have changed: omitted"
         window = replace(window, notes=(*window.notes, note))
-    digests = _input_digests(window, folder.accounting_path, lenient, dialect)
+    digests = _input_digests(window, folder.accounting_path, inputs)
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
 
 
@@ -133,7 +136,7 @@ def _list_differences(
         yield f"and {len(found) - MAX_LISTED_CHANGES:,} more changes"
 
 
-def _input_digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
+def _input_digests(window: WhatIfWindow, jobs: Path, inputs: WhatIfInputs) -> dict[str, Any]:
     """Return the digests of the inputs that all replays of a window share."""
     file, site = window.system, window.site
     licences = {"licences": window.licences.to_licenses_option} if window.licences.totals else {}
@@ -141,7 +144,7 @@ def _input_digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: Tra
         "input_sha256": sha256_of_all(dated_files(jobs)),
         "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
         "policy_sha256": site.sha256 if site is not None else "", "from_s": window.from_s, "to_s": window.to_s,
-        "lenient": lenient, "dialect": asdict(dialect), **licences,
+        "lenient": inputs.lenient, "dialect": asdict(inputs.dialect), **licences,
     }  # fmt: skip
 
 

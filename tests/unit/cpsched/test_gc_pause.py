@@ -37,6 +37,4 @@ def test_trace_reading_pauses_collector(monkeypatch, tmp_path):
 
     monkeypatch.setattr(whatif_io, "read_history", read_history)
     with pytest.raises(ValueError, match="collector is on: False"):
-        whatif_io.read_whatif_window(
-            tmp_path / "jobs.txt", None, whatif_io.WindowPeriodOptions(), False, None, whatif_io.TraceDialect(), None
-        )
+        whatif_io.read_whatif_window(whatif_io.WhatIfInputs(source=tmp_path / "jobs.txt"))

@@ -69,7 +69,7 @@ def test_rejects_unknown_names_and_values():
     with pytest.raises(InvalidValue, match="overrun=never: must be one of one-second, double, walltime"):
         PolicySpec(overrun="never").build()
     with pytest.raises(InvalidValue, match="effort=3: is not a parameter of easy, which does not search"):
-        PolicySpec.of("easy", options={"effort": 3})
+        PolicySpec.of("easy", settings={"effort": 3})
 
 
 def test_journal_form_is_unchanged():

@@ -36,7 +36,7 @@ def a_row(name, bsld=2.0, **figures):
 
 def test_each_combination_gets_settings_it_knows():
     chosen = make_policy_combinations(
-        ["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {}
+        ["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}
     )
     policies = [setup.policy for setup, _ in chosen]
     assert [(p.dispatcher, p.predictor, p.settings()) for p in policies] == [
@@ -48,18 +48,16 @@ def test_each_combination_gets_settings_it_knows():
 
 
 def test_prefixed_setting_reaches_its_owner():
-    ((setup, _),) = make_policy_combinations(
-        ["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {}
-    )
+    ((setup, _),) = make_policy_combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"})
     assert setup.policy.predictor_settings == {"remember": "5"}
     assert setup.policy.dispatcher_settings == {"option": "greedy"}
 
 
 def test_rejects_setting_unknown_to_all_combinations():
     with pytest.raises(UnknownName, match="parameter of any of these 'colour'"):
-        make_policy_combinations(["easy"], ["walltime"], {"colour": "red"}, {})
+        make_policy_combinations(["easy"], ["walltime"], {"colour": "red"})
     with pytest.raises(InvalidValue, match="must each contain at least one name"):
-        make_policy_combinations([], ["walltime"], {}, {})
+        make_policy_combinations([], ["walltime"], {})
 
 
 def test_baseline_dispatcher_uses_predictor_of_row():
@@ -150,11 +148,11 @@ def test_recorded_schedule_is_last_row_in_python(tmp_path):
 
 def test_rejects_unknown_baseline_before_running():
     with pytest.raises(UnknownName, match="known: as recorded, easy, easy/walltime"):
-        require_known_baseline(make_policy_combinations(["easy"], ["walltime"], {}, {}), "sjf")
+        require_known_baseline(make_policy_combinations(["easy"], ["walltime"], {}), "sjf")
 
 
 def test_combinations_run_in_processes_and_keep_order(four_jobs):
-    chosen = [setup for setup, _ in make_policy_combinations(["fcfs", "easy"], ["walltime"], {}, {})]
+    chosen = [setup for setup, _ in make_policy_combinations(["fcfs", "easy"], ["walltime"], {})]
     told = []
     rows = compare_in_processes(
         SharedComparisonInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))

@@ -34,14 +34,16 @@ def trace(tmp_path_factory):
     ],
 )
 def test_hints_at_reservations_that_depend_on_overdue_jobs(trace, dispatcher, predictor, overrun, bites):
-    result = cpsched_sim.simulate(trace, dispatcher, predictor, settings={"overrun": overrun}, max_jobs=300)
+    result = cpsched_sim.simulate(
+        cpsched_sim.load(trace, max_jobs=300), dispatcher, predictor, settings={"overrun": overrun}
+    )
     assert [TOLD in hint for hint in result.hints] == [True] * bites
     assert (TOLD in str(result)) is bites
     assert (TOLD in result._repr_html_()) is bites
 
 
 def test_hint_states_share_of_underpredicted_jobs(trace):
-    result = cpsched_sim.simulate(trace, "easy", "walltime", max_jobs=300)
+    result = cpsched_sim.simulate(cpsched_sim.load(trace, max_jobs=300), "easy", "walltime")
     assert result.schedule.overran == sum(item.run_s > item.job.walltime_s for item in result.workload.jobs)
 
 
@@ -63,5 +65,5 @@ def test_commands_print_hint_on_stderr_with_row(trace, tmp_path):
 @pytest.mark.parametrize("dispatcher", ["slurm", "advised"])
 def test_reports_unmodelled_slurm_parameters(trace, dispatcher):
     settings = {"scheduler_parameters": "bf_licenses,bf_yield_interval=100"}
-    result = cpsched_sim.simulate(trace, dispatcher, "walltime", settings=settings, max_jobs=50)
+    result = cpsched_sim.simulate(cpsched_sim.load(trace, max_jobs=50), dispatcher, "walltime", settings=settings)
     assert result.hints[-1] == "SchedulerParameters that the twin does not model: bf_licenses"

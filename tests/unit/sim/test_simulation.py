@@ -57,11 +57,6 @@ def test_oracle_data_is_no_setting():
         PolicySpec.of("easy", "oracle", {"trace": "x"}, known=SIMULATION_REGISTRIES)
 
 
-def test_search_options_need_searching_dispatcher():
-    with pytest.raises(InvalidValue, match="effort=3: is not a parameter of easy, which does not search"):
-        PolicySpec.of("easy", options={"effort": "3"})
-
-
 def test_simulation_measures_jobs_that_ran():
     simulation = replay_workload(
         a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), ReplaySpec(PolicySpec("fcfs"))
@@ -168,24 +163,8 @@ def test_dispatcher_never_sees_recorded_start():
 
 def test_search_settings_have_names(four_jobs):
     """As the options --seed, --limit and --effort of the command."""
-    found = simulate(four_jobs, "pcp20", seed=3, effort=50)
+    found = simulate(four_jobs, "pcp20", settings={"seed": 3, "effort": 50})
     assert found.setup.policy.dispatcher_settings == {"seed": "3", "effort": "50"}
-    one, other = compare(four_jobs, ["pcp20", "easy"], seed=3, limit_s=9.0).rows[:2]
+    one, other = compare(four_jobs, ["pcp20", "easy"], settings={"seed": 3, "limit_s": 9.0}).rows[:2]
     assert one.simulation.setup.policy.dispatcher_settings == {"seed": "3", "limit_s": "9.0"}
     assert other.simulation.setup.policy.dispatcher_settings == {}
-
-
-@pytest.mark.parametrize(
-    ("dispatcher", "settings", "message"),
-    [
-        (
-            "pcp20",
-            {"limit_s": 1.0, "effort": 5},
-            r"limit_s, effort=\(1.0, 5\): cannot be combined: set only one of them",
-        ),
-        ("easy", {"seed": 1}, "seed=1: is not a parameter of easy, which does not search"),
-    ],
-)
-def test_rejects_invalid_search_settings(four_jobs, dispatcher, settings, message):
-    with pytest.raises(InvalidValue, match=message):
-        simulate(four_jobs, dispatcher, **settings)

@@ -29,8 +29,8 @@ def crowded():
 
 @pytest.mark.parametrize("name", [listing.name for listing in DISPATCHERS.iterate_registrations()])
 def test_built_in_dispatchers_give_no_free_text_reason(name):
-    options = {"limit_s": 0.02} if "limit_s" in setting_names(DISPATCHERS.find(name)) else {}
-    decision = PolicySpec.of(name, options=options).build(lambda *_: None).decide(crowded(), "plan")
+    settings = {"limit_s": 0.02} if "limit_s" in setting_names(DISPATCHERS.find(name)) else {}
+    decision = PolicySpec.of(name, settings=settings).build(lambda *_: None).decide(crowded(), "plan")
     assert decision.waits
     assert {wait.reason for wait in decision.waits.values() if classify_reason(wait.reason) == OTHER} == set()
     assert classify_reason(decision.waits[3].reason) == "never"

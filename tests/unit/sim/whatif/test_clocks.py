@@ -6,9 +6,9 @@ import time
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
-from cpsched_sim.whatif.whatif_io import read_whatif_window
+from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from cpsched_sim.whatif.window_metrics import actual_schedule
 from tests.unit.sim.whatif.accounting import SYSTEM
@@ -28,9 +28,11 @@ def window_of(tmp_path):
         ]
         (tmp_path / "jobs.txt").write_text("\n".join([COLUMNS, *lines, ""]))
         span = WindowPeriodOptions(from_=day, to=to or f"{day}T23:59:59")
-        return read_whatif_window(
-            tmp_path / "jobs.txt", str(tmp_path / "small.yaml"), span, lenient, None, dialect, None
-        )[0]
+        system = str(tmp_path / "small.yaml")
+        inputs = WhatIfInputs(
+            source=tmp_path / "jobs.txt", system=system, period=span, lenient=lenient, dialect=dialect
+        )
+        return read_whatif_window(inputs)[0]
 
     return of
 
@@ -74,9 +76,7 @@ def test_time_in_skipped_hour_is_rejected_or_counted(window_of):
 
 
 def read_folder(path):
-    return read_whatif_window(
-        path, None, WindowPeriodOptions(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None
-    )
+    return read_whatif_window(WhatIfInputs(source=path, period=WindowPeriodOptions(from_=at(0) + "+00:00")))
 
 
 def test_folder_reads_equally_in_every_zone(tmp_path, monkeypatch):
@@ -103,9 +103,9 @@ def test_folder_dates_use_site_zone(tmp_path):
     for zone in ("UTC", "Asia/Kathmandu"):
         manifest.write_text(json.dumps(facts | {"zone": zone}))
         begins.append(
-            read_whatif_window(
-                tmp_path / "site", None, WindowPeriodOptions(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None
-            )[0].from_s
+            read_whatif_window(WhatIfInputs(source=tmp_path / "site", period=WindowPeriodOptions(from_=at(0)[:10])))[
+                0
+            ].from_s
         )
     assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
 

@@ -17,13 +17,12 @@ from cpsched_sim.errors import InvalidSystem, InvalidTrace
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.licence_limits import parse_licence_totals, read_licence_totals
 from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_cases import DecisionTiming, WhatIfCase
-from cpsched_sim.whatif.whatif_io import read_whatif_window
+from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_replay import EVENT_TIMING, replay_window
 from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
@@ -338,9 +337,8 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
 
 
 def of_folder(path, totals=None, earlier=None):
-    return read_whatif_window(
-        path, None, WindowPeriodOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals
-    )
+    period = WindowPeriodOptions(from_=at(0))
+    return read_whatif_window(WhatIfInputs(source=path, period=period, earlier=earlier, licence_totals=totals or {}))
 
 
 def test_collected_totals_are_used_in_replay(tmp_path):

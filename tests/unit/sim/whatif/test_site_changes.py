@@ -5,10 +5,9 @@ import json
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.site_changes import list_site_changes, read_slurm_parameters
 from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect_from_slurm, pseudonymize
-from cpsched_sim.whatif.whatif_io import read_whatif_window
+from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
 from tests.unit.sim.whatif.test_slurm_collection import NODES, NOW, answers, at
@@ -36,7 +35,7 @@ def before(path, until_h=10, **other):
 
 def window_of(folder, earlier=None, to=""):
     span = WindowPeriodOptions(from_=at(0) + "+00:00", to=to)
-    return read_whatif_window(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
+    return read_whatif_window(WhatIfInputs(source=folder, period=span, earlier=earlier))[0]
 
 
 def test_equal_folders_have_no_change(tmp_path):
@@ -109,16 +108,7 @@ def test_earlier_folder_must_be_earlier(tmp_path):
 
 def test_plain_file_has_no_earlier_folder(tmp_path):
     with pytest.raises(InvalidValue, match="requires a folder"):
-        read_whatif_window(
-            a_folder(tmp_path / "one") / "jobs.txt",
-            None,
-            WindowPeriodOptions(),
-            False,
-            None,
-            DEFAULT_DIALECT,
-            None,
-            tmp_path / "one",
-        )
+        read_whatif_window(WhatIfInputs(source=a_folder(tmp_path / "one") / "jobs.txt", earlier=tmp_path / "one"))
 
 
 @pytest.mark.parametrize(("hour", "is_told"), [(5, True), (-100, False), (47, False)])

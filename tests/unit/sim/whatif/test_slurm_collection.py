@@ -12,7 +12,6 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import load_site_policy_file
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.slurm_collection import (
     JOB_FORMAT,
@@ -21,7 +20,7 @@ from cpsched_sim.whatif.slurm_collection import (
 )
 from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_io import read_whatif_window
+from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_replay import replay_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
@@ -267,7 +266,7 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
     assert strange == 1, "a node that is not there any more"
     assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
     window, digests = read_whatif_window(
-        folder, None, WindowPeriodOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy()
+        WhatIfInputs(source=folder, period=WindowPeriodOptions(from_=at(0)), site=there.policy())
     )
     away = window.role == OUTAGE
     assert away.sum() == 2

@@ -109,7 +109,7 @@ def test_same_jobs_in_three_formats_give_same_schedule(tmp_path):
     (tmp_path / "frontier.swf").write_text("\n".join(lines))
     (tmp_path / "small.yaml").write_text(SYSTEM)
     waits = [
-        simulate(tmp_path / name, "easy", system=str(tmp_path / "small.yaml")).to_frame()["wait_s"].tolist()
+        simulate(load(tmp_path / name, str(tmp_path / "small.yaml")), "easy").to_frame()["wait_s"].tolist()
         for name in ("pm100.parquet", "kestrel.parquet", "frontier.swf")
     ]
     assert waits[0] == waits[1] == waits[2]
@@ -117,9 +117,9 @@ def test_same_jobs_in_three_formats_give_same_schedule(tmp_path):
 
 
 def test_frame_has_power(traces):
-    frame = simulate(traces["kestrel"], "fcfs", system=traces["system"]).to_frame()
+    frame = simulate(load(traces["kestrel"], traces["system"]), "fcfs").to_frame()
     assert frame["power_w"].tolist() == [1200] * 3
-    assert simulate(traces["swf"], "fcfs", system=traces["system"]).to_frame()["power_w"].isna().all()
+    assert simulate(load(traces["swf"], traces["system"]), "fcfs").to_frame()["power_w"].isna().all()
 
 
 def test_soft_walltimes_are_estimates(traces):
