@@ -54,11 +54,12 @@ def tune(
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+    from cpsched_sim.experiments.case_store import CaseStore
     from cpsched_sim.file_io import require_writable_folder
     from cpsched_sim.terminal_tables import print_tuning_result, progress_bar
     from cpsched_sim.tuning import tuner
     from cpsched_sim.tuning.tuning_windows import split_last_weeks
-    from cpsched_sim.tuning.window_replays import SettingTrialRunner, TrialResultCache
+    from cpsched_sim.tuning.window_replays import TRIAL_FORMAT, SettingTrialRunner
     from cpsched_sim.workloads.workload_loader import apply_site_policy
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
@@ -75,7 +76,7 @@ def tune(
         cut, notes = split_last_weeks(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
         print_message("note", note)
-    kept = TrialResultCache(folder)
+    kept = CaseStore(folder, TRIAL_FORMAT, is_cache=True)
     kept.delete_unused()
     question = tuner.TuningRequest(wanted, spec, also_judged, seeds)
     try:
@@ -84,8 +85,8 @@ def tune(
     except KeyboardInterrupt:
         print_message("interrupted", "finished replays are stored: repeat the command to resume")
         raise typer.Exit(130) from None
-    if kept.taken:
-        print_message("note", f"{format_count(kept.taken, 'replay was', 'replays were')} read from {folder}")
+    if kept.found:
+        print_message("note", f"{format_count(kept.found, 'replay was', 'replays were')} read from {folder}")
     for each in found.tried:
         if each.error:
             print_message("error", f"{each.changes}: {each.error}")

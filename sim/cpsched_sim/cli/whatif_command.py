@@ -203,12 +203,10 @@ def whatif_run(
         print_message("note", f"the system was guessed from {window.guessed}: correct {kept} and pass it with --system")
 
     replays = WhatIfReplayRunner(window, run.out, digests, running.jobs, running.decide_timeout)
-    _run_and_report(replays, WhatIfRequest(twin, cases, run.seeds, run.sessions, run.anyway), run.resume, running)
+    _run_and_report(replays, WhatIfRequest(twin, cases, run.seeds, run.sessions, run.anyway), running)
 
 
-def _run_and_report(
-    replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, running: ParallelRunOptions
-) -> None:
+def _run_and_report(replays: WhatIfReplayRunner, plan: WhatIfRequest, running: ParallelRunOptions) -> None:
     """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
@@ -218,7 +216,7 @@ def _run_and_report(
 
     try:
         with progress_bar("what if", "replays", running.quiet) as show:
-            found = replay_and_compute_findings(replays, plan, resume, show)
+            found = replay_and_compute_findings(replays, plan, show)
     except KeyboardInterrupt:
         print_message("interrupted", f"finished replays are in {replays.out}; use --resume to continue")
         raise typer.Exit(130) from None

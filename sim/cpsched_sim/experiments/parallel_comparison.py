@@ -15,7 +15,7 @@ import numpy as np
 from cpsched.metrics import METRICS, ScheduleData, find_metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.experiments.result_keys import code_digest, plugin_digests
+from cpsched_sim.experiments.case_store import code_identity
 from cpsched_sim.experiments.task_runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.result_files import read_finished_summaries, require_same_inputs
@@ -104,18 +104,12 @@ def replay_combination(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Te
     summary, unsaved = summarize_or_save_schedule(simulation, folder), ""
     try:
         if folder is not None:
-            write_replay_results(simulation, folder, summary, combination_code_identity(setup))
+            write_replay_results(simulation, folder, summary, code_identity(setup.policy))
     except SimulationError as error:
         unsaved = str(error)
     measures = replace(simulation.measures, jobs=()) if shared.measures else None
     policy = setup.policy
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
-
-
-def combination_code_identity(setup: ReplaySpec) -> dict[str, Any]:
-    """Return the identity of the code that a combination runs."""
-    plugins = plugin_digests(setup.policy.dispatcher, setup.policy.predictor)
-    return {"code": code_digest(), "plugins": sorted(plugins.values())}
 
 
 def load_finished_rows(
@@ -129,7 +123,7 @@ def load_finished_rows(
     """
     assert shared.out is not None
     asked = {
-        _result_folder(shared.out, setup).name: {**replay_inputs(setup, workload), **combination_code_identity(setup)}
+        _result_folder(shared.out, setup).name: {**replay_inputs(setup, workload), **code_identity(setup.policy)}
         for setup in chosen
     }
     require_same_inputs(shared.out, asked, [find_metric(name).name for name in shared.metrics])

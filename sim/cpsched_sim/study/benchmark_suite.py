@@ -10,7 +10,7 @@ import yaml
 
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.bootstrap_statistics import CONFIDENCE_LEVEL
-from cpsched_sim.experiments.result_keys import compute_result_key
+from cpsched_sim.experiments.case_store import compute_result_key
 from cpsched_sim.report_document import ReportTable
 from cpsched_sim.study.case_execution import ENDED
 from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compare_policies

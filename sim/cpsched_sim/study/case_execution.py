@@ -20,7 +20,7 @@ from cpsched.errors import CpschedError
 from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import installed_version
+from cpsched_sim.experiments.case_store import installed_version
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values

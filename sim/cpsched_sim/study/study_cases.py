@@ -18,7 +18,7 @@ from cpsched.formatting import abbreviated_repr
 from cpsched.metrics import find_metric
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-from cpsched_sim.experiments.result_keys import code_digest, compute_result_key, plugin_digests, plugin_file_digests
+from cpsched_sim.experiments.case_store import code_digest, compute_result_key, plugin_digests, plugin_file_digests
 from cpsched_sim.file_io import file_sha256, read_setting_file
 from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree
 from cpsched_sim.site.policy_file import load_site_policy_file

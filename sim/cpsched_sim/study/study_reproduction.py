@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import compute_result_key
+from cpsched_sim.experiments.case_store import compute_result_key
 from cpsched_sim.experiments.task_runner import TaskExecutor, TaskFailure, run_tasks
 from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
 from cpsched_sim.study.result_store import CASES_FOLDER, RESULTS_FILE, StoredCaseResult, StudyResultStore, encode_json

@@ -8,6 +8,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,16 @@ import numpy as np
 from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import code_digest, compute_result_key, plugin_digests
-from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
-from cpsched_sim.file_io import file_sha256, write_atomically
+from cpsched_sim.experiments.case_store import (
+    Case,
+    CaseStore,
+    ResultFormat,
+    code_identity,
+    compute_result_key,
+    run_cases,
+)
+from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell
+from cpsched_sim.file_io import file_sha256
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import load_site_policy_file
@@ -41,23 +49,18 @@ class WhatIfReplayTask:
     spec: PolicySpec
     mode: str
 
-    def result_inputs(self, digests: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all inputs on which the schedule depends."""
+    def key(self, digests: Mapping[str, Any]) -> str:
+        """Return the key of the result. It depends on all inputs, of which `digests` identifies those of all tasks."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: file_sha256(Path(name)) for name in settings.values() if Path(name).is_file()}
         if policy is not None:  # includes the dumps that the policy file refers to
             files[policy] = load_site_policy_file(Path(policy)).sha256
-        return {
-            "code": code_digest(), **digests, "dispatcher": self.spec.dispatcher,
+        return compute_result_key({
+            **code_identity(self.spec), **digests, "dispatcher": self.spec.dispatcher,
             "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
             "pace": asdict(self.case.bridge_timing), "mode": self.mode, "files": files,
-            "plugins": sorted(plugin_digests(self.spec.dispatcher, self.spec.predictor).values()),
-        }  # fmt: skip
-
-    def digest(self, digests: Mapping[str, Any]) -> str:
-        """Return the digest that identifies the result."""
-        return compute_result_key(self.result_inputs(digests))
+        })  # fmt: skip
 
 
 def build_replay_tasks(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[WhatIfReplayTask]:
@@ -86,49 +89,28 @@ class WhatIfReplayRunner:
     processes: int = 2
     limit_s: float = STALL_TIMEOUT_S
 
-    def path(self, task: WhatIfReplayTask) -> Path:
-        """Return the path of a task's schedule."""
-        return self.out / REPLAYS_FOLDER / f"{task.digest(self.digests)}.npz"
-
-    def load_finished_replays(self, tasks: Sequence[WhatIfReplayTask]) -> dict[int, WindowReplayResult]:
-        """Return the results that an earlier run stored, by task index."""
-        found = {at: _load_stored_replay(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
-        return {at: replayed for at, replayed in found.items() if replayed is not None}
-
     def run(
-        self,
-        tasks: Sequence[WhatIfReplayTask],
-        done: dict[int, WindowReplayResult],
-        progress: Callable[[float, int | None], None],
-    ) -> None:
-        """Run the tasks that are missing from `done`, and add their results to it.
+        self, tasks: Sequence[WhatIfReplayTask], progress: Callable[[float, int | None], None]
+    ) -> list[WindowReplayResult]:
+        """Return the results of all tasks. Run those without a stored result.
 
         Raise `InputError` if a task fails. The results of the other tasks are stored.
         """
-        failed: list[str] = []
-
-        def finished(at: int, replayed: WindowReplayResult | TaskFailure) -> None:
-            if isinstance(replayed, TaskFailure):
-                failed.append(f"{tasks[at].case.name}: {replayed}")
-            else:
-                write_atomically(self.path(tasks[at]), _pack_result(replayed))
-                done[at] = replayed
-
+        store = CaseStore(self.out / REPLAYS_FOLDER, replay_format(len(self.window.jobs)))
+        engine = LocalProcessExecutor(self.processes, self.limit_s)
         with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # only this user can read it
-            kept = Path(folder) / "window.pickle"
-            with kept.open("wb") as file:
+            path = Path(folder) / "window.pickle"
+            with path.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
-            todo = {at: (kept, task) for at, task in enumerate(tasks) if at not in done}
-            run_tasks(
-                _run_replay_task,
-                todo,
-                LocalProcessExecutor(self.processes, self.limit_s),
-                finished,
-                progress,
-                len(done),
-            )
+            cases = [Case(task.key(self.digests), (path, task)) for task in tasks]
+            results = run_cases(_run_replay_task, cases, store, engine, progress)
+        failed = [
+            f"{task.case.name}: {result}" for task, result in zip(tasks, results, strict=True)
+            if isinstance(result, TaskFailure)
+        ]  # fmt: skip
         if failed:
             raise InputError(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
+        return results
 
 
 def _run_replay_task(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> WindowReplayResult:
@@ -152,20 +134,24 @@ def _pack_result(replayed: WindowReplayResult) -> bytes:
     return file.getvalue()
 
 
-def _load_stored_replay(path: Path, jobs: int) -> WindowReplayResult | None:
-    """Return a stored schedule, or None if it is missing or damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as kept:
-            columns = [kept[name] for name in JOB_COLUMNS]
-            rounds, cpu_s, late = kept["facts"].tolist()
-            empty = kept["stranded"].astype(np.float64)
-            counts = kept["preemption"].tolist()
-    except Exception:  # a damaged file can raise any exception; the replay then runs again
-        return None
+def _unpack_result(jobs: int, content: bytes) -> WindowReplayResult:
+    """Return a stored result. Raise an exception if it is damaged, or of another number of jobs."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+        columns = [kept[name] for name in JOB_COLUMNS]
+        rounds, cpu_s, late = kept["facts"].tolist()
+        stranded = kept["stranded"].astype(np.float64)
+        counts = kept["preemption"].tolist()
     if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
-        return None
-    if empty.shape != (2, len(CAUSES)):
-        return None
+        raise ValueError(f"columns must have {jobs} jobs")
+    if stranded.shape != (2, len(CAUSES)):
+        raise ValueError(f"stranded must have {len(CAUSES)} causes")
     arrival_s, start_s, end_s, processors = columns
     preemption = dict(zip(PREEMPTION_FIGURES, counts, strict=False))
-    return WindowReplayResult(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), empty, preemption)
+    return WindowReplayResult(
+        arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), stranded, preemption
+    )
+
+
+def replay_format(jobs: int) -> ResultFormat:
+    """Return the form in which the replays of a window with this number of jobs are stored."""
+    return ResultFormat(".npz", _pack_result, partial(_unpack_result, jobs))

@@ -50,7 +50,7 @@ class WhatIfRequest:
 
 
 def replay_and_compute_findings(
-    replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
+    replays: WhatIfReplayRunner, plan: WhatIfRequest, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
     """Run the replays and return the findings. Store each finished replay.
 
@@ -62,7 +62,7 @@ def replay_and_compute_findings(
         case.apply_to_window(window) for case in plan.cases
     ]  # raises for an impossible case before hours of replays
     twin_tasks = build_replay_tasks([plan.twin], 1, plan.sessions)
-    twins = _run_replay_tasks(replays, twin_tasks, resume, progress)
+    twins = replays.run(twin_tasks, progress)
     really, twin = actual_schedule(window), _schedules_by_mode(twin_tasks, twins)
     processors = twins[0].processors
     facts = SharedWindowFacts.of(
@@ -85,7 +85,7 @@ def replay_and_compute_findings(
     found["stopped"] = found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE and not plan.anyway
     if plan.cases and not found["stopped"]:
         tasks = build_replay_tasks(plan.cases, plan.seeds, plan.sessions)
-        made = _run_replay_tasks(replays, tasks, resume, progress)
+        made = replays.run(tasks, progress)
         found["replays"] += len(tasks)
         for case, there in zip(plan.cases, applied, strict=True):
             mine = [at for at, task in enumerate(tasks) if task.case is case]
@@ -94,17 +94,6 @@ def replay_and_compute_findings(
             )
     found["sentences"] = summary_sentences(found)
     return found
-
-
-def _run_replay_tasks(
-    replays: WhatIfReplayRunner,
-    tasks: Sequence[WhatIfReplayTask],
-    resume: bool,
-    progress: Callable[[float, int | None], None],
-) -> list[WindowReplayResult]:
-    done = replays.load_finished_replays(tasks) if resume else {}
-    replays.run(tasks, done, progress)
-    return [done[at] for at in range(len(tasks))]
 
 
 def _schedules_by_mode(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import zlib
 from dataclasses import replace
@@ -13,16 +12,17 @@ from cpsched.errors import InvalidValue
 from cpsched.goal_presets import Goal
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import result_keys
+from cpsched_sim.experiments import case_store
+from cpsched_sim.experiments.case_store import CaseStore
 from cpsched_sim.tuning import tuner
 from cpsched_sim.tuning.setting_candidates import expand_defaults, list_candidate_settings
 from cpsched_sim.tuning.tuner import TuningRequest, TuningResult, tune, tuning_result_to_json
 from cpsched_sim.tuning.tuning_windows import split_last_weeks
 from cpsched_sim.tuning.window_replays import (
+    TRIAL_FORMAT,
     SettingTrialRunner,
-    TrialResultCache,
     replay_window_sums,
-    trial_result_file_name,
+    trial_key,
 )
 from cpsched_sim.tuning.window_scores import WindowMetricSums
 from tests.fuzz.command_line import invoke
@@ -217,41 +217,25 @@ def test_json_is_complete(cut):
 # ------------------------------------------------------------------------------------------------------ real replays
 
 
-def test_finds_stored_replay_but_rejects_damaged_one(cut, tmp_path):
-    window, kept = cut.all[0], TrialResultCache(tmp_path)
-    tally = replay_window_sums(PolicySpec("easy"), window)
-    assert tally.jobs == window.judged
-    kept.store_result(PolicySpec("easy"), window, tally)
-    assert kept.find(PolicySpec("easy"), window) == tally
-    assert kept.find(PolicySpec("fcfs"), window) is None
-    for damage in ("", "[1, 2]", "{}", '["x"]', "[" * 9):
-        (tmp_path / trial_result_file_name(PolicySpec("easy"), window)).write_text(damage)
-        assert kept.find(PolicySpec("easy"), window) is None
-
-
-def test_removes_unused_results(cut, tmp_path):
-    old, new = tmp_path / "old.tally", tmp_path / "new.tally"
-    old.write_text("[]")
-    new.write_text("[]")
-    os.utime(old, (0, 0))
-    TrialResultCache(tmp_path).delete_unused()
-    assert (old.exists(), new.exists()) == (False, True)
-    TrialResultCache(tmp_path / "none").delete_unused()
-    TrialResultCache(None).delete_unused()
+def test_trial_is_stored_with_all_its_sums(cut):
+    window = cut.all[0]
+    sums = replay_window_sums(PolicySpec("easy"), window)
+    assert sums.jobs == window.judged
+    assert TRIAL_FORMAT.decode(TRIAL_FORMAT.encode(sums)) == sums
 
 
 def test_replays_in_processes_are_equal_and_cached(cut, tmp_path):
     windows = cut.all[:2]
     trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
-    kept = TrialResultCache(tmp_path)
+    kept = CaseStore(tmp_path, TRIAL_FORMAT)
     told = []
     apart = SettingTrialRunner(2, kept)(trials, told.append)
     assert told[-1] == 4.0
     assert "nobody" in apart[1]
     assert apart[0] == [replay_window_sums(PolicySpec("easy"), window) for window in windows]
-    assert kept.taken == 0
+    assert kept.found == 0
     assert SettingTrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
-    assert kept.taken == 2
+    assert kept.found == 2
 
 
 def test_dying_process_fails_only_its_setting(cut, tmp_path, monkeypatch):
@@ -318,14 +302,10 @@ def test_rejects_negative_window():
         split_last_weeks(weeks(), 4, -1, 100)
 
 
-def test_each_part_of_cache_key_counts(cut, tmp_path, monkeypatch):
+def test_each_part_of_trial_key_counts(cut, monkeypatch):
     """Each part of the key is changed by itself: results of older code, too, are made again."""
-    kept, window, tally = TrialResultCache(tmp_path), cut.all[0], WindowMetricSums(*map(float, range(9)))
-    kept.store_result(PRESENT, window, tally)
-    assert (kept.find(PRESENT, window), kept.taken) == (tally, 1)
-    assert kept.find(PolicySpec("easy"), window) is None
-    assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None
-    assert kept.find(PRESENT, cut.all[1]) is None
-    assert TrialResultCache(None).find(PRESENT, window) is None
-    monkeypatch.setattr(result_keys, "code_digest", lambda: "newer")
-    assert (kept.find(PRESENT, window), kept.taken) == (None, 1)
+    first, second = cut.all[:2]
+    other = replace(PRESENT, dispatcher_settings={"effort": "1"})
+    keys = {trial_key(spec, window) for spec, window in [(PRESENT, first), (other, first), (PRESENT, second)]}
+    monkeypatch.setattr(case_store, "code_digest", lambda: "newer")
+    assert len({*keys, trial_key(PRESENT, first)}) == 4

@@ -1,14 +1,18 @@
 """Stored replays are reused if and only if all their inputs are the same."""
 
-import numpy as np
+from types import SimpleNamespace
 
+import numpy as np
+import pytest
+
+from cpsched_sim.experiments.case_store import CaseStore
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED_MODEL, OPEN_MODEL
 from cpsched_sim.whatif.replay_runner import (
     PREEMPTION_FIGURES,
+    REPLAYS_FOLDER,
     WhatIfReplayRunner,
-    _load_stored_replay,
-    _pack_result,
     build_replay_tasks,
+    replay_format,
 )
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
@@ -18,7 +22,7 @@ DIGESTS = {"input_sha256": "a", "from_s": 1}
 
 
 def digests_of(text, digests=DIGESTS, seeds=2, sessions=True):
-    return [task.digest(digests) for task in build_replay_tasks([WhatIfCase.parse(text)], seeds, sessions)]
+    return [task.key(digests) for task in build_replay_tasks([WhatIfCase.parse(text)], seeds, sessions)]
 
 
 def test_replays_each_seed_open_and_first_half_closed():
@@ -51,30 +55,30 @@ def test_digest_includes_policy_dumps(tmp_path):
     assert len(set(names)) == 2
 
 
-def test_stored_replay_is_read_back_and_damaged_one_ignored(tmp_path):
+def test_stored_replay_is_read_back_and_damaged_one_rejected():
     columns = [np.arange(3, dtype=np.int64) + at for at in range(4)]
-    path = tmp_path / "one.npz"
     empty = np.arange(2.0 * len(CAUSES)).reshape(2, -1)
     counts = {name: float(at) for at, name in enumerate(PREEMPTION_FIGURES)}
-    path.write_bytes(_pack_result(WindowReplayResult(*columns, 7, 0.5, 2, empty, counts)))
-    found = _load_stored_replay(path, 3)
-    assert found is not None
-    assert found.preemption == counts
-    path.write_bytes(_pack_result(WindowReplayResult(*columns, rounds=7, cpu_s=0.5, late_fixed=2, stranded=empty)))
-    found = _load_stored_replay(path, 3)
-    assert found is not None
-    assert found.preemption == {}
-    assert (found.rounds, found.cpu_s, found.late_fixed) == (7, 0.5, 2)
-    assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
-    assert np.array_equal(found.stranded, empty)
-    assert _load_stored_replay(path, 4) is None, "of another window"
-    path.write_bytes(path.read_bytes()[:100])
-    assert _load_stored_replay(path, 3) is None
-    assert _load_stored_replay(tmp_path / "nothing.npz", 3) is None
+    stored = replay_format(3)
+    for preemption in (counts, {}):
+        content = stored.encode(WindowReplayResult(*columns, 7, 0.5, 2, empty, preemption))
+        found = stored.decode(content)
+        assert (found.rounds, found.cpu_s, found.late_fixed, found.preemption) == (7, 0.5, 2, preemption)
+        assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
+        assert np.array_equal(found.stranded, empty)
+    with pytest.raises(ValueError, match="must have 4 jobs"):  # of another window
+        replay_format(4).decode(content)
+    narrow = stored.encode(WindowReplayResult(*columns, 7, 0.5, 2, empty[:, 1:]))
+    with pytest.raises(ValueError, match="causes"):
+        stored.decode(narrow)
 
 
-def test_replays_nothing_if_all_is_done(tmp_path):
+def test_runs_nothing_if_all_is_stored(tmp_path):
     tasks = build_replay_tasks([WhatIfCase.parse("easy")], 1, False)
+    columns = [np.zeros(0, np.int64)] * 4
+    result = WindowReplayResult(*columns, 7, 0.5, 2, np.zeros((2, len(CAUSES))))
+    window = SimpleNamespace(jobs=())
+    CaseStore(tmp_path / REPLAYS_FOLDER, replay_format(0)).store(tasks[0].key(DIGESTS), result)
     told = []
-    WhatIfReplayRunner(None, tmp_path, DIGESTS).run(tasks, {0: None}, lambda done, of: told.append((done, of)))
-    assert not (tmp_path / "replays").exists()
+    (found,) = WhatIfReplayRunner(window, tmp_path, DIGESTS).run(tasks, lambda done, of: told.append((done, of)))
+    assert (found.rounds, told) == (7, [(1, 1)])
