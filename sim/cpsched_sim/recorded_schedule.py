@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cpsched.formatting import format_count
 from cpsched.metrics import Metric, ScheduleData, count_overlapping_intervals
 from cpsched.model import NEVER
+from cpsched_sim import data_frames
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_by_account_and_qos
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.workloads.workload_loader import Workload
+
+if TYPE_CHECKING:
+    from cpsched_sim.data_frames import DataFrame
 
 RECORDED_NAME = "as recorded"
 """The recorded schedule's name, used in place of a dispatcher name."""
@@ -77,6 +81,15 @@ class RecordedSchedule:
                 "the machine was larger, or the record is inexact"
             )
         return found
+
+    def to_frame(self) -> DataFrame:
+        """Return the jobs with a recorded start as a pandas frame (see `Simulation.to_frame`).
+
+        Raise `InputError` without pandas.
+        """
+        measures = self.measures
+        items = [item for item in self.workload.jobs if item.recorded_start_s is not None]
+        return data_frames.jobs_to_frame(items, (measures.start_s, measures.end_s, measures.processors))
 
     def __repr__(self) -> str:
         rows = metric_values(self.measures).items()

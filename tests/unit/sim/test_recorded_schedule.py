@@ -29,6 +29,7 @@ def test_figures_are_those_of_recorded_starts(tmp_path):
     assert (found.unknown, found.summary()["jobs"]) == (1, 2)
     assert found.measures.utilization(4) == pytest.approx(200 / (4 * 400))
     assert "mean_wait_s" in repr(found)
+    assert found.to_frame()["wait_s"].to_dict() == {1: 0, 2: 300}
 
 
 def test_trace_without_starts_has_no_recorded_schedule(tmp_path):
