@@ -11,6 +11,7 @@ import numpy as np
 from cpsched.feasibility import amounts_by_node
 from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
@@ -70,6 +71,11 @@ def a_node(name: str = "n1", **facts: Any) -> SlurmNode:
     return SlurmNode(
         name=name, **{"state": "IDLE", "effective_cpus": 8, "threads_per_core": 1, "real_memory": 1000, **facts}
     )
+
+
+def a_slurm_job(id: int = 1, state: str = "PENDING", **facts: Any) -> SlurmJob:
+    """Return a job of Slurm. A fact of None is not set."""
+    return SlurmJob(id, state, **{name: fact for name, fact in facts.items() if fact is not None})
 
 
 def a_pending(job: Job | None = None, hold: Hold = Hold.PLUGIN, **facts: Any) -> PendingJob:

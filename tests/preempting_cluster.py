@@ -11,6 +11,7 @@ from cpsched.site.preemption import PreemptionRules
 from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.ports import Observation, Outcome, PreemptionOptions, Victim, VictimMode
+from tests.builders import a_slurm_job
 from tests.fakes import FakeCluster
 
 
@@ -36,8 +37,10 @@ class Preempting:
                 self.stop(victim.job_id)
         ending = {victim.job_id for victim in self.ending}
         records = [
-            {"id": id, "state": "COMPLETING" if id in ending else "RUNNING", "qos": fake.job.qos, "partition": "main",
-             "comment": "", "is_requeueable": True, "is_batch_job": True}
+            a_slurm_job(
+                id, "COMPLETING" if id in ending else "RUNNING", qos=fake.job.qos, partition="main",
+                is_requeueable=True, is_batch_job=True,
+            )
             for id, fake in self.jobs.items() if fake.running
         ]  # fmt: skip
         qos = {name: Qos(name) for name in ("high", "low")}

@@ -41,7 +41,7 @@ from cpsched_bridge.adapters.slurm.transport.cli import job_records
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
-from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
+from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.backoff_groups import BackoffGroupKey
@@ -149,8 +149,7 @@ class Recording:
             patches.enter_context(patch.object(grp, "getgrnam", lambda name: SimpleNamespace(gr_gid=self.groups[name])))
             patches.enter_context(patch.object(os, "getgrouplist", lambda name, _: self.users[name]["groups"]))
             patches.enter_context(patch.object(os, "getuid", lambda: self.users["cpsched"]["uid"]))
-            patches.enter_context(patch.object(job_records, "_find_user_name", lambda uid: by_uid.get(uid, str(uid))))
-            patches.enter_context(patch.object(pyslurm_rows, "_user_names", {}))
+            patches.enter_context(patch.object(job_records, "look_up_user_name", lambda uid: by_uid.get(uid, str(uid))))
             yield
 
 
@@ -215,20 +214,11 @@ class PyslurmModule:
 
     def __init__(self) -> None:
         self.content: dict[str, Any] = {}
-        for name in ("jobs", "nodes", "partitions", "reservations"):
-            setattr(self, name.capitalize(), SimpleNamespace(load=partial(self._load, name)))
-        config = SimpleNamespace(load=lambda: SimpleNamespace(**self.content["config"]))
-        self.slurmctld = SimpleNamespace(Config=config)
+        self.Jobs, self.Nodes = (SimpleNamespace(load=partial(self._load, name)) for name in ("jobs", "nodes"))
 
     def _load(self, name: str) -> dict[int, SimpleNamespace]:
-        make = {"jobs": job_to_object, "reservations": reservation_to_object}.get(name, lambda r: SimpleNamespace(**r))
+        make = {"jobs": job_to_object}.get(name, lambda record: SimpleNamespace(**record))
         return {at: make(record) for at, record in enumerate(self.content[name])}
-
-
-def reservation_to_object(record: dict[str, Any]) -> SimpleNamespace:
-    """Return a recorded reservation with attributes. Its flags are recorded as "ReservationFlags.A|B"."""
-    names = re.findall(r"[A-Z_]{2,}", record["flags"] or "")
-    return SimpleNamespace(**{**record, "flags": [pyslurm_rows.FLAG_NAMES.get(name, name) for name in names]})
 
 
 def job_to_object(record: dict[str, Any]) -> SimpleNamespace:
@@ -248,17 +238,14 @@ class ReadingClient:
 
     starts = 0
 
-    def __init__(self, reader: PyslurmReader) -> None:
-        self._reader = reader
+    def __init__(self, module: PyslurmModule) -> None:
+        self._calls = pyslurm_worker.make_calls(module)
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        return json.loads(json.dumps(getattr(self._reader, name)(**arguments)))
+        return json.loads(json.dumps(self._calls[name](**arguments)))
 
-    def wait_until_ready(self, wait_s: float) -> bool:
-        return False
-
-    def not_ready_reason(self) -> str:
-        return "the accounting database is not part of the recording"
+    def not_ready_reason(self) -> None:
+        return None
 
     def close(self) -> None:
         pass
@@ -280,16 +267,16 @@ class Replay:
         return self._ask(self._moment, command, typed)
 
     def _make_transport(self, transport: str) -> SlurmTransport:
-        if transport == "pyslurm":
-            client: Any = ReadingClient(PyslurmReader(self.module))
-            return PyslurmTransport(client=client, accounting=client)
-
         def start(
             commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None, *_: float
         ) -> Any:
             return AnsweredPrograms(self._run, commands, typed)
 
-        return SlurmCliTransport(reading=SlurmCliReader(clock=lambda: self.clock_s, programs=start))
+        how: dict[str, Any] = {"clock": lambda: self.clock_s, "programs": start}
+        if transport == "pyslurm":
+            client: Any = ReadingClient(self.module)
+            return PyslurmTransport(reader=PyslurmReader(client, **how))
+        return SlurmCliTransport(reading=SlurmCliReader(**how))
 
     def read(self, moment: Moment) -> dict[str, Any]:
         """Return the description of the observation, and at the first moment of the ended jobs in accounting."""

@@ -1,6 +1,7 @@
 """Parse the text of Slurm's configuration and commands with pure functions.
 
 - `configuration`: the controller's configuration, and its rules for the selection of nodes.
+- `jobs`: jobs, with their dependencies and their allocation on each node.
 - `objects`: nodes, partitions, reservations and topologies as typed records.
 - `option_lists`: slurm.conf's lists of options and of flags, such as `SchedulerParameters` and `PriorityFlags`.
 - `preemption`: modes, times and the order of victims.

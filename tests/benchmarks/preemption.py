@@ -21,8 +21,8 @@ from cpsched.model import Job, RunningJob, Snapshot
 from cpsched.site.accounts import Qos
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.site_policy import SitePolicy
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions
 from tests.builders import a_cluster, a_job
 
@@ -43,12 +43,9 @@ def job(id: int, rng: random.Random, units: Sequence[int] = (1, 1, 1, 2, 4, 8, 3
     )  # fmt: skip
 
 
-def record(running: Job) -> Record:
+def record(running: Job) -> SlurmJob:
     """Return what the adapter reads of a running job, as far as preemption depends on it."""
-    return {
-        "id": running.id, "state": "RUNNING", "qos": running.qos, "partition": "main", "comment": "",
-        "is_requeueable": True, "is_batch_job": True,
-    }  # fmt: skip
+    return SlurmJob(running.id, "RUNNING", qos=running.qos, partition="main", is_requeueable=True, is_batch_job=True)
 
 
 def observation(now_s: int, running: Sequence[RunningJob], pending: Sequence[PendingJob]) -> Observation:
@@ -69,7 +66,7 @@ class Case:
         self.leaver, self.dispatcher = PreemptorsLeftToSlurm(), LookaheadDispatcher()
         self.took_ms: list[tuple[float, float]] = []
 
-    def decide(self, seen: Observation, records: Sequence[Record]) -> Observation:
+    def decide(self, seen: Observation, records: Sequence[SlurmJob]) -> Observation:
         """Record the CPU time for the jobs that may preempt, and for the decision. Return the observation for it."""
         began = time.process_time()
         seen = self.leaver.leave(seen, records, self.policy, self.options)

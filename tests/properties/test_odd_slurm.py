@@ -46,7 +46,7 @@ def test_reads_all_odd_objects(seed: int, release: str) -> None:
     for records, made in ((seen.nodes, nodes), (seen.partitions, partitions), (seen.reservations, reservations)):
         for record, each in zip(records, made, strict=True):
             assert {name: getattr(record, name) for name in each.record} == each.record
-    assert [job["gres_per_node"] for job in seen.jobs] == [
+    assert [job.gres_per_node for job in seen.jobs] == [
         {job.columns["tres-per-node"].removeprefix("gres/").rpartition(":")[0]: 2} for job in jobs
     ]
     observed = SlurmTranslator().observe(seen)

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from cpsched.errors import join_abbreviated
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode, SlurmPartition
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import count_cpus_per_core
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     find_partitions_sharing_nodes,
     find_unmodelled_partition_reason,
 )
-from cpsched_bridge.adapters.slurm.translation.unknown_nodes import NODE_LIST_VERBS
 from cpsched_bridge.ports import ReadinessCheck
 
 MAX_LISTED_ITEMS = 5
@@ -128,7 +128,7 @@ def check_job_node_lists(records: SlurmRecords) -> ReadinessCheck:
     Slurm rejects every change to such a job, even a release.
     """
     known = {node.name for node in records.nodes}
-    found = [words for record in records.jobs if (words := _describe_missing_nodes(record, known))]
+    found = [words for slurm_job in records.jobs if (words := _describe_missing_nodes(slurm_job, known))]
     return ReadinessCheck(
         "node lists",
         not found,
@@ -140,21 +140,19 @@ def check_job_node_lists(records: SlurmRecords) -> ReadinessCheck:
     )
 
 
-def _describe_missing_nodes(record: Record, known: set[str]) -> str:
+def _describe_missing_nodes(slurm_job: SlurmJob, known: set[str]) -> str:
     """Describe the missing nodes in a pending job's node lists, or "" if all exist."""
-    if record["state"] != slurm_states.PENDING:
+    if slurm_job.state != slurm_states.PENDING:
         return ""
     lists = (
-        (verb, node_and_task_lists.expand_hostlist_or_empty(record[field])) for field, verb in NODE_LIST_VERBS.items()
+        ("requests", node_and_task_lists.expand_hostlist_or_empty(slurm_job.required_nodes)),
+        ("excludes", node_and_task_lists.expand_hostlist_or_empty(slurm_job.excluded_nodes)),
     )
     parts = [
         f"{verb} {_abbreviate_names(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])
     ]
-    return (
-        f"job {slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(record))} of {record['user_name']} {', '.join(parts)}"  # noqa: E501
-        if parts
-        else ""
-    )
+    label = slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(slurm_job))
+    return f"job {label} of {slurm_job.user_name} {', '.join(parts)}" if parts else ""
 
 
 def _list_flagged_nodes(nodes: Iterable[SlurmNode], flags: frozenset[str]) -> list[str]:

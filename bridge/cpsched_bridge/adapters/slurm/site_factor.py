@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMAND, parse_sprio
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.array_records import format_job_selector
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
@@ -45,17 +45,17 @@ class SiteFactorBoostAccess:
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = run_and_read_output
     open_session: Callable[[float], ScontrolSession] = ScontrolSession
-    _records: dict[int, Record] = field(default_factory=dict)
+    _records: dict[int, SlurmJob] = field(default_factory=dict)
 
-    def read_ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
+    def read_ranks(self, jobs: Sequence[SlurmJob], tiers: Mapping[str, int]) -> list[QueueRank]:
         """Return Slurm's ranks of the pending jobs in a reading.
 
         `tiers` are the priority tiers of partitions. A missing partition has tier 1. Raise `BackendUnavailable` if
         sprio does not answer.
         """
         rows = self._read_sprio_rows()
-        self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
-        return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
+        self._records = {slurm_job.id: slurm_job for slurm_job in jobs if slurm_job.state == slurm_states.PENDING}
+        return [build_queue_rank(slurm_job, rows.get(number), tiers) for number, slurm_job in self._records.items()]
 
     def set_job_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
         """Set site factors of jobs from the last `read_ranks`, and return the outcomes."""
@@ -82,15 +82,17 @@ class SiteFactorBoostAccess:
         return parse_sprio(printed)
 
     def _set_site_factor(self, advice: BoostCommand, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
-        record, row = self._records.get(advice.id), rows.get(advice.id)
-        if record is None:
+        slurm_job, row = self._records.get(advice.id), rows.get(advice.id)
+        if slurm_job is None:
             return Outcome(advice.id, "refused", "is not pending")
         if row is None and advice.points:
             return Outcome(advice.id, "refused", "is no longer listed by sprio, or is held")
         if row is not None and int(row["site"]) not in (0, *advice.expected_points):
             return Outcome(advice.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
         try:
-            reply = session.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
+            reply = session.send_command(
+                f"update JobId={format_job_selector(slurm_job)} SiteFactor={int(advice.points)}"
+            )
         except ControllerCallError as error:
             return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (JobCommandRefused, ValueError) as error:
@@ -100,20 +102,20 @@ class SiteFactorBoostAccess:
         return Outcome(advice.id, "unknown" if may_command_have_taken_effect(reply) else "refused", reply)
 
 
-def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
+def build_queue_rank(slurm_job: SlurmJob, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
     """Return a pending record's rank from its `sprio` row, which held jobs lack."""
-    numbers, array = tuple(array_tasks.list_job_numbers_of_record(record)), int(record["array_id"] or 0)
+    numbers, array = tuple(array_tasks.list_job_numbers_of_record(slurm_job)), slurm_job.array_id
     label = (
-        str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])
+        str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(slurm_job.id)
     )
-    tier = max(tiers.get(name, 1) for name in (record["partition"] or "").split(","))
-    parent = array if array != record["id"] else 0
+    tier = max(tiers.get(name, 1) for name in slurm_job.partition.split(","))
+    parent = array if array != slurm_job.id else 0
     if row is None:
-        return QueueRank(record["id"], numbers, 0, 0, tier, label, hidden=True, array_id=parent)
+        return QueueRank(slurm_job.id, numbers, 0, 0, tier, label, hidden=True, array_id=parent)
     points, total = int(row["site"]), int(row["priority"])
     rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
     own = total - points if total > 1 else min(1 - points, int(rest))
     fixed = abs(max(1.0, rest + points) - total) > MAX_ROUNDING_ERROR
     if fixed and points:
-        return QueueRank(record["id"], numbers, int(rest), 0, tier, label, array_id=parent)
-    return QueueRank(record["id"], numbers, own, points, tier, label, fixed=fixed, array_id=parent)
+        return QueueRank(slurm_job.id, numbers, int(rest), 0, tier, label, array_id=parent)
+    return QueueRank(slurm_job.id, numbers, own, points, tier, label, fixed=fixed, array_id=parent)

@@ -13,6 +13,7 @@ from typing_extensions import override
 from cpsched.model import EndedJob
 from cpsched.site import multifactor_priority
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
@@ -33,7 +34,7 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import (
     run_policy_checks,
     run_slurm_doctor_checks,
 )
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, name_users, narrow_to_partition
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords, name_users
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
@@ -45,7 +46,7 @@ from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
     predict_start_splits,
 )
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
-from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
 from cpsched_bridge.errors import (
@@ -78,7 +79,7 @@ from cpsched_bridge.ports import (
 
 CLEAR_NODE_LIST = "ReqNodeList="
 """scontrol's setting that clears a node list. An empty list sent by pyslurm would change nothing."""
-Command = Callable[[Sequence[Record]], Sequence[CommandReply]]
+Command = Callable[[Sequence[JobOrder]], Sequence[CommandReply]]
 
 BATCH_SIZE = 100
 """Maximum number of orders in one transport call, so that its deadline covers a bounded amount of work."""
@@ -235,29 +236,31 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
         translator = self._get_translator()
         nices = self._compute_boosting_nices(orders)
-        sent: list[Record] = []
+        sent: list[JobOrder] = []
         for order in orders:
             number = order.job.id
             pins = self._get_start_pin_settings(order)
             self._restores[number] = self._format_settings_to_restore(order)
             if translator.machine is not None:
                 self._under_way[number] = _to_sent_start(order, translator.machine)
-            sent.append(
-                {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": pins.tasks_per_node}
-            )
             count = len(order.nodes) if is_split_by_slurm(order.job.request) else pins.node_count
-            num_nodes = pins.format_node_count(count) if count else ""
-            if self._sets_cpus_per_node(pins):
-                num_nodes = pins.num_nodes
-                sent[-1] |= {"cpus_per_node": pins.cpus_per_node, "cpus": pins.cpus}
-            if num_nodes:
-                sent[-1]["num_nodes"] = num_nodes
-            if pins.partitions:
-                sent[-1]["partition"] = order.job.queue
-            if number in nices:
-                own, raised = nices[number]
-                sent[-1]["nice"] = raised
+            sets_cpus = self._sets_cpus_per_node(pins)
+            counted = pins.format_node_count(count) if count else ""
+            own, raised = nices.get(number, (0, None))
+            if raised is not None:
                 self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
+            sent.append(
+                JobOrder(
+                    job=number,
+                    nodes=[name for name, _ in order.nodes],
+                    tasks_per_node=pins.tasks_per_node,
+                    num_nodes=pins.num_nodes if sets_cpus else counted,
+                    cpus_per_node=pins.cpus_per_node if sets_cpus else 0,
+                    cpus=pins.cpus if sets_cpus else 0,
+                    partition=order.job.queue if pins.partitions else "",
+                    nice=raised,
+                )
+            )
         return self._send_orders("start", sent)
 
     def _compute_boosting_nices(self, orders: Sequence[StartCommand]) -> dict[int, tuple[int, int]]:
@@ -266,17 +269,18 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         if not self._most_boost or self._seen is None or reading is None or reading.policy.priority.kind == "basic":
             return {}
         wanted = {order.job.id: order.job for order in orders}
-        records = {
-            number: narrow_to_partition(record, wanted[number].queue)
-            for record in self._seen.jobs
-            if record["state"] == slurm_states.PENDING
-            for number in array_tasks.list_job_numbers_of_record(record)
+        slurm_jobs = {
+            number: slurm_job.in_partition(wanted[number].queue)
+            for slurm_job in self._seen.jobs
+            if slurm_job.state == slurm_states.PENDING
+            for number in array_tasks.list_job_numbers_of_record(slurm_job)
             if number in wanted
         }
-        starts = {number: (record, wanted[number].priority) for number, record in records.items()}
+        starts = {number: (slurm_job, wanted[number].priority) for number, slurm_job in slurm_jobs.items()}
         needed = compute_start_boosts(starts, self._seen, reading.policy, self._most_boost)
-        own = {number: int(records[number].get("nice") or 0) for number in needed}
-        return {number: (own[number], own[number] - points) for number, points in needed.items()}
+        return {
+            number: (slurm_jobs[number].nice, slurm_jobs[number].nice - points) for number, points in needed.items()
+        }
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
@@ -295,15 +299,21 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
-        records = {} if self._seen is None else slurm_job_ids.index_preemptible_records(self._seen.jobs)
-        return self._send_orders(
-            "preempt",
-            [
-                {"job": each.job_id, "start_s": each.start_s, "mode": each.mode}
-                | {name: records[each.job_id][name] for name in ("qos", "partition") if each.job_id in records}
-                for each in victims
-            ],
-        )
+        running = {} if self._seen is None else slurm_job_ids.index_preemptible_records(self._seen.jobs)
+        unknown = SlurmJob(0, slurm_states.UNKNOWN)
+        orders = []
+        for victim in victims:
+            slurm_job = running.get(victim.job_id, unknown)
+            orders.append(
+                JobOrder(
+                    job=victim.job_id,
+                    start_s=victim.start_s,
+                    mode=victim.mode,
+                    partition=slurm_job.partition,
+                    qos=slurm_job.qos,
+                )
+            )
+        return self._send_orders("preempt", orders)
 
     @override
     def read_ranks(self) -> Sequence[QueueRank]:
@@ -439,7 +449,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     def _send_orders_clearing_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
         """Send a command that also clears the bridge's pins, and return the outcomes."""
         outcomes = self._send_orders(
-            kind, [{"job": job_id, "clear": self._get_unpin_settings(job_id)} for job_id in job_ids]
+            kind, [JobOrder(job=job_id, clear=self._get_unpin_settings(job_id)) for job_id in job_ids]
         )
         for outcome in outcomes:
             if outcome.result == "done":
@@ -452,7 +462,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             return ""
         return f"{CLEAR_NODE_LIST} {self._restores[job_id]}".rstrip()
 
-    def _send_orders(self, kind: OrderKind, orders: Sequence[Record]) -> list[Outcome]:
+    def _send_orders(self, kind: OrderKind, orders: Sequence[JobOrder]) -> list[Outcome]:
         """Send orders in batches and return their outcomes.
 
         Raise `BackendError` if the first batch fails. Later failures become outcomes.
@@ -467,7 +477,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
                     raise
                 outcomes += _make_failed_outcomes(part, error)
                 outcomes += [
-                    Outcome(order["job"], "refused", "not sent", "not_sent") for order in orders[at + BATCH_SIZE :]
+                    Outcome(order.job, "refused", "not sent", "not_sent") for order in orders[at + BATCH_SIZE :]
                 ]
                 break
         return outcomes
@@ -489,7 +499,7 @@ def _suggest_reading_remedy(error: BackendError) -> str:
     )
 
 
-def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list[Outcome]:
+def _send_isolating_failures(command: Command, orders: Sequence[JobOrder]) -> list[Outcome]:
     """Send orders and return their outcomes. One faulty order fails only itself.
 
     If a batch is rejected as a whole, each half is sent again until the faulty orders are found. Sending an order twice
@@ -498,7 +508,7 @@ def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list
     """
     culprits: list[BackendError] = []
 
-    def send_or_bisect(part: Sequence[Record]) -> list[Outcome]:
+    def send_or_bisect(part: Sequence[JobOrder]) -> list[Outcome]:
         try:
             answers = command(part)
         except (CommandRefused, BackendDied) as error:
@@ -511,7 +521,7 @@ def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list
             if part is orders:
                 raise
             return _make_failed_outcomes(part, error)
-        return [Outcome(order["job"], *answer) for order, answer in zip(part, answers, strict=True)]
+        return [Outcome(order.job, *answer) for order, answer in zip(part, answers, strict=True)]
 
     outcomes = send_or_bisect(orders)
     if len(culprits) >= MAX_FAULTY_ORDERS and not any(outcome.result == "done" for outcome in outcomes):
@@ -532,6 +542,6 @@ def _to_order_or_deferral(
     return StartCommand(order.job, tuple((machine.names[node], units) for node, units in found.placement))
 
 
-def _make_failed_outcomes(orders: Sequence[Record], error: BackendError) -> list[Outcome]:
+def _make_failed_outcomes(orders: Sequence[JobOrder], error: BackendError) -> list[Outcome]:
     lost = isinstance(error, BackendTimeout)
-    return [Outcome(order["job"], "unknown" if lost else "refused", str(error)) for order in orders]
+    return [Outcome(order.job, "unknown" if lost else "refused", str(error)) for order in orders]

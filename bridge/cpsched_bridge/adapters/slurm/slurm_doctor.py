@@ -119,12 +119,12 @@ def check_job_associations(accounts: AssociationTree, records: SlurmRecords) -> 
     """
     is_kept = len(accounts.associations) > 1
     lost = {
-        f"user {record['user_name'] or record['user_id']} in account {record['account']}"
-        for record in records.jobs
-        if is_kept and record["state"] == slurm_states.PENDING and record["account"]
+        f"user {slurm_job.user_name or slurm_job.user_id} in account {slurm_job.account}"
+        for slurm_job in records.jobs
+        if is_kept and slurm_job.state == slurm_states.PENDING and slurm_job.account
         if all(
-            accounts.find(record["account"], record["user_name"] or "", partition) is None
-            for partition in (record["partition"] or "").split(",")
+            accounts.find(slurm_job.account, slurm_job.user_name, partition) is None
+            for partition in slurm_job.partition.split(",")
         )
     }
     return ReadinessCheck(
@@ -226,9 +226,9 @@ def check_partitions_mixing_unmanaged_jobs(records: SlurmRecords) -> ReadinessCh
     """
     free: set[str] = set()
     held: set[str] = set()
-    for record in records.jobs:
-        if record["state"] == "PENDING":
-            (free if record["priority"] else held).update((record["partition"] or "").split(","))
+    for slurm_job in records.jobs:
+        if slurm_job.state == slurm_states.PENDING:
+            (free if slurm_job.priority else held).update(slurm_job.partition.split(","))
     mixed = sorted(free & held)
     return ReadinessCheck(
         "partitions",

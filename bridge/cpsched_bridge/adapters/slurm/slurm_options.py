@@ -30,9 +30,10 @@ class Options(Section):
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
-        description="`pyslurm`: Slurm's library, in its own process; `cli`: Slurm's commands (scontrol, squeue, sinfo, "
-        "sacct), without compiled dependencies; `auto`: `cli`, because its readings take less CPU time than those of "
-        "pyslurm. The log, `cpsched status` and `cpsched doctor` show the transport and the reason.",
+        description="`pyslurm`: Slurm's library, in its own process, for jobs and nodes; `cli`: only Slurm's commands "
+        "(scontrol, squeue, sinfo, sacct), without compiled dependencies; `auto`: `cli`, because its readings take "
+        "less CPU time than those of pyslurm. The log, `cpsched status` and `cpsched doctor` show the transport and "
+        "the reason.",
     )
     deadline_s: float = Field(
         default=10.0,
@@ -73,7 +74,7 @@ def connect(options: Options) -> SlurmBackend:
 def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
     """Return the configured transport, without contacting the cluster."""
     if options.transport == "pyslurm":
-        return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SELECTED_BY_OPTION)
+        return PyslurmTransport(options.deadline_s, options.history_deadline_s, SELECTED_BY_OPTION, budget=budget)
 
     why = SELECTED_BY_OPTION if options.transport == "cli" else CHEAPER_READINGS
     return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count, format_percent
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
-from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Record
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import has_run_and_ended_in_database
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
@@ -41,10 +41,10 @@ class JobsAndNodeSeconds:
     jobs: int = 0
     node_s: int = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, slurm_job: SlurmJob) -> None:
         """Add an ended job."""
         self.jobs += 1
-        self.node_s += max(1, record["num_nodes"] or 1) * (record["end_time"] - record["start_time"])
+        self.node_s += max(1, slurm_job.num_nodes) * (slurm_job.end_time - slurm_job.start_time)
 
     def format_shares(self, total: JobsAndNodeSeconds) -> str:
         """Return the shares of jobs and node-hours as text."""
@@ -61,14 +61,14 @@ class UnmanagedShare:
 
     @classmethod
     def of(
-        cls, past: Iterable[Record], machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
+        cls, past: Iterable[SlurmJob], machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
     ) -> UnmanagedShare:
-        """Return the share for accounting records with the fields in `ENDED_JOB_FIELDS`."""
+        """Return the share for the jobs of the accounting database."""
         found = cls()
-        for record in filter(has_run_and_ended_in_database, past):
-            found.total.add(record)
-            if (why := find_unmanaged_job_reason(record, machine, partitions)) is not None:
-                found.left.setdefault(why, JobsAndNodeSeconds()).add(record)
+        for slurm_job in filter(has_run_and_ended_in_database, past):
+            found.total.add(slurm_job)
+            if (why := find_unmanaged_job_reason(slurm_job, machine, partitions)) is not None:
+                found.left.setdefault(why, JobsAndNodeSeconds()).add(slurm_job)
         return found
 
     def check(self, days: float) -> ReadinessCheck:
@@ -92,22 +92,18 @@ class UnmanagedShare:
 
 
 def find_unmanaged_job_reason(
-    record: Record, machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
+    slurm_job: SlurmJob, machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
 ) -> str | None:
     """Return why the bridge would have left an ended job to Slurm, or None if unknown."""
-    partition, nodes = partitions.get(record["partition"] or ""), max(1, record["num_nodes"] or 1)
-    tres, words = record["allocated_tres"] or {}, record["constraints"] or []
-    asked = {
-        **dict.fromkeys(JOB_FIELDS), **record, "cpus_per_task": 1, "ntasks": nodes, "requested_tres": tres,
-        "constraints": [words] if isinstance(words, str) else words,
-    }  # fmt: skip
+    partition, nodes = partitions.get(slurm_job.partition), slurm_job.num_nodes
+    request = slurm_job._replace(ntasks=nodes, requested_tres=slurm_job.allocated_tres)
     try:
-        require_supported_request(asked)
+        require_supported_request(request)
         if partition is None:
-            raise JobNotModelled(f"unknown partition {record['partition']}")
-        require_modelled_partition(partition, gres_from_tres(tres))
-        mask = machine.rows[find_allowed_node_set(asked, machine, partition, ())]
-        share = EqualJobSplit(nodes, compute_allocated_per_node(asked, machine, nodes), True)
+            raise JobNotModelled(f"unknown partition {slurm_job.partition}")
+        require_modelled_partition(partition, gres_from_tres(slurm_job.allocated_tres))
+        mask = machine.rows[find_allowed_node_set(request, machine, partition, ())]
+        share = EqualJobSplit(nodes, compute_allocated_per_node(request, machine, nodes), True)
         keep_placeable_splits(PossibleJobSplits(share, None), machine, mask, partition)
     except JobNotModelled as error:
         return str(error.reason.arguments[-1])

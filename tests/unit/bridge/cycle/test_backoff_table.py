@@ -19,7 +19,7 @@ from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRef
 from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
 from cpsched_bridge.store.ledger import LedgerState
 from tests.bridges import a_bridge
-from tests.builders import a_job, words
+from tests.builders import a_job, a_slurm_job, words
 from tests.fakes import FakeCluster, FirstFit
 
 TABLE = Path(__file__).with_name("backoff_table.txt")
@@ -53,11 +53,17 @@ class OnlyFailing(FirstFit):
 def show(pending: PendingJob, text: str | None = None, **facts: object) -> PendingJob:
     """Return a pending job with Slurm's reason, read as the adapter reads it, and its groups."""
     job = pending.job
-    array = 7 if job.id in {1, 2} else None
-    record = {"array_id": array, "user_name": job.user, "account": job.account, "qos": job.qos, "partition": job.queue}
-    subject = pending_reasons.PendingJobWithReason(
-        f"7_{job.id}" if array else str(job.id), {**record, "state_reason": text}, make_equivalence_class_key(job)
+    array = 7 if job.id in {1, 2} else 0
+    slurm_job = a_slurm_job(
+        array_id=array,
+        user_name=job.user,
+        account=job.account,
+        qos=job.qos,
+        partition=job.queue,
+        state_reason=text or "",
     )
+    label = f"7_{job.id}" if array else str(job.id)
+    subject = pending_reasons.PendingJobWithReason(label, slurm_job, make_equivalence_class_key(job))
     meaning = pending_reasons.get_reason_meaning(text or "")
     return replace(
         pending,
@@ -90,8 +96,8 @@ def waits(text: str) -> Cause:
 
 def held(text: str, comment: str = "", pinned: bool = True) -> Cause:
     """A released job that is held again, for this reason of Slurm."""
-    hold = slurm_states.classify_hold(0, text, None, comment, 0, guarded=True)
-    holder = slurm_states.find_holder({"comment": comment})
+    slurm_job = a_slurm_job(priority=0, state_reason=text, comment=comment)
+    hold, holder = slurm_states.classify_hold(slurm_job, guarded=True), slurm_states.find_holder(slurm_job)
     return Cause(shown=lambda pending: show(pending, text, hold=hold, holder=holder, pinned=pinned))
 
 

@@ -27,7 +27,7 @@ from cpsched.site.preemption import PreemptionRules, PreemptMode, VictimOrder
 from cpsched.site.preemption_plans import PreemptionPlan, PreemptionSearch, count_occupied_nodes
 from cpsched.site.site_policy import SitePolicy
 from cpsched.site.victims import PreemptibleJob, stop_price_node_s
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import (
     Hold,
@@ -79,7 +79,7 @@ class PreemptorsLeftToSlurm:
     def leave(
         self,
         seen: Observation,
-        records: Sequence[Record],
+        records: Sequence[SlurmJob],
         policy: SitePolicy,
         options: PreemptionOptions | None = None,
     ) -> Observation:
@@ -251,7 +251,7 @@ def _get_priority_sort_key(pending: PendingJob) -> tuple[int, int]:
 
 
 def _list_endangered_jobs(
-    seen: Observation, records: Sequence[Record], policy: SitePolicy, rules: PreemptionRules
+    seen: Observation, records: Sequence[SlurmJob], policy: SitePolicy, rules: PreemptionRules
 ) -> Iterator[_EndangeredJob]:
     """Yield the running and suspended jobs that Slurm may preempt, now or after their exempt time."""
     known, preemptors_of = slurm_job_ids.index_preemptible_records(records), dict[str, tuple[str, ...]]()
@@ -259,7 +259,7 @@ def _list_endangered_jobs(
         record = known.get(running.job.id)
         if record is None:
             continue
-        qos, partition = record["qos"] or "", record["partition"] or ""
+        qos, partition = record.qos, record.partition
         name = rules.class_of_qos_or_partition(qos, partition)
         if name not in preemptors_of:
             preemptors_of[name] = rules.preempting_classes_of(name)
@@ -268,16 +268,11 @@ def _list_endangered_jobs(
 
         grace_s, rank = rules.grace_s.get(name, 0), rules.ranks.get(name, 0)
         mode = _find_effective_preempt_mode(record, rules.mode_of(name))
-        checkpoint_s = last_checkpoint_s(record["comment"] or "", running.start_s, seen.now_s)
+        checkpoint_s = last_checkpoint_s(record.comment, running.start_s, seen.now_s)
         resumed_s = checkpoint_s if mode == "requeue" else None  # a cancelled job loses all its work
         share = count_occupied_nodes(running.job.request, running.placement, seen.cluster)
         price = stop_price_node_s(share, running.start_s, seen.now_s, resumed_s, grace_s)
-        is_spared = (
-            grace_s
-            or record["state"] != slurm_states.RUNNING
-            or record.get("reservation")
-            or record.get("heterogeneous_id")
-        )
+        is_spared = grace_s or record.state != slurm_states.RUNNING or record.reservation or record.heterogeneous_id
         yield _EndangeredJob(
             PreemptibleJob(running, price, grace_s, rank, name),
             mode if mode in ("requeue", "cancel") and not is_spared else None,
@@ -287,14 +282,14 @@ def _list_endangered_jobs(
         )
 
 
-def _find_effective_preempt_mode(record: Record, mode: PreemptMode) -> PreemptMode | None:
+def _find_effective_preempt_mode(record: SlurmJob, mode: PreemptMode) -> PreemptMode | None:
     """Return what Slurm does to a preempted job, or None if this is unknown.
 
     `slurm_job_preempt` cancels a job that `_job_requeue_op` refuses: without `Requeue`, or not a batch job.
     """
     if mode != "requeue":
         return mode
-    requirements = (record["is_requeueable"], record["is_batch_job"])
+    requirements = (record.is_requeueable, record.is_batch_job)
     return None if None in requirements else "requeue" if all(requirements) else "cancel"
 
 

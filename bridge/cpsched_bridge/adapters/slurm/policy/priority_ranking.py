@@ -22,9 +22,9 @@ from cpsched.site.multifactor_priority import (
     priority_points,
     tres_points,
 )
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmReservation
 from cpsched.slurm_text.site_policy import SitePolicyReading
-from cpsched_bridge.adapters.slurm.slurm_records import Record, narrow_to_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import (
     count_held_licenses,
@@ -36,15 +36,15 @@ ENDING_STATES = frozenset({"COMPLETING", "STAGE_OUT", "REQUEUED"})
 """States of ended jobs whose nodes are still busy. Such a job holds its licenses, and counts against no other limit."""
 
 
-def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
+def tres_of_record(record: SlurmJob, tres: Mapping[str, int]) -> dict[str, int]:
     """Return the amounts that a job requests or holds, by trackable resource.
 
     `gres/gpu:a100` also counts as `gres/gpu`. Licenses count even if accounting does not track them.
     """
-    found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
-    found |= {LICENSE + name: count for name, count in (parse_requested_licenses(record.get("licenses")) or {}).items()}
-    found.setdefault("cpu", int(record.get("cpus") or 1))
-    found.setdefault("node", int(record.get("num_nodes") or 1))
+    licenses = parse_requested_licenses(record.licenses) or {}
+    found = {**tres, **{LICENSE + name: count for name, count in licenses.items()}}
+    found.setdefault("cpu", record.cpus)
+    found.setdefault("node", record.num_nodes)
     return found
 
 
@@ -55,13 +55,13 @@ class JobEligibleTimes:
     _waiting: set[int] = field(default_factory=set)
     _free_since_s: dict[int, int] = field(default_factory=dict)
 
-    def record_reading(self, pending: Iterable[Record], now_s: int) -> None:
+    def record_reading(self, pending: Iterable[SlurmJob], now_s: int) -> None:
         """Update the times from one reading."""
         numbers = set()
         for record in pending:
-            number = record["id"]
+            number = record.id
             numbers.add(number)
-            if record.get("dependencies"):
+            if record.dependencies:
                 self._waiting.add(number)
             elif number in self._waiting:
                 self._waiting.discard(number)
@@ -75,26 +75,26 @@ class JobEligibleTimes:
         return self._free_since_s.get(number, 0)
 
 
-def compute_age_start_s(record: Record, rules: PriorityPolicy, clearances: JobEligibleTimes) -> int:
+def compute_age_start_s(record: SlurmJob, rules: PriorityPolicy, clearances: JobEligibleTimes) -> int:
     """Return when a job starts to accrue age, in Unix seconds.
 
     For a job that is not held, this is Slurm's own accrue time if there is one. Otherwise, it is the time from which
     the job would accrue age if it were not held.
     """
-    own = record.get("accrue_time")
-    if record.get("priority") and own:
+    own = record.accrue_time
+    if record.priority and own:
         return int(own)
-    begin_s = int(record.get("eligible_time") or 0)
+    begin_s = record.eligible_time
     return age_accrual_start_s(
-        int(record.get("submit_time") or 0),
+        record.submit_time,
         begin_s,
-        clearances.get_eligible_s(record["id"]),
+        clearances.get_eligible_s(record.id),
         rules.always_accrues,
     )
 
 
 def compute_priority_points(
-    records: Sequence[Record],
+    records: Sequence[SlurmJob],
     reading: SitePolicyReading,
     machine: ClusterSize,
     now_s: int,
@@ -104,19 +104,19 @@ def compute_priority_points(
     policy, weights = reading.policy, reading.policy.priority.weights
     rows = []
     for record in records:
-        partition = record["partition"] or ""
-        at = policy.accounts.find(record["account"] or "", record["user_name"] or "", partition)
-        tres = tres_of_record(record) if weights.tres else {}
-        limit = record.get("time_limit")
+        partition = record.partition
+        at = policy.accounts.find(record.account, record.user_name, partition)
+        tres = tres_of_record(record, record.requested_tres) if weights.tres else {}
+        limit = record.time_limit
         rows.append(
             (
                 reading.fair_share.get(at, 0.0) if at is not None else 0.0,
-                record.get("num_nodes") or 1,
-                record.get("cpus") or 0,
+                record.num_nodes,
+                record.cpus,
                 limit if isinstance(limit, int) else 1,
-                *policy.normalized_priorities(at, partition, record["qos"] or ""),
+                *policy.normalized_priorities(at, partition, record.qos),
                 tres_points(tres, policy.partition(partition).tres, weights),
-                record.get("nice") or 0,
+                record.nice,
             )
         )
     columns = np.array(rows, np.float64).reshape(len(rows), 9).T
@@ -137,11 +137,11 @@ def compute_priority_points(
     return priority_points(jobs, weights, machine, now_s)
 
 
-def make_job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
+def make_job_limit_attributes(
+    record: SlurmJob, job: Job, tres: Mapping[str, int], limit_min: int
+) -> JobLimitAttributes:
     """Return the attributes of a job to which limits apply."""
-    return JobLimitAttributes(
-        job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min
-    )
+    return JobLimitAttributes(job.user, job.account, job.queue, record.qos, tuple(sorted(tres.items())), limit_min)
 
 
 def count_reserved_licenses(reservations: Iterable[SlurmReservation], now_s: int, end_s: int) -> dict[str, int]:
@@ -193,28 +193,28 @@ class RankedJobs:
         if not stale:
             return
         policy = self.reading.policy
-        records = [narrow_to_partition(context.by_number[each.job.id], each.job.queue) for each in stale]
+        records = [context.by_number[each.job.id].in_partition(each.job.queue) for each in stale]
         for each, record, priority in zip(
             stale, records, self._compute_priorities(context, stale, records), strict=True
         ):
             job = each.job
             tres = _compute_occupied_tres(record, job, context.machine)
-            if record.get("licenses"):
+            if record.licenses:
                 lasts_s = job.walltime_s + policy.priority.period_s
                 tres |= count_reserved_licenses(context.reservations, context.now_s, context.now_s + lasts_s)
             tier = policy.partition(job.queue).tier
-            ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
+            ranked = dataclasses.replace(job, qos=record.qos, priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
             self.standings[job.id] = self.book.limits_of(
                 make_job_limit_attributes(record, job, tres, -(-job.walltime_s // 60))
             )
 
     def _compute_priorities(
-        self, context: PriorityRankingInput, stale: Sequence[PendingJob], records: Sequence[Record]
+        self, context: PriorityRankingInput, stale: Sequence[PendingJob], records: Sequence[SlurmJob]
     ) -> list[int]:
         rules = self.reading.policy.priority
         if rules.kind == "basic":
-            nices = [int(context.by_number[each.job.id].get("nice") or 0) for each in context.pending]
+            nices = [context.by_number[each.job.id].nice for each in context.pending]
             numbers = [each.job.id for each in context.pending]
             by_arrival = dict(zip(numbers, basic_priorities(nices).tolist(), strict=True))
             return [by_arrival[each.job.id] for each in stale]
@@ -224,14 +224,14 @@ class RankedJobs:
         )
         return found
 
-    def compute_running_limit_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
+    def compute_running_limit_usage(self, records: Sequence[SlurmJob], now_s: int) -> list[int]:
         """Return every counter's usage by running jobs, including unmodelled jobs."""
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
-            if record["state"] not in slurm_states.OCCUPYING_STATES:
+            if record.state not in slurm_states.OCCUPYING_STATES:
                 continue
-            key = slurm_job_ids.job_id_of_record(record), record["state"] in ENDING_STATES
+            key = slurm_job_ids.job_id_of_record(record), record.state in ENDING_STATES
             alive.add(key)
             standing = None if timed else self.running.get(key)
             if standing is None:
@@ -249,7 +249,7 @@ class PriorityRankingInput:
     """The input to a ranking: the queue, its records, the machine and the time."""
 
     pending: Sequence[PendingJob]
-    by_number: Mapping[int, Record]
+    by_number: Mapping[int, SlurmJob]
     machine: ClusterSize
     now_s: int
     clearances: JobEligibleTimes
@@ -280,12 +280,12 @@ class PriorityRanker:
     def apply_ranking(
         self,
         seen: Observation,
-        records: Sequence[Record],
+        records: Sequence[SlurmJob],
         machine: ClusterSize,
         reservations: Sequence[SlurmReservation] = (),
     ) -> Observation:
         """Return the observation with ranked jobs, their limits, and the counted usage."""
-        waiting = [record for record in records if record["state"] == slurm_states.PENDING]
+        waiting = [record for record in records if record.state == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers_of_record(record)}
         context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances, reservations)
@@ -312,24 +312,23 @@ class PriorityRanker:
             self._now, self._next = self._next, None
 
 
-def _compute_occupied_tres(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
+def _compute_occupied_tres(record: SlurmJob, job: Job, machine: ClusterSize) -> dict[str, int]:
     """Return the amounts that the job will occupy.
 
     They include all CPUs of exclusive nodes, at the mean number of CPUs per node.
     """
-    tres = tres_of_record(record)
+    tres = tres_of_record(record, record.requested_tres)
     if job.request.exclusive and machine.nodes:
         tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))
     return tres
 
 
-def _make_running_job_limit_attributes(record: Record, now_s: int) -> JobLimitAttributes:
+def _make_running_job_limit_attributes(record: SlurmJob, now_s: int) -> JobLimitAttributes:
     """Return the limit attributes of a job with nodes, for its time left if `now_s` is set."""
     licenses = {LICENSE + name: count for name, count in count_held_licenses(record).items()}
-    if record["state"] in ENDING_STATES:
+    if record.state in ENDING_STATES:
         return JobLimitAttributes("", "", "", "", tuple(sorted(licenses.items())), 0)
-    tres = tres_of_record(record, "allocated_tres") | licenses
-    left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
-    user = record["user_name"] or str(record["user_id"])
-    account, partition, qos = (record[name] or "" for name in ("account", "partition", "qos"))
-    return JobLimitAttributes(user, account, partition, qos, tuple(sorted(tres.items())), left_min)
+    tres = tres_of_record(record, record.allocated_tres) | licenses
+    left_min = max(0, (record.end_time or now_s) - now_s) // 60 if now_s else 0
+    user = record.user_name or str(record.user_id)
+    return JobLimitAttributes(user, record.account, record.partition, record.qos, tuple(sorted(tres.items())), left_min)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cpsched.site.site_policy import SitePolicy
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched.slurm_text.jobs import SlurmJob
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
 
 BLOCKING_REASONS = frozenset({"", "None", "Priority", "Resources"})
@@ -19,7 +20,7 @@ _NO_NODES: frozenset[str] = frozenset()
 
 
 def compute_start_boosts(
-    starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, policy: SitePolicy, most: int
+    starts: Mapping[int, tuple[SlurmJob, int]], seen: SlurmRecords, policy: SitePolicy, most: int
 ) -> dict[int, int]:
     """Return the boost, by job number, of each start that needs 1 to `most` points.
 
@@ -31,8 +32,8 @@ def compute_start_boosts(
     highest: dict[str, int] = {}
     for record in seen.jobs:
         if _may_block_others(record):
-            for name in (record["partition"] or "").split(","):
-                highest[name] = max(highest.get(name, 0), record["priority"])
+            for name in record.partition.split(","):
+                highest[name] = max(highest.get(name, 0), record.priority or 0)
     nodes = {
         partition.name: frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes))
         for partition in seen.partitions
@@ -40,25 +41,25 @@ def compute_start_boosts(
     lost = 0 if policy.priority.always_accrues else int(policy.priority.weights.age)
     found = {}
     for number, (record, priority) in starts.items():
-        own = record["partition"]
+        own = record.partition
         near = [name for name in highest if nodes.get(own, _NO_NODES) & nodes.get(name, _NO_NODES)]
         own_tier = policy.partition(own).tier
         above = [name for name in near if policy.partition(name).tier >= own_tier]
         if not above or any(policy.partition(name).tier > own_tier for name in above):
             continue
         # Slurm shows priorities below 1 as 1. The job's own nice value causes them.
-        points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
+        points = (priority if priority > 1 else -max(0, record.nice)) - lost
         needed = max(highest[name] for name in above) + 1 - points
         if 0 < needed <= most:
             found[number] = needed
     return found
 
 
-def _may_block_others(record: Record) -> bool:
+def _may_block_others(record: SlurmJob) -> bool:
     """Return whether a pending job without a hold or a node list may block others."""
     return (
-        record["state"] == slurm_states.PENDING
-        and bool(record["priority"])
-        and not record["required_nodes"]
-        and pending_reasons.normalize_reason_name(record["state_reason"] or "") in BLOCKING_REASONS
+        record.state == slurm_states.PENDING
+        and bool(record.priority)
+        and not record.required_nodes
+        and pending_reasons.normalize_reason_name(record.state_reason) in BLOCKING_REASONS
     )

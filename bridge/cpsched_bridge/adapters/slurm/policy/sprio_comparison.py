@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from cpsched.errors import escape_controls
 from cpsched.site.multifactor_priority import ClusterSize, WeightedPriorityFactors
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     JobEligibleTimes,
     compute_age_start_s,
     compute_priority_points,
 )
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 
 COLUMNS = {
@@ -88,7 +88,7 @@ def _sum_tres_points(words: Sequence[str]) -> float:
 
 def compare_with_sprio(
     shown: Mapping[int, Mapping[str, float]],
-    records: Sequence[Record],
+    records: Sequence[SlurmJob],
     reading: SitePolicyReading,
     machine: ClusterSize,
     now_s: int,
@@ -100,8 +100,8 @@ def compare_with_sprio(
     jobs = [
         record
         for record in records
-        if record["state"] == slurm_states.PENDING and record["priority"] and record["id"] in shown
-        and "," not in (record["partition"] or "")
+        if record.state == slurm_states.PENDING and record.priority and record.id in shown
+        and "," not in record.partition
     ]  # fmt: skip
     rules = reading.policy.priority
     accrued = [compute_age_start_s(record, rules, JobEligibleTimes()) for record in jobs]
@@ -112,9 +112,9 @@ def compare_with_sprio(
     totals = found.total().tolist()
     different = []
     for at, record in enumerate(jobs):
-        slurm = shown[record["id"]]
+        slurm = shown[record.id]
         if not -1 <= totals[at] - slurm["priority"] <= drift + 1:
-            different.append(_make_priority_difference(record["id"], found, at, totals[at], slurm))
+            different.append(_make_priority_difference(record.id, found, at, totals[at], slurm))
     return SprioComparison(len(jobs), tuple(different))
 
 

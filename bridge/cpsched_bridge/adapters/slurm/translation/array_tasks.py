@@ -10,33 +10,33 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.ports import MAX_PENDING_TASKS
 
 TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
-def list_job_numbers_of_record(record: Record) -> list[int]:
+def list_job_numbers_of_record(slurm_job: SlurmJob) -> list[int]:
     """Return the numbers of the jobs that a pending record represents.
 
     For an array, these are the numbers of at most `MAX_PENDING_TASKS` waiting tasks, or none if they are unreadable.
     """
-    if not record["array_id"] or not record["array_tasks_waiting"]:
-        return [slurm_job_ids.job_id_of_record(record)]
+    if not slurm_job.array_id or not slurm_job.array_tasks_waiting:
+        return [slurm_job_ids.job_id_of_record(slurm_job)]
     try:
-        ranges = node_and_task_lists.parse_task_ranges(record["array_tasks_waiting"])
+        ranges = node_and_task_lists.parse_task_ranges(slurm_job.array_tasks_waiting)
     except ValueError:
         return []
-    return [slurm_job_ids.make_task_id(record["array_id"], task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]
+    return [slurm_job_ids.make_task_id(slurm_job.array_id, task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]
 
 
-def count_active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
+def count_active_tasks(jobs: Iterable[SlurmJob]) -> dict[int, int]:
     """Return how many tasks of each array occupy nodes, by array number."""
     counts: dict[int, int] = {}
     for job in jobs:
-        if job["array_id"] and job["state"] in slurm_states.OCCUPYING_STATES:
-            counts[job["array_id"]] = counts.get(job["array_id"], 0) + 1
+        if job.array_id and job.state in slurm_states.OCCUPYING_STATES:
+            counts[job.array_id] = counts.get(job.array_id, 0) + 1
     return counts
 
 
@@ -49,13 +49,13 @@ class RememberedArrayTaskLimits:
 
     _most: dict[int, int] = field(default_factory=dict)
 
-    def count_startable_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
+    def count_startable_tasks(self, slurm_job: SlurmJob, active: Mapping[int, int]) -> int | None:
         """Return how many more tasks of the record's array may run, or None if unlimited."""
-        array = record["array_id"]
+        array = slurm_job.array_id
         if not array:
             return None
-        if record["array_tasks_parallel"]:
-            self._most[array] = record["array_tasks_parallel"]
+        if slurm_job.array_tasks_parallel:
+            self._most[array] = slurm_job.array_tasks_parallel
         most = self._most.get(array)
         return None if most is None else max(0, most - active.get(array, 0))
 

@@ -9,10 +9,10 @@ import numpy as np
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_max_gres_per_share
@@ -94,7 +94,7 @@ def _select_integer_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
-def compute_gpus_occupied_by_shares(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntArray:
+def compute_gpus_occupied_by_shares(jobs: Iterable[SlurmJob], machine: SlurmNodeTable) -> IntArray:
     """Return the GPUs that jobs with shares of GPUs may occupy, int64[N, R].
 
     Slurm allocates all of a job's shares on a node from one GPU, and does not report which GPU. Each job counts as
@@ -103,17 +103,17 @@ def compute_gpus_occupied_by_shares(jobs: Iterable[Record], machine: SlurmNodeTa
     found = np.zeros_like(machine.capacity)
     if machine.may_share_gpus(np.ones(len(machine.names), np.bool_)):
         for job in jobs:
-            if job["state"] in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
-                nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job["allocated_nodes"]))
+            if job.state in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
+                nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job.allocated_nodes))
                 for column in machine.gpu_columns():
                     found[nodes, column] += 1
     return found
 
 
-def _has_gpu_shares(job: Record) -> bool:
+def _has_gpu_shares(job: SlurmJob) -> bool:
     """Return whether a job has shares of GPUs, which accounting may not track."""
     try:
-        names = {*compute_max_gres_per_share(job), *gres_from_tres(_select_integer_tres(job["allocated_tres"]))}
+        names = {*compute_max_gres_per_share(job), *gres_from_tres(job.allocated_tres)}
     except UNREADABLE_FIELD_ERRORS:
         return False  # the job counts as exclusive on its nodes
     return any(name.partition(":")[0] in GPU_SHARING_GRES for name in names)
@@ -129,7 +129,7 @@ def mask_overcommitted_nodes(nodes: Sequence[SlurmNode], machine: SlurmNodeTable
 
 
 def mask_nodes_with_shared_cores(
-    jobs: Iterable[Record], partitions: Mapping[str, PartitionRules], machine: SlurmNodeTable
+    jobs: Iterable[SlurmJob], partitions: Mapping[str, PartitionRules], machine: SlurmNodeTable
 ) -> BoolArray:
     """Return a mask of the nodes whose running jobs may share cores, bool[N].
 
@@ -139,13 +139,13 @@ def mask_nodes_with_shared_cores(
     found = np.zeros(len(machine.names), np.bool_)
     if any(partition.may_share_cores for partition in partitions.values()):
         for job in jobs:
-            partition = partitions.get(job["partition"] or "")
+            partition = partitions.get(job.partition)
             if (
                 partition is not None
-                and job["state"] in slurm_states.OCCUPYING_STATES
+                and job.state in slurm_states.OCCUPYING_STATES
                 and partition.may_job_share_cores(job)
             ):
-                found |= machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job["allocated_nodes"]))
+                found |= machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job.allocated_nodes))
     return found
 
 

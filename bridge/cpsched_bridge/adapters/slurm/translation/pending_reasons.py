@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation.slurm_states import LAUNCH_FAILED_REASONS
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.ports import ClusterReason
@@ -27,7 +27,7 @@ class PendingJobWithReason(NamedTuple):
     """A pending job, with the fields that identify its groups."""
 
     label: str
-    record: Record
+    slurm_job: SlurmJob
     alike: BackoffGroupKey
     """The backoff key of equivalent jobs."""
 
@@ -43,11 +43,8 @@ def make_job_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
 
 def make_array_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of the job's array, or the job's own key if it has no array."""
-    return (
-        BackoffGroupKey("array", (str(job.record["array_id"]),))
-        if job.record["array_id"]
-        else make_job_backoff_key(job)
-    )
+    array = job.slurm_job.array_id
+    return BackoffGroupKey("array", (str(array),)) if array else make_job_backoff_key(job)
 
 
 def make_equivalence_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
@@ -57,38 +54,27 @@ def make_equivalence_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
 
 def make_association_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user and account."""
-    return BackoffGroupKey("association", (_get_user(job), _get_record_text(job, "account")))
+    return BackoffGroupKey("association", (_get_user(job), job.slurm_job.account))
 
 
 def make_qos_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user and QOS."""
-    return BackoffGroupKey("qos", (_get_record_text(job, "qos"), _get_user(job)))
+    return BackoffGroupKey("qos", (job.slurm_job.qos, _get_user(job)))
 
 
 def make_partition_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user and partition."""
-    return BackoffGroupKey("partition", (_get_record_text(job, "partition"), _get_user(job)))
+    return BackoffGroupKey("partition", (job.slurm_job.partition, _get_user(job)))
 
 
 def make_access_backoff_key(job: PendingJobWithReason) -> BackoffGroupKey:
     """Return the key of jobs with the same user, partition, account and QOS."""
-    return BackoffGroupKey(
-        "access",
-        (
-            _get_record_text(job, "partition"),
-            _get_user(job),
-            _get_record_text(job, "account"),
-            _get_record_text(job, "qos"),
-        ),
-    )
-
-
-def _get_record_text(job: PendingJobWithReason, field: str) -> str:
-    return job.record[field] or ""
+    slurm_job = job.slurm_job
+    return BackoffGroupKey("access", (slurm_job.partition, _get_user(job), slurm_job.account, slurm_job.qos))
 
 
 def _get_user(job: PendingJobWithReason) -> str:
-    return job.record["user_name"] or str(job.record["user_id"])
+    return job.slurm_job.user_name or str(job.slurm_job.user_id)
 
 
 BACKOFF_KEY_MAKERS: tuple[Group, ...] = (
@@ -250,7 +236,7 @@ def get_reason_meaning(reason: str) -> PendingReasonMeaning:
 
 def find_cluster_reason(job: PendingJobWithReason) -> ClusterReason | None:
     """Return a pending job's reason if it concerns the job or its user's jobs."""
-    reason = job.record["state_reason"] or ""
+    reason = job.slurm_job.state_reason
     meaning = get_reason_meaning(reason)
     if meaning.group is None:
         return None

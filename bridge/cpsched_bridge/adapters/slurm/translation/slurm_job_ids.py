@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.task_ranges import MAX_TASK_INDEX
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 TASK_SHIFT = 32
 """Number of bits below the task index in a job number. Slurm's job ids have at most 26 bits, its task indices 22."""
@@ -32,23 +32,25 @@ def format_job_id(job_id: int) -> str:
     return str(number) if task is None else f"{number}_{task}"
 
 
-def job_id_of_record(record: Record) -> int:
+def job_id_of_record(slurm_job: SlurmJob) -> int:
     """Return the number of a record that represents one job or one task.
 
     pyslurm omits the index of task 0, so an array's record with neither an index nor waiting tasks represents task 0.
     An impossible index is ignored, because the number must fit into int64.
     """
-    array = record.get("array_id")
-    if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):
-        task = record.get("array_task_id") or 0
+    array = slurm_job.array_id
+    if array and not (slurm_job.array_tasks_waiting and slurm_job.state == "PENDING"):
+        task = slurm_job.array_task_id
         if 0 <= task <= MAX_TASK_INDEX and 0 < array < 1 << TASK_SHIFT:
             return make_task_id(array, task)
-    return int(record["id"])
+    return slurm_job.id
 
 
-def index_preemptible_records(records: Sequence[Record]) -> dict[int, Record]:
+def index_preemptible_records(records: Sequence[SlurmJob]) -> dict[int, SlurmJob]:
     """Return the records of running and suspended jobs by job number.
 
     Slurm preempts jobs in these states (`slurm_find_preemptable_jobs` in interfaces/preempt.c).
     """
-    return {job_id_of_record(record): record for record in records if record["state"] in ("RUNNING", "SUSPENDED")}
+    return {
+        job_id_of_record(slurm_job): slurm_job for slurm_job in records if slurm_job.state in ("RUNNING", "SUSPENDED")
+    }

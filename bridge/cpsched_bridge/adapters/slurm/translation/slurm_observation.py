@@ -11,8 +11,9 @@ import numpy as np
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched.site.accounts import NO_EXEMPTIONS, PartitionLimit
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
     NewlyEndedJobReader,
@@ -174,7 +175,7 @@ class SlurmTranslator:
         """
         return list_ended_jobs(seen.jobs, self._update_machine(seen), self._jobs)
 
-    def translate_sacct_jobs(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
+    def translate_sacct_jobs(self, records: Sequence[SlurmJob], seen: SlurmRecords) -> list[EndedJob]:
         """Return the ended jobs in accounting records, sorted by end time."""
         return ended_jobs_from_sacct(records, self._update_machine(seen))
 
@@ -204,30 +205,30 @@ class SlurmTranslator:
         needed = {job.request.node_set for job in self._jobs.values()}
         return len(self.machine.rows) > 2 * len(needed) + MAX_UNUSED_NODE_SETS
 
-    def _forget_removed_jobs(self, jobs: Sequence[Record]) -> None:
+    def _forget_removed_jobs(self, jobs: Sequence[SlurmJob]) -> None:
         """Remove all data about jobs that the controller has forgotten."""
         alive = {
             number
             for job in jobs
             for number in (
                 array_tasks.list_job_numbers_of_record(job)
-                if job["state"] == slurm_states.PENDING
+                if job.state == slurm_states.PENDING
                 else [slurm_job_ids.job_id_of_record(job)]
             )
         }
         self.queue.retain_jobs(alive)
-        self.queue.limits.retain_arrays({job["array_id"] for job in jobs})
+        self.queue.limits.retain_arrays({job.array_id for job in jobs})
         self._running.retain_jobs(alive)
         for number in self._jobs.keys() - alive:
             del self._jobs[number]
 
 
-def _group_by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
+def _group_by_reservation(jobs: Sequence[SlurmJob], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
     """Return the running jobs by reservation name."""
     names = {
-        slurm_job_ids.job_id_of_record(job): job["reservation"]
+        slurm_job_ids.job_id_of_record(job): job.reservation
         for job in jobs
-        if job["state"] in slurm_states.OCCUPYING_STATES
+        if job.state in slurm_states.OCCUPYING_STATES
     }
     found: dict[str, list[RunningJob]] = {}
     for each in running:

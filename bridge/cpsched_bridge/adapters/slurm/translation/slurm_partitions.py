@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpsched.model import BoolArray
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmPartition
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import PartitionCpusPerNodeLimit, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unusable_object
@@ -54,9 +54,9 @@ class PartitionRules:
         """Whether jobs in the partition may share cores."""
         return self.sharing.startswith(("YES", "FORCE")) and self.sharing != ONE_JOB_PER_CORE
 
-    def may_job_share_cores(self, job: Record) -> bool:
+    def may_job_share_cores(self, job: SlurmJob) -> bool:
         """Return whether Slurm may let this job share cores with other jobs."""
-        return self.may_share_cores and (job["resource_sharing"] == "YES" or not self.sharing.startswith("YES"))
+        return self.may_share_cores and (job.resource_sharing == "YES" or not self.sharing.startswith("YES"))
 
 
 DEFAULTS_PER_GPU = ("DefCpuPerGPU", "DefMemPerGPU")

@@ -15,12 +15,13 @@ import numpy as np
 from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetCondition, PendingCode, PendingReason
 from cpsched.site.accounts import PartitionLimit
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import (
     UNREADABLE_FIELD_ERRORS,
     JobNotModelled,
     make_unreadable_reason,
 )
-from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN, Record, narrow_to_partition
+from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN
 from cpsched_bridge.adapters.slurm.translation import (
     array_tasks,
     job_dependencies,
@@ -82,7 +83,7 @@ class PendingJobTranslationContext:
 class _CachedJobTranslation:
     """A translated record, with the values on which the translation depends."""
 
-    record: Record
+    slurm_job: SlurmJob
     partition: PartitionRules | None
     conflicts: tuple[ReservedNodes, ...]
     exempt_from: frozenset[PartitionLimit]
@@ -91,7 +92,7 @@ class _CachedJobTranslation:
 
     def is_current(
         self,
-        record: Record,
+        slurm_job: SlurmJob,
         partition: PartitionRules,
         conflicts: tuple[ReservedNodes, ...],
         exempt_from: frozenset[PartitionLimit],
@@ -102,7 +103,7 @@ class _CachedJobTranslation:
             and self.exempt_from == exempt_from
             and [r.name for r in self.conflicts] == [r.name for r in conflicts]
             and all((a.members == b.members).all() for a, b in zip(self.conflicts, conflicts, strict=True))
-            and self.record == record
+            and self.slurm_job == slurm_job
         )
 
 
@@ -121,7 +122,7 @@ class CachingPendingJobTranslator:
     """Partitions last chosen for an immediate start, by number of a job that names several partitions."""
 
     def read(
-        self, jobs: Sequence[Record], context: PendingJobTranslationContext
+        self, jobs: Sequence[SlurmJob], context: PendingJobTranslationContext
     ) -> tuple[list[PendingJob], list[UnmanagedJob]]:
         """Return the pending jobs in arrival order, and the jobs left to Slurm."""
         before, self.asked = self.asked, {}
@@ -129,36 +130,38 @@ class CachingPendingJobTranslator:
         left: list[UnmanagedJob] = []
         active = array_tasks.count_active_tasks(jobs)
         others = job_dependencies.JobDependencyTargets(jobs, context.now_s)
-        waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
-        for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
-            numbers = array_tasks.list_job_numbers_of_record(record)
-            if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(record["partition"] or ""):
-                record = self._choose_partition(record, numbers[0], context)
-            asked = self._translate_request(record, numbers, before, context)
+        waiting = [slurm_job for slurm_job in jobs if slurm_job.state == slurm_states.PENDING]
+        for slurm_job in sorted(waiting, key=lambda slurm_job: (slurm_job.submit_time, slurm_job.id)):
+            numbers = array_tasks.list_job_numbers_of_record(slurm_job)
+            if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(slurm_job.partition):
+                slurm_job = self._choose_partition(slurm_job, numbers[0], context)
+            asked = self._translate_request(slurm_job, numbers, before, context)
             if isinstance(asked, PendingReason):
                 left.append(
-                    _make_unmanaged_job(record, asked, context.guarded, _has_bridge_pin(record, numbers, context))
+                    _make_unmanaged_job(slurm_job, asked, context.guarded, _has_bridge_pin(slurm_job, numbers, context))
                 )
             else:
-                wait = others.find_unmet_dependency_reason(record) or _find_begin_time_reason(record, context.now_s)
+                wait = others.find_unmet_dependency_reason(slurm_job) or _find_begin_time_reason(
+                    slurm_job, context.now_s
+                )
                 wait = wait or find_access_denied_reason(
-                    record, context.partitions[record["partition"]], context.access_context
+                    slurm_job, context.partitions[slurm_job.partition], context.access_context
                 )
                 pending += self._make_pending_jobs(
-                    record, asked, numbers, self.limits.count_startable_tasks(record, active), wait, context
+                    slurm_job, asked, numbers, self.limits.count_startable_tasks(slurm_job, active), wait, context
                 )
-        for record in jobs:
-            wait_for_slurm = slurm_states.find_wait_for_slurm(record, context.now_s)
+        for slurm_job in jobs:
+            wait_for_slurm = slurm_states.find_wait_for_slurm(slurm_job, context.now_s)
             if wait_for_slurm is not None:
                 reason = PendingReason(PendingCode.CLUSTER, wait_for_slurm)
-                number = slurm_job_ids.job_id_of_record(record)
+                number = slurm_job_ids.job_id_of_record(slurm_job)
                 label = slurm_job_ids.format_job_id(number)
-                left.append(UnmanagedJob(number, reason, label, record["user_name"] or ""))
+                left.append(UnmanagedJob(number, reason, label, slurm_job.user_name))
         return pending, left
 
     def _translate_request(
         self,
-        record: Record,
+        slurm_job: SlurmJob,
         numbers: Sequence[int],
         before: Mapping[int, SlurmJobWithStartSettings],
         context: PendingJobTranslationContext,
@@ -170,43 +173,43 @@ class CachingPendingJobTranslator:
         """
         if not numbers:
             return JobNotModelled("its pending tasks cannot be read").reason
-        ours = _has_bridge_pin(record, numbers, context)
+        ours = _has_bridge_pin(slurm_job, numbers, context)
         try:
-            lost = describe_unknown_nodes("required_nodes", record, context.machine) if ours else None
+            lost = describe_unknown_nodes("requests", slurm_job.required_nodes, context.machine) if ours else None
             if lost is not None:
                 return JobNotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
             asked = self._translate_cached(
-                restore_requested_node_count(record) if ours else record, numbers[0], context
+                restore_requested_node_count(slurm_job) if ours else slurm_job, numbers[0], context
             )
         except UNREADABLE_FIELD_ERRORS as error:
             return make_unreadable_reason(error)
-        if record["required_nodes"] and not ours:
+        if slurm_job.required_nodes and not ours:
             return PendingReason(PendingCode.CHOSEN_NODES)
         if isinstance(asked, PendingReason):
             return asked
-        uncounted = find_uncounted_licenses_reason(record, context.licenses)
+        uncounted = find_uncounted_licenses_reason(slurm_job, context.licenses)
         if uncounted or ours:
             return uncounted or asked
-        return _find_magnetic_reservation_reason(record, asked, context) or asked
+        return _find_magnetic_reservation_reason(slurm_job, asked, context) or asked
 
-    def _choose_partition(self, record: Record, number: int, context: PendingJobTranslationContext) -> Record:
+    def _choose_partition(self, slurm_job: SlurmJob, number: int, context: PendingJobTranslationContext) -> SlurmJob:
         """Return the record with only the partition in which the job should start.
 
         If the job could start immediately in several partitions, the partition with the highest tier comes first. If
         the dispatcher does not start the job there, the next reading chooses the next partition. A reservation or a
         limit may block the free nodes of the first. The job is left to Slurm if any of its partitions is not modelled.
         """
-        names = record["partition"].split(",")
+        names = slurm_job.partition.split(",")
         unknown = next((name for name in names if name not in context.partitions), None)
         if unknown is not None:
-            return narrow_to_partition(record, unknown)
+            return slurm_job.in_partition(unknown)
         names.sort(key=lambda name: -context.partitions[name].tier)
         asked: dict[str, SlurmJobWithStartSettings] = {}
         allowed: dict[str, SlurmJobWithStartSettings] = {}
         for name in names:
-            partition, view = context.partitions[name], narrow_to_partition(record, name)
+            partition, view = context.partitions[name], slurm_job.in_partition(name)
             denied = find_access_denied_reason(view, partition, context.access_context)
             found = self._translate_cached(view, number, context)
             if isinstance(found, PendingReason):
@@ -218,38 +221,38 @@ class CachingPendingJobTranslator:
                 allowed[name] = found
         starts_s = {name: _find_earliest_fit_s(each, context.room) for name, each in (allowed or asked).items()}
         if not starts_s:
-            return narrow_to_partition(record, names[0])
+            return slurm_job.in_partition(names[0])
         first_s = min(starts_s.values())
         first = [name for name, start_s in starts_s.items() if start_s == first_s]
         last = self._last_partition.get(number)
-        held = slurm_states.hold_from_record(record, context.guarded) in (Hold.PLUGIN, Hold.ADMIN)
+        held = slurm_states.classify_hold(slurm_job, context.guarded) in (Hold.PLUGIN, Hold.ADMIN)
         chosen = first[(first.index(last) + 1) % len(first)] if held and last in first else first[0]
         if first_s <= context.now_s:
             self._last_partition[number] = chosen
-        return narrow_to_partition(record, chosen)
+        return slurm_job.in_partition(chosen)
 
     def _translate_cached(
-        self, record: Record, number: int, context: PendingJobTranslationContext
+        self, slurm_job: SlurmJob, number: int, context: PendingJobTranslationContext
     ) -> SlurmJobWithStartSettings | PendingReason:
-        partition = context.partitions.get(record["partition"] or "")
+        partition = context.partitions.get(slurm_job.partition)
         if partition is None:
-            several = "," in (record["partition"] or "")
-            what = "requests several partitions" if several else f"unknown partition {record['partition']}"
+            several = "," in slurm_job.partition
+            what = "requests several partitions" if several else f"unknown partition {slurm_job.partition}"
             return JobNotModelled(what).reason
         conflicts = find_reservations_before_job_end(
-            context.reservations, context.now_s, context.now_s + get_walltime_s(record, partition)
+            context.reservations, context.now_s, context.now_s + get_walltime_s(slurm_job, partition)
         )
         key = number, partition.name
         known = self._known.get(key)
-        exempt_from = context.exempt_qos.get(record["qos"] or "", frozenset())
-        if known is None or not known.is_current(record, partition, conflicts, exempt_from):
-            asked = _translate_or_find_reason(record, number, context.machine, partition, conflicts, exempt_from)
-            known = self._known[key] = _CachedJobTranslation(record, partition, conflicts, exempt_from, asked)
+        exempt_from = context.exempt_qos.get(slurm_job.qos, frozenset())
+        if known is None or not known.is_current(slurm_job, partition, conflicts, exempt_from):
+            asked = _translate_or_find_reason(slurm_job, number, context.machine, partition, conflicts, exempt_from)
+            known = self._known[key] = _CachedJobTranslation(slurm_job, partition, conflicts, exempt_from, asked)
         return known.asked
 
     def _make_pending_jobs(
         self,
-        record: Record,
+        slurm_job: SlurmJob,
         first: SlurmJobWithStartSettings,
         numbers: Sequence[int],
         room: int | None,
@@ -262,9 +265,9 @@ class CachingPendingJobTranslator:
         the record must currently wait.
         """
         found = []
-        hold, pinned = slurm_states.hold_from_record(record, context.guarded), bool(record["required_nodes"])
-        holder = slurm_states.find_holder(record) if hold is Hold.USER else Holder.OWNER
-        awaits_hold = slurm_states.find_begin_of_delayed_job(record) is not None
+        hold, pinned = slurm_states.classify_hold(slurm_job, context.guarded), bool(slurm_job.required_nodes)
+        holder = slurm_states.find_holder(slurm_job) if hold is Hold.USER else Holder.OWNER
+        awaits_hold = slurm_states.find_begin_of_delayed_job(slurm_job) is not None
         first = self._choose_split(numbers[0], first, hold, context)
         for place, number in enumerate(numbers):
             asked = self.asked[number] = first if number == numbers[0] else _with_job_number(first, number)
@@ -274,10 +277,10 @@ class CachingPendingJobTranslator:
             likes = make_equivalence_class_key(job)
             job = _exclude_reserved_nodes(job, context)
             label = slurm_job_ids.format_job_id(number)
-            subject = pending_reasons.PendingJobWithReason(label, record, likes)
+            subject = pending_reasons.PendingJobWithReason(label, slurm_job, likes)
             obstacle, groups = pending_reasons.find_cluster_reason(subject), pending_reasons.list_backoff_keys(subject)
-            meaning = pending_reasons.get_reason_meaning(record["state_reason"] or "")
-            refused = pending_reasons.normalize_reason_name(record["state_reason"]) if meaning.refused else ""
+            meaning = pending_reasons.get_reason_meaning(slurm_job.state_reason)
+            refused = pending_reasons.normalize_reason_name(slurm_job.state_reason) if meaning.refused else ""
             found.append(
                 PendingJob(
                     job,
@@ -339,7 +342,7 @@ def _find_earliest_fit_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacit
 
 
 def _translate_or_find_reason(
-    record: Record,
+    slurm_job: SlurmJob,
     number: int,
     machine: SlurmNodeTable,
     partition: PartitionRules,
@@ -347,7 +350,7 @@ def _translate_or_find_reason(
     exempt_from: frozenset[PartitionLimit],
 ) -> SlurmJobWithStartSettings | PendingReason:
     try:
-        return translate_pending_job(record, number, machine, partition, conflicts, exempt_from)
+        return translate_pending_job(slurm_job, number, machine, partition, conflicts, exempt_from)
     except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE_FIELD_ERRORS as error:
@@ -355,14 +358,14 @@ def _translate_or_find_reason(
 
 
 def _find_magnetic_reservation_reason(
-    record: Record, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
+    slurm_job: SlurmJob, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
 ) -> PendingReason | None:
     """Return why Slurm must place a job that could run in a magnetic reservation."""
     span = context.now_s, context.now_s + asked.job.walltime_s
-    members = context.partitions[record["partition"]].members
+    members = context.partitions[slurm_job.partition].members
     request = asked.job.request
     found = find_magnetic_reservation(
-        context.reservations, record, request, span, members, context.machine, context.access_context
+        context.reservations, slurm_job, request, span, members, context.machine, context.access_context
     )
     return (
         PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
@@ -391,28 +394,28 @@ def _with_job_number(asked: SlurmJobWithStartSettings, number: int) -> SlurmJobW
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _has_bridge_pin(record: Record, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
+def _has_bridge_pin(slurm_job: SlurmJob, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
     """Return whether the record has a node list that the bridge set."""
-    if not record["required_nodes"]:
+    if not slurm_job.required_nodes:
         return False
-    return slurm_states.is_pinned_by_bridge(record, context.guarded) or any(
+    return slurm_states.is_pinned_by_bridge(slurm_job, context.guarded) or any(
         number in context.pinned for number in numbers
     )
 
 
-def _make_unmanaged_job(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
-    number, hold = slurm_job_ids.job_id_of_record(record), slurm_states.hold_from_record(record, guarded)
+def _make_unmanaged_job(slurm_job: SlurmJob, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
+    number, hold = slurm_job_ids.job_id_of_record(slurm_job), slurm_states.classify_hold(slurm_job, guarded)
     return UnmanagedJob(
         number,
         reason,
         slurm_job_ids.format_job_id(number),
-        record["user_name"] or "",
-        held_for_bridge=hold is Hold.PLUGIN or slurm_states.find_begin_of_delayed_job(record) is not None,
+        slurm_job.user_name,
+        held_for_bridge=hold is Hold.PLUGIN or slurm_states.find_begin_of_delayed_job(slurm_job) is not None,
         pinned=pinned and hold is Hold.NONE,
     )
 
 
-def _find_begin_time_reason(record: Record, now_s: int) -> PendingReason | None:
-    asked_s = slurm_states.find_begin_of_delayed_job(record)
-    begin_s = (record["eligible_time"] or 0) if asked_s is None else asked_s
+def _find_begin_time_reason(slurm_job: SlurmJob, now_s: int) -> PendingReason | None:
+    asked_s = slurm_states.find_begin_of_delayed_job(slurm_job)
+    begin_s = slurm_job.eligible_time if asked_s is None else asked_s
     return PendingReason(PendingCode.BEGINS_AT, (begin_s,)) if begin_s > now_s else None

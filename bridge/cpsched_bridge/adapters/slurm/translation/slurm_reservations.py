@@ -24,9 +24,9 @@ import numpy as np
 
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, Request
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode, SlurmReservation
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
@@ -139,7 +139,7 @@ def find_reservations_before_job_end(
 
 def find_magnetic_reservation(
     reservations: Iterable[ReservedNodes],
-    record: Record,
+    slurm_job: SlurmJob,
     request: Request,
     span: tuple[int, int],
     partition: BoolArray,
@@ -153,7 +153,7 @@ def find_magnetic_reservation(
     """
     now_s, end_s = span
     for each in reservations:
-        if not each.is_magnetic or not may_use_reservation(each.reservation, record, access_context):
+        if not each.is_magnetic or not may_use_reservation(each.reservation, slurm_job, access_context):
             continue
         if "FLEX" in (each.reservation.flags or ()):
             return each
@@ -174,14 +174,14 @@ def _fits_empty_reservation(
     return bool(found.sum() >= request.units)
 
 
-def may_use_reservation(reservation: SlurmReservation, job: Record, access_context: PartitionAccessContext) -> bool:
+def may_use_reservation(reservation: SlurmReservation, job: SlurmJob, access_context: PartitionAccessContext) -> bool:
     """Return whether a job may use a reservation, or True if this is unknown."""
     if "TIME_FLOAT" in (reservation.flags or ()):
         return False
-    if job["user_id"] == 0:
+    if job.user_id == 0:
         return True
-    user = str(job["user_name"] or job["user_id"])
-    line = list_account_and_ancestors(str(job["account"] or ""), access_context)
+    user = str(job.user_name or job.user_id)
+    line = list_account_and_ancestors(job.account, access_context)
     return (
         _is_any_name_admitted(reservation.users, [user])
         and _may_be_in_groups(reservation.groups, user, access_context)
@@ -189,8 +189,8 @@ def may_use_reservation(reservation: SlurmReservation, job: Record, access_conte
             _is_any_name_admitted(reservation.accounts, line)
             or (access_context.above is None and _is_allow_list(reservation.accounts))
         )
-        and _is_any_name_admitted(reservation.qos, [str(job["qos"] or "")])
-        and _is_any_name_admitted(reservation.allowed_partitions, [str(job["partition"] or "")])
+        and _is_any_name_admitted(reservation.qos, [job.qos])
+        and _is_any_name_admitted(reservation.allowed_partitions, [job.partition])
     )
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES
-from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.node_availability import sum_running_requests
@@ -35,7 +36,7 @@ class CachingRunningJobTranslator:
 
     otherwise: dict[int, str] = field(default_factory=dict)
     """Descriptions, by job number, of allocations that differ from the request made while pending."""
-    _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
+    _known: dict[int, tuple[SlurmJob, RunningJob]] = field(default_factory=dict)
 
     def read(self, seen: SlurmRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
         """Return the jobs of one reading that occupy nodes.
@@ -43,67 +44,58 @@ class CachingRunningJobTranslator:
         `known` maps job numbers to earlier translations. A job whose allocation equals its request keeps its
         translation. The translation of any other job is added to `known`.
         """
-        placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING_STATES and job["allocated_nodes"])
+        placed = (job for job in seen.jobs if job.state in slurm_states.OCCUPYING_STATES and job.allocated_nodes)
         running = [
-            adjust_to_state(
-                job["state"], self._translate_cached(job, seen.layouts.get(job["id"]), machine, known, seen.now_s),
-                int(seen.now_s),
-            )
+            adjust_to_state(job.state, self._translate_cached(job, machine, known, seen.now_s), seen.now_s)
             for job in placed
-        ]  # fmt: skip
+        ]
         return drop_overcommitted_nodes(machine, running)
 
     def _translate_cached(
-        self,
-        record: Record,
-        layout: Layout | None,
-        machine: SlurmNodeTable,
-        jobs: MutableMapping[int, Job],
-        now_s: int,
+        self, slurm_job: SlurmJob, machine: SlurmNodeTable, jobs: MutableMapping[int, Job], now_s: int
     ) -> RunningJob:
-        number = slurm_job_ids.job_id_of_record(record)
+        number = slurm_job_ids.job_id_of_record(slurm_job)
         known = self._known.get(number)
-        if known is not None and known[:2] == (record, layout):
-            return known[2]
-        names = node_and_task_lists.expand_hostlist_or_empty(record["allocated_nodes"])
+        if known is not None and known[0] == slurm_job:
+            return known[1]
+        names = node_and_task_lists.expand_hostlist_or_empty(slurm_job.allocated_nodes)
         nodes = sorted({machine.index[name] for name in names if name in machine.index})
         try:
-            found = self._translate_placed(record, number, nodes, layout, machine, jobs)
-            found = dataclasses.replace(found, start_s=min(record["start_time"] or now_s, now_s))
+            found = self._translate_placed(slurm_job, number, nodes, machine, jobs)
+            found = dataclasses.replace(found, start_s=min(slurm_job.start_time or now_s, now_s))
         except UNREADABLE_FIELD_ERRORS:
-            job = translate_unreadable_job(record, number, machine, max(1, len(nodes)))
+            job = translate_unreadable_job(slurm_job, number, machine, max(1, len(nodes)))
             found = RunningJob(job, now_s, tuple((node, 1) for node in nodes))
         jobs[number] = found.job
-        self._known[number] = (record, layout, found)
+        self._known[number] = (slurm_job, found)
         return found
 
     def _translate_placed(
         self,
-        record: Record,
+        slurm_job: SlurmJob,
         number: int,
         nodes: list[int],
-        layout: Layout | None,
         machine: SlurmNodeTable,
         jobs: Mapping[int, Job],
     ) -> RunningJob:
         """Return the job on its nodes, with start time 0."""
-        job, amounts = jobs.get(number), compute_amounts_by_node(record, nodes, layout, machine)
+        job, amounts = jobs.get(number), compute_amounts_by_node(slurm_job, nodes, machine)
         each = tuple((node, 1) for node in nodes)
         if amounts is None:
             fits = job is not None and job.request.units == len(nodes)
             return RunningJob(
-                job if job and fits else translate_placed_job(record, number, machine, max(1, len(nodes))), 0, each
+                job if job and fits else translate_placed_job(slurm_job, number, machine, max(1, len(nodes))), 0, each
             )
         placement = match_allocation_to_request(job.request, amounts, machine) if job is not None else None
         if job is not None and placement is not None:
             return RunningJob(job, 0, placement)
         if job is not None and number not in self._known:
             self.otherwise[number] = describe_allocation(amounts, machine)
-        job = translate_placed_job(record, number, machine, len(nodes))
+        job = translate_placed_job(slurm_job, number, machine, len(nodes))
         request, placement = request_from_allocation(amounts, job.request.exclusive)
         return RunningJob(dataclasses.replace(job, request=request), 0, placement)
 
-    def list_expedited_jobs(self, jobs: Sequence[Record]) -> list[RunningJob]:
+    def list_expedited_jobs(self, jobs: Sequence[SlurmJob]) -> list[RunningJob]:
         """Return the expedited jobs on the nodes that they had when they failed.
 
         Slurm starts them there before all other jobs (`sort_job_queue2` in slurmctld/job_scheduler.c), and their
@@ -113,9 +105,9 @@ class CachingRunningJobTranslator:
         numbers = (
             slurm_job_ids.job_id_of_record(job)
             for job in jobs
-            if job["state"] == slurm_states.EXPEDITING and not job["allocated_nodes"]
+            if job.state == slurm_states.EXPEDITING and not job.allocated_nodes
         )
-        return [self._known[number][2] for number in numbers if number in self._known]
+        return [self._known[number][1] for number in numbers if number in self._known]
 
     def retain_jobs(self, numbers: set[int]) -> None:
         """Forget all jobs except these."""
@@ -174,23 +166,21 @@ def drop_nodes_unusable_after_end(running: RunningJob, usable: BoolArray) -> Run
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
 
-def compute_amounts_by_node(
-    record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable
-) -> Amounts | None:
+def compute_amounts_by_node(slurm_job: SlurmJob, nodes: list[int], machine: SlurmNodeTable) -> Amounts | None:
     """Return a placed job's amounts on its nodes, by node.
 
     Return None if Slurm reports only the total over several nodes.
     """
     if len(nodes) == 1:
-        return {nodes[0]: compute_allocated_per_node(record, machine, 1, nodes)}
+        return {nodes[0]: compute_allocated_per_node(slurm_job, machine, 1, nodes)}
     found: Amounts = {}
-    for names, ids, memory_mib, gres in layout or ():
-        known = {name: count for name, count in parse_gres_amounts(gres).items() if name in machine.resources}
-        for name in node_and_task_lists.expand_hostlist_or_empty(names):
+    for share in slurm_job.layout:
+        known = {name: count for name, count in parse_gres_amounts(share.gres).items() if name in machine.resources}
+        for name in node_and_task_lists.expand_hostlist_or_empty(share.nodes):
             if name in machine.index:
                 node = machine.index[name]
-                cpus = ids // int(machine.ids_per_cpu[node])
-                amounts = machine.to_amount_vector(cpus, memory_mib, known, record.get("partition"))
+                cpus = share.cpus // int(machine.ids_per_cpu[node])
+                amounts = machine.to_amount_vector(cpus, share.memory, known, slurm_job.partition)
                 assert amounts is not None
                 found[node] = amounts
     return found if sorted(found) == nodes else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Holder
 
 MARK_PREFIX = "bridge:"
@@ -74,7 +74,7 @@ CONFIGURING = "CONFIGURING"
 """State of a job that has nodes but is not running yet, for example because they are powering up."""
 SUSPENDED = "SUSPENDED"
 UNKNOWN = "UNKNOWN"
-"""State of a record that `mark_unknown_states` returned. The record's `unknown` holds the printed state."""
+"""State of a record that `mark_unknown_states` returned. The job's `unknown_state` holds the printed state."""
 OCCUPYING_STATES = frozenset(
     {
         "RUNNING",
@@ -144,49 +144,42 @@ RESERVED_NODE_FLAG = "RESERVED"
 """Flag of a node that an active reservation holds wholly or partly."""
 
 
-def mark_unknown_states(jobs: Iterable[Record], now_s: int) -> list[Record]:
+def mark_unknown_states(jobs: Iterable[SlurmJob], now_s: int) -> list[SlurmJob]:
     """Return the records, with the state `UNKNOWN` for each job in an unlisted state that has not ended.
 
     Such a job occupies the nodes in its record, if any.
     """
     return [
         job
-        if job["state"] in LISTED_STATES or has_ended(job, now_s)
-        else {**job, "state": UNKNOWN, "unknown": {"state": job["state"]}}
+        if job.state in LISTED_STATES or has_ended(job, now_s)
+        else job._replace(state=UNKNOWN, unknown_state=job.state)
         for job in jobs
     ]
 
 
-def has_ended(record: Record, now_s: int) -> bool:
+def has_ended(slurm_job: SlurmJob, now_s: int) -> bool:
     """Return whether the job's end time has passed. It may still be completing."""
-    return bool(record["end_time"] and record["end_time"] <= now_s)
+    return bool(slurm_job.end_time and slurm_job.end_time <= now_s)
 
 
-def find_wait_for_slurm(record: Record, now_s: int) -> tuple[str, str] | None:
+def find_wait_for_slurm(slurm_job: SlurmJob, now_s: int) -> tuple[str, str] | None:
     """Return the state and its meaning for a job that only Slurm handles, or None for other jobs.
 
     The state is neither pending nor known to occupy nodes. The job may have ended in a state such as REVOKED.
     """
-    state = record["state"]
+    state = slurm_job.state
     if state == UNKNOWN:
-        return record["unknown"]["state"], "this version has no rule for this state"
-    if has_ended(record, now_s) or state == PENDING or state in ENDED_STATES:
+        return slurm_job.unknown_state, "this version has no rule for this state"
+    if has_ended(slurm_job, now_s) or state == PENDING or state in ENDED_STATES:
         return None
     if state in WAITING_FOR_SLURM:
         return state, WAITING_FOR_SLURM[state]
-    if state in OCCUPYING_STATES and not record["allocated_nodes"]:
+    if state in OCCUPYING_STATES and not slurm_job.allocated_nodes:
         return state, "has no nodes; Slurm handles it"
     return None
 
 
-def classify_hold(
-    priority: int | None,
-    reason: str | None,
-    admin_comment: str | None,
-    comment: str | None,
-    restarts: int | None,
-    guarded: bool,
-) -> Hold:
+def classify_hold(slurm_job: SlurmJob, guarded: bool) -> Hold:
     """Return the kind of hold on a pending job, by the rule in `docs/safety.md`.
 
     The dead-man timer applies the same rule. Priority 0 means that the job is held. `guarded` means that the submit
@@ -200,58 +193,47 @@ def classify_hold(
       Alternatively, the job must never have been requeued, and its reason must not be an administrator's hold.
     - Otherwise, Slurm's reason shows whether the owner set the hold. If it does not, only the ledger counts.
     """
-    if priority != 0:
+    if slurm_job.priority != 0:
         return Hold.NONE
-    marked = admin_comment == WAIT_MARK
-    text = comment if comment and MARK_PREFIX in comment else ""
+    reason = slurm_job.state_reason
+    marked = slurm_job.admin_comment == WAIT_MARK
+    text = slurm_job.comment if MARK_PREFIX in slurm_job.comment else ""
     if (guarded or marked) and not {USER_HELD_MARK, ADMIN_HELD_MARK}.isdisjoint(text.split()):
         return Hold.USER
     if reason in SLURM_HOLD_REASONS:
         return Hold.CLUSTER
     by_word = guarded and WAIT_MARK in text.split(" ")
-    if marked and (by_word or (not restarts and reason != HELD_BY_ADMIN_REASON)):
+    if marked and (by_word or (not slurm_job.requeue_count and reason != HELD_BY_ADMIN_REASON)):
         return Hold.PLUGIN
     return Hold.USER if reason == HELD_BY_USER_REASON else Hold.ADMIN
 
 
-def hold_from_record(record: Record, guarded: bool) -> Hold:
-    """Return the kind of hold on a record's pending job. See `classify_hold`."""
-    return classify_hold(
-        record["priority"],
-        record["state_reason"],
-        record["admin_comment"],
-        record["comment"],
-        record["requeue_count"],
-        guarded,
-    )
-
-
-def find_begin_of_delayed_job(record: Record) -> int | None:
+def find_begin_of_delayed_job(slurm_job: SlurmJob) -> int | None:
     """Return the begin time that the owner of a job that the plugin delays requested, or 0.
 
     Return None if the plugin does not delay the job.
     """
-    comment = record["comment"] or ""
-    if record["priority"] == 0 or record["admin_comment"] != WAIT_MARK or DELAY_MARK not in comment:
+    comment = slurm_job.comment
+    if slurm_job.priority == 0 or slurm_job.admin_comment != WAIT_MARK or DELAY_MARK not in comment:
         return None
     words = (word for word in comment.split(" ") if word.startswith(DELAY_MARK) and word.endswith(")"))
     argument = next(words, "")[len(DELAY_MARK) : -1]
     return int(argument) if argument.isdecimal() else None
 
 
-def find_holder(record: Record) -> Holder:
+def find_holder(slurm_job: SlurmJob) -> Holder:
     """Return who set the hold on a record's job with `Hold.USER`."""
-    return Holder.ADMINISTRATOR if ADMIN_HELD_MARK in (record["comment"] or "").split() else Holder.OWNER
+    return Holder.ADMINISTRATOR if ADMIN_HELD_MARK in slurm_job.comment.split() else Holder.OWNER
 
 
-def is_pinned_by_bridge(record: Record, guarded: bool) -> bool:
+def is_pinned_by_bridge(slurm_job: SlurmJob, guarded: bool) -> bool:
     """Return whether the plugin recorded that the bridge pinned this job.
 
     Without the plugin, a user can write the mark.
     """
-    if not guarded and record["admin_comment"] != WAIT_MARK:
+    if not guarded and slurm_job.admin_comment != WAIT_MARK:
         return False
-    comment = record["comment"] or ""
+    comment = slurm_job.comment
     words = comment.split(" ") if PINNED_MARK in comment else ()  # avoid splitting a long comment
     return any(word.startswith(PINNED_MARK) and word.endswith(")") for word in words)
 

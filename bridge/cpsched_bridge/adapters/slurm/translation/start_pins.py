@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cpsched_bridge.adapters.slurm.slurm_records import PARTITIONS_FIELD, Record
+from cpsched.slurm_text.jobs import SlurmJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,86 +48,86 @@ job's CPUs, both releases split as requested. Releases in between were not teste
 """
 
 
-def make_equal_split_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
+def make_equal_split_pins(slurm_job: SlurmJob, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings, with CPUs, that split a job equally over `nodes` nodes."""
-    pins = replace(_make_equal_share_pins(record, nodes, most_nodes), partitions=record.get(PARTITIONS_FIELD, ""))
+    pins = replace(_make_equal_share_pins(slurm_job, nodes, most_nodes), partitions=slurm_job.listed_partitions)
     if not pins.tasks_per_node:
         return pins
-    least, cpus = max(1, record["min_cpus_per_node"] or 0), int(record["cpus"] or 0)
-    each = max(least, pins.tasks_per_node * max(1, record["cpus_per_task"] or 0))
-    pins = replace(pins, most_nodes=_compute_max_nodes_if_unset(record, most_nodes))
-    low, high = record["num_nodes"] or 1, record["max_nodes"]
+    least, cpus = max(1, slurm_job.min_cpus_per_node), slurm_job.cpus
+    each = max(least, pins.tasks_per_node * max(1, slurm_job.cpus_per_task))
+    pins = replace(pins, most_nodes=_compute_max_nodes_if_unset(slurm_job, most_nodes))
+    low, high = slurm_job.num_nodes, slurm_job.max_nodes
     num_nodes = "" if nodes == low == 1 and high in (None, 1) else pins.format_node_count(nodes)
-    counted = format_restored_node_count(record, most_nodes) if num_nodes else f"NumTasks={record['ntasks']}"
+    counted = format_restored_node_count(slurm_job, most_nodes) if num_nodes else f"NumTasks={slurm_job.ntasks}"
     restore = f"TasksPerNode=0 {counted} MinCPUsNode={least} NumCPUs={cpus}"
     return replace(pins, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
-def make_task_split_pins(record: Record, most_nodes: int | None) -> StartPinSettings:
+def make_task_split_pins(slurm_job: SlurmJob, most_nodes: int | None) -> StartPinSettings:
     """Return the settings with which Slurm splits a job over the pinned nodes."""
     restore, most_nodes = (
-        format_restored_node_count(record, most_nodes),
-        _compute_max_nodes_if_unset(record, most_nodes),
+        format_restored_node_count(slurm_job, most_nodes),
+        _compute_max_nodes_if_unset(slurm_job, most_nodes),
     )
-    return StartPinSettings(0, 0, restore, most_nodes=most_nodes, partitions=record.get(PARTITIONS_FIELD, ""))
+    return StartPinSettings(0, 0, restore, most_nodes=most_nodes, partitions=slurm_job.listed_partitions)
 
 
-def _compute_max_nodes_if_unset(record: Record, most_nodes: int | None) -> int | None:
+def _compute_max_nodes_if_unset(slurm_job: SlurmJob, most_nodes: int | None) -> int | None:
     """Return the maximum number of nodes to set, or None if the job has a maximum.
 
     This is one node per task, or fewer if the partition allows fewer.
     """
-    if record["max_nodes"] is not None:
+    if slurm_job.max_nodes is not None:
         return None
-    tasks = int(record["ntasks"])
+    tasks = slurm_job.ntasks
     return tasks if most_nodes is None else min(tasks, most_nodes)
 
 
-def _make_equal_share_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
+def _make_equal_share_pins(slurm_job: SlurmJob, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings for equal shares, without the CPUs.
 
     If the owner set no maximum number of nodes, the record shows the number of tasks instead. Once a maximum is set,
     Slurm applies it. The number of nodes is therefore restored only if the pin changes it. The restored maximum is at
     most `most_nodes`, the partition's limit, because Slurm would not start a job with a higher one.
     """
-    tasks = record["ntasks"]
-    low, high = record["num_nodes"] or 1, record["max_nodes"]
-    restored = format_restored_node_count(record, most_nodes)
-    if has_node_range(record):
-        if record["ntasks_per_node"]:
+    tasks = slurm_job.ntasks
+    low, high = slurm_job.num_nodes, slurm_job.max_nodes
+    restored = format_restored_node_count(slurm_job, most_nodes)
+    if has_node_range(slurm_job):
+        if slurm_job.ntasks_per_node:
             return StartPinSettings(0, nodes, restored)
         return StartPinSettings(tasks // nodes, nodes, f"TasksPerNode=0 {restored}")
-    if record["ntasks_per_node"] or tasks == 1 or (low == high == tasks == nodes):
+    if slurm_job.ntasks_per_node or tasks == 1 or (low == high == tasks == nodes):
         return StartPinSettings(0, 0, "")
     if nodes == low:
         return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
     return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 {restored}")
 
 
-def format_restored_node_count(record: Record, most_nodes: int | None) -> str:
+def format_restored_node_count(slurm_job: SlurmJob, most_nodes: int | None) -> str:
     """Return scontrol settings that restore the node count in a record.
 
     `most_nodes` is as in `make_equal_split_pins`.
     """
-    low, high = record["num_nodes"] or 1, record["max_nodes"] or _compute_max_nodes_if_unset(record, most_nodes)
+    low, high = slurm_job.num_nodes, slurm_job.max_nodes or _compute_max_nodes_if_unset(slurm_job, most_nodes)
     assert high is not None
     if most_nodes is not None:
         high = min(high, most_nodes)
-    return f"NumNodes={low}-{max(low, high)} NumTasks={record['ntasks']}"
+    return f"NumNodes={low}-{max(low, high)} NumTasks={slurm_job.ntasks}"
 
 
-def has_node_range(record: Record) -> bool:
+def has_node_range(slurm_job: SlurmJob) -> bool:
     """Return whether a job requests a range of node counts below its number of tasks."""
-    low, high = record["num_nodes"] or 1, record["max_nodes"]
-    return high is not None and low < high < record["ntasks"]
+    low, high = slurm_job.num_nodes, slurm_job.max_nodes
+    return high is not None and low < high < slurm_job.ntasks
 
 
-def restore_requested_node_count(record: Record) -> Record:
+def restore_requested_node_count(slurm_job: SlurmJob) -> SlurmJob:
     """Return a pinned record as its owner requested it.
 
     If the tasks do not divide evenly among the nodes, a pin set the number of nodes. This rule is needed for the pins
     of an earlier bridge process, whose original requests are unknown.
     """
-    tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
-    ours = low == high and tasks % low and not record["ntasks_per_node"]
-    return {**record, "num_nodes": 1, "max_nodes": tasks} if ours else record
+    tasks, low, high = slurm_job.ntasks, slurm_job.num_nodes, slurm_job.max_nodes
+    ours = low == high and tasks % low and not slurm_job.ntasks_per_node
+    return slurm_job._replace(num_nodes=1, max_nodes=tasks) if ours else slurm_job

@@ -10,24 +10,16 @@ Measured on Slurm 26.05, and read in the source of 24.11 (`_update_job`, `_sync_
 from __future__ import annotations
 
 from cpsched.errors import join_abbreviated
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
-NODE_LIST_VERBS = {"required_nodes": "requests", "excluded_nodes": "excludes"}
 MAX_LISTED_NODES = 3
 
 
-def describe_unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
-    """Describe the unknown nodes in `field`, or return None if all nodes exist.
+def describe_unknown_nodes(verb: str, nodes: str, machine: SlurmNodeTable) -> str | None:
+    """Describe the unknown nodes in a list that a job requests or excludes, or return None if all nodes exist.
 
-    `field` is one of `NODE_LIST_VERBS`. Raise `ValueError` if the list cannot be read.
+    Raise `ValueError` if the list cannot be read.
     """
-    if not record[field]:
-        return None
-    names = [name for name in node_and_task_lists.expand_hostlist(record[field]) if name not in machine.index]
-    return (
-        f"{NODE_LIST_VERBS[field]} {join_abbreviated(names, MAX_LISTED_NODES)}, which the cluster does not have"
-        if names
-        else None
-    )
+    names = [name for name in node_and_task_lists.expand_hostlist(nodes) if name not in machine.index]
+    return f"{verb} {join_abbreviated(names, MAX_LISTED_NODES)}, which the cluster does not have" if names else None

@@ -1,7 +1,6 @@
 """Detect requests that only Slurm can place.
 
-The bridge leaves such jobs to Slurm and reports why. Slurm's fields are named as in
-`cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons for a pending job, such as `Licenses`, are in
+The bridge leaves such jobs to Slurm and reports why. Slurm's own reasons for a pending job, such as `Licenses`, are in
 `pending_reasons`.
 """
 
@@ -11,50 +10,9 @@ import re
 from collections.abc import Collection, Sequence
 
 from cpsched.model import PendingReason
+from cpsched.slurm_text.jobs import SPECIAL_REQUESTS, SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
-from cpsched_bridge.adapters.slurm.slurm_records import Record
 
-NOT_MODELLED_FIELDS = {
-    "heterogeneous_id": "is a heterogeneous job",
-    "reservation": "requests a reservation",
-    "preferred_features": "prefers features",
-    "burst_buffer": "requests a burst buffer",
-    "network": "requests network resources",
-    "deadline": "has a deadline",
-    "time_limit_min": "has a minimum time limit",
-    "requires_contiguous_nodes": "requests contiguous nodes",
-    "requires_node_reboot": "requests a reboot of its nodes",
-    "spreads_over_nodes": "requests to be spread over nodes",
-    "required_switches": "requests a maximum number of switches",
-    "segment_size": "requests topology segments",
-    "extra": "filters nodes by --extra (extra_constraints)",
-    "node_counts": "lists several numbers of nodes",
-    "cores_reserved_for_system": "requests core specialisation",
-    "threads_reserved_for_system": "requests core specialisation",
-    "boards_per_node": "requests a number of boards per node",
-    "sockets_per_board": "requests a number of sockets per board",
-    "sockets_per_node": "requests a number of sockets per node",
-    "cores_per_socket": "requests a number of cores per socket",
-    "threads_per_core": "requests a number of threads per core",
-    "ntasks_per_board": "requests a number of tasks per board",
-    "ntasks_per_socket": "requests a number of tasks per socket",
-    "ntasks_per_core": "requests a number of tasks per core",
-    "ntasks_per_gpu": "requests a number of tasks per GPU",
-    "tres_per_socket": "requests resources per socket",
-    "temporary_disk_per_node": "requests local disk",
-    "cluster_constraints": "requests cluster features",
-    "mcs_label": "uses multi-category security",
-    "is_cronjob": "is a scrontab job",
-}
-"""Fields that cause a job to be left to Slurm if they are set, with the reason."""
-ENFORCED_BINDING = "enforce-binding"
-"""`gres_binding` of a job with `--gres-flags=enforce-binding`, which ENFORCE_BINDING_GRES makes the default."""
-
-ONE_TASK_PER_CORE = "ntasks_per_core", 1
-"""A field and its value that have no effect on nodes whose cores have one CPU.
-
-Slurm shows it for every job if `SelectTypeParameters` contains CR_ONE_TASK_PER_CORE.
-"""
 _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 
 
@@ -72,21 +30,21 @@ def parse_requested_licenses(licenses: Sequence[str] | None) -> dict[str, int] |
     return found
 
 
-def count_held_licenses(record: Record) -> dict[str, int]:
+def count_held_licenses(slurm_job: SlurmJob) -> dict[str, int]:
     """Return the licenses that a job with nodes may hold. Of alternatives, it may hold each."""
     found: dict[str, int] = {}
-    for text in record.get("licenses") or ():
+    for text in slurm_job.licenses:
         for match in filter(None, map(_LICENSE.fullmatch, text.split("|"))):
             found[match[1]] = found.get(match[1], 0) + int(match[2] or 1)
     return found
 
 
-def find_uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
+def find_uncounted_licenses_reason(slurm_job: SlurmJob, known: Collection[str]) -> PendingReason | None:
     """Return why a job's licenses require Slurm to place it.
 
     Return None if all of them are `known`.
     """
-    asked = parse_requested_licenses(record["licenses"])
+    asked = parse_requested_licenses(slurm_job.licenses)
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason
     unknown = [name for name in asked if name not in known]
@@ -98,20 +56,19 @@ class JobNeverFits(JobNotModelled):
     """An error for a job that does not fit on the bridge's model of an empty machine."""
 
 
-def require_supported_request(record: Record) -> None:
+def require_supported_request(slurm_job: SlurmJob) -> None:
     """Raise `JobNotModelled` for a request that only Slurm can place."""
-    if record["unreadable"]:
-        raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
-    for name, reason in NOT_MODELLED_FIELDS.items():
-        if record[name] and record[name] != "UNLIMITED" and (name, record[name]) != ONE_TASK_PER_CORE:
+    if slurm_job.unreadable:
+        raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(slurm_job.unreadable)}")
+    if slurm_job.heterogeneous_id:
+        raise JobNotModelled("is a heterogeneous job")
+    if slurm_job.reservation:
+        raise JobNotModelled("requests a reservation")
+    has_gres = any(name.startswith("gres/") for name in slurm_job.requested_tres)
+    for name, reason in SPECIAL_REQUESTS.items():
+        if name in slurm_job.special_requests and (name != "gres_binding" or has_gres):
             raise JobNotModelled(reason)
-    if (
-        record["gres_binding"] == ENFORCED_BINDING
-        and record["requested_tres"]
-        and any(name.startswith("gres/") for name in record["requested_tres"])
-    ):
-        raise JobNotModelled("requests generic resources on the sockets of its CPUs")
-    if record["cpus_per_task"] is None:
+    if not slurm_job.cpus_per_task:
         raise JobNotModelled("requests CPUs per GPU")
-    if record["resource_sharing"] not in ("OK", "NO", "YES", None):
-        raise JobNotModelled(f"requests nodes that are exclusive per {str(record['resource_sharing']).lower()}")
+    if slurm_job.resource_sharing not in ("OK", "NO", "YES"):
+        raise JobNotModelled(f"requests nodes that are exclusive per {slurm_job.resource_sharing.lower()}")

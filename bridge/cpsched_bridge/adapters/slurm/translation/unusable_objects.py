@@ -35,13 +35,13 @@ def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
     for kind, table in tables:
         yield from (make_unusable_object(kind, each) for each in table if each.has_unusable_field)
     for job in seen.jobs:
-        if job["state"] == slurm_states.UNKNOWN:
+        if job.state == slurm_states.UNKNOWN:
             label = slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job))
-            yield UnusableObject("job", label, "state", "unknown", job["unknown"]["state"])
-        elif job.get("unreadable") and job["state"] == slurm_states.PENDING:
+            yield UnusableObject("job", label, "state", "unknown", job.unknown_state)
+        elif job.unreadable and job.state == slurm_states.PENDING:
             yield UnusableObject(
                 "job",
                 slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job)),
-                job["unreadable"][0],
+                job.unreadable[0],
                 "unreadable",
             )

@@ -1,21 +1,23 @@
 """Define the interface of a transport to Slurm.
 
-- `pyslurm`: calls Slurm's library in a child process.
 - `cli`: parses the output of Slurm's own commands.
-- `programs`: performs the operations for which both transports run Slurm's programs, and decides which jobs may change.
+- `pyslurm`: reads jobs and nodes, and changes jobs, with Slurm's library in a child process, and uses `cli` otherwise.
+- `programs`: runs Slurm's programs for changes and lookups, and decides which jobs may change.
 
-A new transport is a sibling package that implements `SlurmTransport` and returns the records that
-`cpsched_bridge.adapters.slurm.slurm_records` describes. The `translation` package needs no change.
+A new transport is a sibling package that implements `SlurmTransport` and returns the classes of `cpsched.slurm_text`.
+The `translation` package needs no change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.ports import OutcomeCode, Result
+from cpsched_bridge.ports import OutcomeCode, Result, VictimMode
 
 CONFIG_INTERVAL_S = 15.0
 PARTITIONS_INTERVAL_S = 15.0
@@ -33,11 +35,39 @@ class CommandReply(NamedTuple):
     code: OutcomeCode = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOrder:
+    """An order for one job."""
+
+    job: int
+    """The number of the job, in the form that `translation.slurm_job_ids` defines."""
+    nodes: Sequence[str] = ()
+    """The nodes of a start."""
+    tasks_per_node: int = 0
+    """The tasks on each node of a start, or 0 to leave this setting unchanged."""
+    num_nodes: str = ""
+    """The number of nodes that a start sets before the release, such as "2-2" or "2-6"."""
+    cpus_per_node: int = 0
+    """The minimum number of CPUs per node that a start sets, for older controllers. Only scontrol sets it."""
+    cpus: int = 0
+    """The job's CPUs that a start sets together with `cpus_per_node`."""
+    partition: str = ""
+    """The partition that a start selects if the job names several, or the partition of a job to preempt."""
+    nice: int | None = None
+    """The nice value that a start sets."""
+    clear: str = ""
+    """scontrol settings that clear a pin, such as "ReqNodeList= NumNodes=1-6", or empty if the bridge has set none."""
+    qos: str = ""
+    start_s: int = 0
+    mode: VictimMode = "requeue"
+    """The QOS and start time of a job to preempt, and how to stop it."""
+
+
 OrderKind = Literal["start", "hold", "release", "unpin", "preempt"]
 
 
 class SlurmTransport(Protocol):
-    """The interface to one Slurm controller, which exchanges plain records.
+    """The interface to one Slurm controller.
 
     - Every call returns or raises a `BackendError` within the transport's own deadline.
     - `send` raises an error only if no order took effect (`BackendUnavailable`, `CommandRefused`) or if every order may
@@ -99,32 +129,24 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def read_accounting(self, since_s: int) -> Sequence[Record]:
+    def read_accounting(self, since_s: int) -> Sequence[SlurmJob]:
         """Return the jobs that ended after `since_s`, from the accounting database.
 
-        `since_s` is in Unix seconds. The records have the fields in `ENDED_JOB_FIELDS`. Raise `BackendTimeout` if the
-        records have not arrived in time. A later call may then return them.
+        `since_s` is in Unix seconds. Raise `BackendTimeout` if the jobs have not arrived in time. A later call may then
+        return them.
         """
         ...
 
-    def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder]) -> Sequence[CommandReply]:
         """Execute the orders, and return one reply per order in the same sequence.
 
         - `start`: pin and release jobs that are still pending and held. Each record is changed once, or pinned first
-          and then released. An order has the form {"job": number, "nodes": names, "tasks_per_node": number or 0}. A
-          `tasks_per_node` of 0 leaves this setting unchanged. "nice" sets the job's nice value. If the job names
-          several partitions, "partition" selects one. "num_nodes", such as "2-2" or "2-6", sets the number of nodes
-          before the release. For older controllers, "cpus_per_node" sets the minimum number of CPUs per node, and
-          "cpus" sets the job's CPUs. Only scontrol sets both, because pyslurm does not support most of these releases.
-        - `hold`: hold pending jobs, and clear their pins. An order has the form {"job": number, "clear": settings}. The
-          settings use scontrol's syntax, such as "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings
-          mean that the bridge has set no pin. An order is rejected if an owner or administrator holds the job, or if
-          the job has started in the meantime.
-        - `release`: clear pins, then release jobs to Slurm's own scheduler. Orders have the same form as for `hold`.
+          and then released.
+        - `hold`: hold pending jobs, and clear their pins. An order is rejected if an owner or administrator holds the
+          job, or if the job has started in the meantime.
+        - `release`: clear pins, then release jobs to Slurm's own scheduler.
         - `unpin`: clear the pins of held pending jobs without releasing any job, regardless of the actor that holds it.
-          Orders have the same form as for `hold`.
-        - `preempt`: stop running jobs. An order has the form {"job": number, "start_s": time, "partition": name, "qos":
-          name, "mode": "requeue" or "cancel"}. A job with another start time, partition or QOS is rejected.
+        - `preempt`: stop running jobs. A job with another start time, partition or QOS is rejected.
         """
         ...
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from cpsched.slurm_text.objects import SlurmTopology
+from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.hostlist import expand_hostlist
+from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation, SlurmTopology
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import parse_cluster_records, table_to_records
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import table_to_records, to_slurm_job
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
@@ -36,7 +40,7 @@ LATER: dict[str, dict[str, Any]] = {
 
 
 class Scene:
-    """A snapshot as the child sends it, changed by record name."""
+    """A recorded reading, changed by record name."""
 
     def __init__(self) -> None:
         content = json.loads(RECORDED.read_text())
@@ -70,15 +74,38 @@ class Scene:
             node.update(state="IDLE", allocated_cpus=0, allocated_memory=0, allocated_tres={})
         return self
 
+    def config(self) -> SlurmConfig:
+        return SlurmConfig(**self.facts["config"])
+
     def read(self) -> SlurmRecords:
         """The records with all changes made so far."""
-        return parse_cluster_records(self.snapshot())
+        records = make_records(self.now_s, copy.deepcopy(self.rows))
+        return replace(records, guarded=self.guarded, topologies=self.topologies)
 
-    def snapshot(self) -> dict[str, Any]:
-        """The snapshot with all changes made so far."""
-        topologies = {name: asdict(topology) for name, topology in self.topologies.items()}
-        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded, "topologies": topologies}
-        for table, rows in self.rows.items():
-            fields = self.tables[table]["fields"]
-            made[table] = {"fields": fields, "rows": [[copy.deepcopy(row.get(f)) for f in fields] for row in rows]}
-        return made
+
+ObjectT = TypeVar("ObjectT", bound=SlurmObject)
+
+
+def make_records(now_s: int, rows: Mapping[str, Sequence[dict[str, Any]]]) -> SlurmRecords:
+    """Return one reading of rows with pyslurm's attributes."""
+    reservations = (make_object(SlurmReservation, row) for row in rows["reservations"])
+    return SlurmRecords(
+        now_s,
+        nodes=[slurm_states.mark_unusable_node(make_object(SlurmNode, row)) for row in rows["nodes"]],
+        partitions=[make_object(SlurmPartition, row) for row in rows["partitions"]],
+        reservations=[reservation.with_strictest_values() for reservation in reservations],
+        jobs=slurm_states.mark_unknown_states(map(to_slurm_job, rows["jobs"]), now_s),
+    )
+
+
+def make_object(kind: type[ObjectT], row: dict[str, Any]) -> ObjectT:
+    """Return an object, with an invalid node list in `unreadable`."""
+    names = {field.name for field in fields(kind)}
+    values = {name: None if value == "UNLIMITED" else value for name, value in row.items() if name in names}
+    if values.get("state", "") is None:
+        del values["state"]
+    try:
+        expand_hostlist(values.get("nodes"))
+    except ValueError as error:
+        values |= {"nodes": None, "unreadable": {"nodes": str(error)}}
+    return kind(**values)

@@ -10,7 +10,6 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.cycle_report import CycleReport
 from tests.bridges import a_bridge
 from tests.builders import words
@@ -22,7 +21,7 @@ Change = Callable[[Scene], object]
 
 def cycle(scene: Scene, tmp_path: Path) -> CycleReport:
     """What one cycle makes of a scene, in shadow mode; the second one, which knows records of the first."""
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)))
+    backend = SlurmBackend(Played(scene))
     bridge = a_bridge(tmp_path, backend, dispatcher=EasyDispatcher(), mode="shadow")
     bridge.cycle()
     report = bridge.cycle()

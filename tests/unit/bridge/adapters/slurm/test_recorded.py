@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +12,13 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import RunningJob
-from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmReservation
-from cpsched_bridge.adapters.slurm import slurm_records
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.translation.ended_jobs import ended_jobs_from_sacct
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
 from cpsched_bridge.ports import Hold, Holder, Observation, UnmanagedJob
 from tests.builders import words
+from tests.unit.bridge.adapters.slurm.scenes import make_records
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
 TRES = ("requested_tres", "allocated_tres", "tres_per_task", "tres_per_socket")
@@ -33,22 +32,15 @@ class Recorded:
         self.cases: dict[str, str] = self.content["cases"]
 
     def read(self) -> SlurmRecords:
-        """As the child would send it: read from objects with pyslurm's attributes."""
-        content = self.content
-        snapshot = {
-            "now_s": content["recorded_at_s"],
-            "jobs": pyslurm_rows.to_job_table(as_object(job) for job in content["jobs"]),
-            "nodes": pyslurm_rows.to_table(
-                (SimpleNamespace(**n) for n in content["nodes"]), pyslurm_rows.list_fields(SlurmNode)
-            ),
-            "partitions": pyslurm_rows.to_table(
-                (SimpleNamespace(**p) for p in content["partitions"]), pyslurm_rows.list_fields(SlurmPartition)
-            ),
-            "reservations": pyslurm_rows.to_table(
-                (SimpleNamespace(**r) for r in content["reservations"]), pyslurm_rows.list_fields(SlurmReservation)
-            ),
-        }
-        return pyslurm_rows.parse_cluster_records(snapshot)
+        """Read from objects with pyslurm's attributes."""
+        jobs = pyslurm_rows.to_job_table(as_object(job) for job in self.content["jobs"])
+        nodes = pyslurm_rows.to_node_table(SimpleNamespace(**node) for node in self.content["nodes"])
+        tables = {"jobs": jobs, "nodes": nodes}
+        rows = {name: pyslurm_rows.table_to_records(table) for name, table in tables.items()}
+        rows |= {name: self.content[name] for name in ("partitions", "reservations")}
+        names = {job["id"]: job["user_name"] for job in self.content["jobs"]}
+        records = make_records(self.content["recorded_at_s"], rows)
+        return replace(records, jobs=[job._replace(user_name=names[job.id]) for job in records.jobs])
 
 
 def as_object(record: dict[str, Any]) -> SimpleNamespace:
@@ -237,23 +229,6 @@ def test_detects_requeued_job_with_our_pin() -> None:
     seen = SlurmTranslator().observe(recorded.read(), pinned=[number])
     job = next(p for p in seen.pending if p.job.id == number)
     assert (job.hold, job.pinned) == (Hold.NONE, True)
-
-
-def test_reads_ended_jobs_from_accounting_database() -> None:
-    content = json.loads((DATA / "database.json").read_text())
-    translator = SlurmTranslator()
-    translator.observe(Recorded("running").read())
-    assert translator.machine is not None
-    past = [dict(zip(slurm_records.ENDED_JOB_FIELDS, pyslurm_rows.object_to_row(as_object(job), slurm_records.ENDED_JOB_FIELDS), strict=True))  # noqa: E501
-            for job in content["jobs"]]  # fmt: skip
-    ended = {e.job.id: e for e in ended_jobs_from_sacct(past, translator.machine)}
-    cases = {case: int(number) for case, number in content["cases"].items()}
-    assert ended[cases["completed_gpu"]].job.request.per_unit[2] == 1
-    assert ended[cases["completed_two_nodes"]].job.request.units == 2
-    assert cases["running"] not in ended
-    assert cases["pending"] not in ended
-    assert cases["cancelled_pending"] not in ended
-    assert all(e.run_s >= 1 and e.job.user and e.wait_s >= 0 for e in ended.values())
 
 
 def test_leaves_jobs_with_unreadable_gpu_type() -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
-from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, make_not_sent_error
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import BoostCommand
+from tests.builders import a_slurm_job
 
 
 def record(number: int, **fields):
-    empty = dict.fromkeys(JOB_FIELDS)
-    return {**empty, "id": number, "state": "PENDING", "priority": 1, "partition": "main", **fields}
+    return a_slurm_job(number, **{"priority": 1, "partition": "main", **fields})
 
 
 def line(number: int, priority: int, site: int = 0, age: int = 0, nice: int = 0, tres: str = "") -> str:

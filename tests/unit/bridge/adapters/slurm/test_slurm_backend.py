@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cpsched.slurm_text.objects import SlurmReservation
+from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm import slurm_backend
 from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import list_fields
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
     BackendDied,
@@ -27,39 +28,56 @@ from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
-class Played(PyslurmClient):
-    """Answers from a scene; takes note of commands; raises what the test wants, in turn."""
+class Played:
+    """A transport that answers from a scene, takes note of commands, and raises what the test wants, in turn."""
+
+    child_starts, starts_in_one_change = 0, True
 
     def __init__(self, scene: Scene) -> None:
-        super().__init__()
         self.scene = scene
-        self.sent: list[tuple[str, list[dict[str, Any]]]] = []
+        self.sent: list[tuple[str, list[JobOrder]]] = []
         self.lease_calls: list[tuple[object, ...]] = []
         self.fail: list[BackendError | None] = []
 
-    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        if name in ("hello", "facts"):
-            return self.scene.facts
-        if name == "snapshot":
-            return self.scene.snapshot()
-        if name in ("acquire_lease", "release_lease"):
-            self.lease_calls.append((name, *arguments.values()))
-            return True
-        self.sent.append((name, arguments["orders"]))
+    def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
+        if name in ("config", "facts", "read"):
+            return
+        self.sent.append((name, list(orders)))
         error = self.fail.pop(0) if self.fail else None
         if error is not None:
             raise error
-        return [["done", ""]] * len(arguments["orders"])
 
+    def not_ready_reason(self) -> None:
+        return None
 
-class Silent(PyslurmClient):
-    """Has no answer."""
+    def transport_choice(self) -> None:
+        return None
 
-    def send_call(self, name: str, deadline_s: float, **arguments: Any) -> None:
-        pass
+    def read_config(self) -> SlurmConfig:
+        self.call("config")
+        return self.scene.config()
 
-    def wait_for_answer(self, wait_s: float) -> bool:
-        return False
+    def gather_doctor_facts(self) -> dict[str, Any]:
+        self.call("facts")
+        return {**self.scene.facts, "config": self.scene.config(), "admin_level": None, "accounting_answers": False}
+
+    def read(self) -> SlurmRecords:
+        self.call("read")
+        return self.scene.read()
+
+    def read_accounting(self, since_s: int) -> list[SlurmJob]:
+        raise BackendTimeout("ended jobs: no response yet")
+
+    def send(self, kind: str, orders: Sequence[JobOrder]) -> list[CommandReply]:
+        self.call(kind, orders)
+        return [CommandReply("done")] * len(orders)
+
+    def acquire_lease(self, text: str, expected: str | None) -> bool:
+        self.lease_calls.append(("acquire_lease", text, expected))
+        return True
+
+    def release_lease(self, text: str) -> None:
+        self.lease_calls.append(("release_lease", text))
 
 
 @pytest.fixture
@@ -74,7 +92,7 @@ def child(scene: Scene) -> Played:
 
 @pytest.fixture
 def backend(child: Played) -> SlurmBackend:
-    return SlurmBackend(PyslurmTransport(client=child))
+    return SlurmBackend(child)
 
 
 def order(seen: Observation, number: int, *nodes: str) -> StartCommand:
@@ -92,7 +110,7 @@ def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -
 def test_start_sends_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     outcomes = backend.start([order(backend.observe(), number, "n2")])
-    assert child.sent == [("start", [{"job": number, "nodes": ["n2"], "tasks_per_node": 6}])]
+    assert child.sent == [("start", [JobOrder(job=number, nodes=["n2"], tasks_per_node=6)])]
     assert outcomes == [Outcome(number, "done")]
 
 
@@ -107,17 +125,17 @@ def test_older_controller_gets_equal_shares_and_original_values(
     backend.start([order(backend.observe(), number, "n2")])
     (sent,) = child.sent[-1][1]
     more = {"num_nodes": "1-1", "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
-    assert sent == {"job": number, "nodes": ["n2"], "tasks_per_node": 6, **more}
+    assert sent == JobOrder(job=number, nodes=["n2"], tasks_per_node=6, **more)
     backend.hold([number])
     (undone,) = child.sent[-1][1]
     restored = "NumNodes=1-6 NumTasks=6 MinCPUsNode=1 NumCPUs=6" if all_of_it else "NumTasks=6"
-    assert undone["clear"] == f"ReqNodeList= TasksPerNode=0 {restored}"
+    assert undone.clear == f"ReqNodeList= TasksPerNode=0 {restored}"
 
 
 @pytest.mark.parametrize(
     ("tasks", "nodes", "told", "restored"),
     [
-        (6, {"n1": 1}, None, "NumTasks=6 MinCPUsNode=1 NumCPUs=6"),
+        (6, {"n1": 1}, "", "NumTasks=6 MinCPUsNode=1 NumCPUs=6"),
         (17, {"n1": 16, "n3": 1}, "2-17", "NumNodes=1-17 NumTasks=17"),
     ],
 )
@@ -127,7 +145,7 @@ def test_start_adds_no_maximum_node_count_to_job_without_one(
     backend: SlurmBackend,
     tasks: int,
     nodes: dict[str, int],
-    told: str | None,
+    told: str,
     restored: str,
 ) -> None:
     scene.facts["config"]["version"] = "22.05.8"
@@ -135,24 +153,24 @@ def test_start_adds_no_maximum_node_count_to_job_without_one(
     (waiting,) = backend.observe().pending
     backend.start([StartCommand(waiting.job, tuple(nodes.items()))])
     ((_, [sent]),) = child.sent
-    assert sent.get("num_nodes") == told
+    assert sent.num_nodes == told
     backend.hold([waiting.job.id])
     (undone,) = child.sent[-1][1]
-    assert undone["clear"].endswith(restored)
+    assert undone.clear.endswith(restored)
 
 
 def test_job_starts_in_one_partition_and_hold_restores_all(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     """Also after a requeue, while the ledger shows it as pinned."""
     record = scene.only("several").job("several")
     backend.start([order(backend.observe(), record["id"], "n3")])
-    assert child.sent == [("start", [{"job": record["id"], "nodes": ["n3"], "tasks_per_node": 0, "partition": "main"}])]
+    assert child.sent == [("start", [JobOrder(job=record["id"], nodes=["n3"], tasks_per_node=0, partition="main")])]
     record.update(partition="main", required_nodes="n3", priority=1, comment="bridge:pinned()")
     (waiting,) = backend.observe().pending
     assert (waiting.job.queue, waiting.pinned) == ("main", True)
     scene.rows["jobs"] = []
     backend.observe({record["id"]: ""})
     backend.hold([record["id"]])
-    assert child.sent[-1] == ("hold", [{"job": record["id"], "clear": "ReqNodeList= Partition=main,short"}])
+    assert child.sent[-1] == ("hold", [JobOrder(job=record["id"], clear="ReqNodeList= Partition=main,short")])
 
 
 def test_hold_after_crash_restores_partitions_from_ledger(scene: Scene, child: Played, backend: SlurmBackend) -> None:
@@ -162,10 +180,10 @@ def test_hold_after_crash_restores_partitions_from_ledger(scene: Scene, child: P
     assert isinstance(decided, StartCommand)
     backend.start([decided])
     record.update(partition="main", required_nodes="n3", priority=0, comment="bridge:pinned()")
-    again = SlurmBackend(PyslurmTransport(client=child))
+    again = SlurmBackend(child)
     again.observe({record["id"]: decided.restore})
     again.hold([record["id"]])
-    assert child.sent[-1] == ("hold", [{"job": record["id"], "clear": "ReqNodeList= Partition=main,short"}])
+    assert child.sent[-1] == ("hold", [JobOrder(job=record["id"], clear="ReqNodeList= Partition=main,short")])
 
 
 def a_prime(scene: Scene) -> int:
@@ -181,10 +199,10 @@ def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, child: P
     (settled,) = backend.resolve_layout([StartCommand(waiting.job, (("n1", 5), ("n3", 12)))])
     assert settled == StartCommand(waiting.job, (("n1", 16), ("n3", 1)), "NumNodes=2-17 NumTasks=17")
     backend.start([settled])
-    sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "num_nodes": "2-2"}
+    sent = JobOrder(job=number, nodes=["n1", "n3"], tasks_per_node=0, num_nodes="2-2")
     assert child.sent == [("start", [sent])]
     backend.hold([number])
-    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= NumNodes=2-17 NumTasks=17"}])
+    assert child.sent[-1] == ("hold", [JobOrder(job=number, clear="ReqNodeList= NumNodes=2-17 NumTasks=17")])
 
 
 def test_defers_start_that_another_start_would_change(scene: Scene, backend: SlurmBackend) -> None:
@@ -210,7 +228,7 @@ def test_defers_start_that_another_start_would_change(scene: Scene, backend: Slu
 def test_defers_layout_before_first_reading(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     wanted = order(backend.observe(), number, "n2")
-    (found,) = SlurmBackend(PyslurmTransport(client=child)).resolve_layout([wanted])
+    (found,) = SlurmBackend(child).resolve_layout([wanted])
     assert isinstance(found, DeferredStart)
 
 
@@ -221,7 +239,7 @@ def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backen
     seen = backend.observe({number: ""})
     assert next(p for p in seen.pending if p.job.id == number).pinned
     backend.hold([number])
-    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumTasks=6"}])
+    assert child.sent[-1] == ("hold", [JobOrder(job=number, clear="ReqNodeList= TasksPerNode=0 NumTasks=6")])
 
 
 def test_hold_clears_pin_of_earlier_process(scene: Scene, child: Played, backend: SlurmBackend) -> None:
@@ -229,7 +247,7 @@ def test_hold_clears_pin_of_earlier_process(scene: Scene, child: Played, backend
     scene.job("first")["required_nodes"] = "n2"
     backend.observe({number: ""})
     backend.hold([number])
-    assert child.sent == [("hold", [{"job": number, "clear": "ReqNodeList="}])]
+    assert child.sent == [("hold", [JobOrder(job=number, clear="ReqNodeList=")])]
 
 
 def test_release_clears_pin_unknown_to_ledger(scene: Scene, child: Played, backend: SlurmBackend) -> None:
@@ -238,19 +256,19 @@ def test_release_clears_pin_unknown_to_ledger(scene: Scene, child: Played, backe
     seen = backend.observe()
     assert [left.job_id for left in seen.left if left.pinned] == [number]
     backend.release([number])
-    assert child.sent == [("release", [{"job": number, "clear": "ReqNodeList="}])]
+    assert child.sent == [("release", [JobOrder(job=number, clear="ReqNodeList=")])]
 
 
 def test_release_keeps_node_list_of_owner(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("chosen")["id"]
     backend.observe()
     backend.release([number])
-    assert child.sent == [("release", [{"job": number, "clear": ""}])]
+    assert child.sent == [("release", [JobOrder(job=number, clear="")])]
 
 
 def test_releases_jobs_without_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     backend.release([7])
-    assert child.sent == [("release", [{"job": 7, "clear": "ReqNodeList="}])]
+    assert child.sent == [("release", [JobOrder(job=7, clear="ReqNodeList=")])]
 
 
 def test_splits_orders_into_batches(child: Played, backend: SlurmBackend) -> None:
@@ -280,11 +298,11 @@ class Poisoned(Played):
     poison: frozenset[int] = frozenset()
     error: type[BackendError] = CommandRefused
 
-    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+    def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
         self.fail = [None]
-        if self.poison & {order["job"] for order in arguments.get("orders", ())}:
+        if self.poison & {order.job for order in orders}:
             self.fail = [self.error("odd")]
-        return super().call(name, deadline_s, **arguments)
+        super().call(name, orders)
 
 
 @pytest.mark.parametrize(("error", "result"), [(CommandRefused, "refused"), (BackendDied, "unknown")])
@@ -295,7 +313,7 @@ def test_failed_batch_is_split_until_bad_jobs_are_found(
     """It is split until the culprits are found: they alone fail, with the reason, and the others are done."""
     child = Poisoned(scene)
     child.poison, child.error = frozenset(poison), error
-    outcomes = SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH_SIZE + 1))
+    outcomes = SlurmBackend(child).hold(range(1, BATCH_SIZE + 1))
     assert [outcome.job_id for outcome in outcomes] == list(range(1, BATCH_SIZE + 1))
     assert {outcome.job_id for outcome in outcomes if outcome.result != "done"} == poison
     assert {(o.result, o.detail) for o in outcomes if o.job_id in poison} == {(result, "odd")}
@@ -307,7 +325,7 @@ def test_stops_splitting_batch_if_all_jobs_fail(scene: Scene, error: type[Backen
     child = Poisoned(scene)
     child.poison, child.error = frozenset(range(BATCH_SIZE + 1)), error
     with pytest.raises(error):
-        SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH_SIZE + 1))
+        SlurmBackend(child).hold(range(1, BATCH_SIZE + 1))
     assert len(child.sent) < 20
 
 
@@ -322,10 +340,10 @@ def test_checks_of_unreachable_controller_fail(child: Played, backend: SlurmBack
     child.scene.facts = {}
 
     class Dead(Played):
-        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
             raise BackendUnavailable("connect failure")
 
-    checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).run_checks()
+    checks = SlurmBackend(Dead(child.scene)).run_checks()
     assert [(check.name, check.ok, check.may_pass_later) for check in checks] == [("controller", False, True)]
 
 
@@ -337,12 +355,12 @@ def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: Slu
     ]  # fmt: skip
 
     class Half(Played):
-        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-            if name == "snapshot":
+        def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
+            if name == "read":
                 raise BackendUnavailable("connect failure")
-            return super().call(name, deadline_s, **arguments)
+            super().call(name, orders)
 
-    half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).run_checks()
+    half = SlurmBackend(Half(child.scene)).run_checks()
     assert [check.name for check in half] == [*names[:-8], "reading"]
     assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
 
@@ -354,7 +372,7 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
     scene.partition("main")["unknown"] = {"Colour": "red"}
     for table in ("nodes", "partitions"):
         scene.tables[table]["fields"] += ["unreadable", "unknown"]
-    checks = {check.name: check for check in SlurmBackend(PyslurmTransport(client=child)).run_checks()}
+    checks = {check.name: check for check in SlurmBackend(child).run_checks()}
     assert (checks["objects"].ok, checks["objects"].required, checks["objects"].detail) == (
         False, False,
         "ignored: node n1: configured_gres cannot be read: brackets do not match; "
@@ -364,10 +382,10 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
     )  # fmt: skip
 
     class Garbled(Played):
-        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
             raise AnswerNotUnderstood("scontrol: the output (9 characters) is truncated")
 
-    (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).run_checks()
+    (check,) = SlurmBackend(Garbled(child.scene)).run_checks()
     assert (check.name, check.ok, "slurmctld" in check.fix) == ("controller", False, False)
 
 
@@ -389,7 +407,7 @@ def test_history_is_from_controller_without_accounting(scene: Scene, backend: Sl
 def test_history_is_from_controller_if_accounting_is_silent(scene: Scene, backend: SlurmBackend) -> None:
     remembered = backend.read_history()
     scene.facts["config"]["accounting_storage_type"] = "accounting_storage/slurmdbd"
-    without = SlurmBackend(PyslurmTransport(client=Played(scene), accounting=Silent()))
+    without = SlurmBackend(Played(scene))
     assert without.read_history() == remembered
     assert without.history_missing
     assert not backend.history_missing
@@ -397,7 +415,7 @@ def test_history_is_from_controller_if_accounting_is_silent(scene: Scene, backen
 
 def test_accounting_share_check_fails_without_response(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_backend, "ACCOUNTING_WAIT_S", 0.0)
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene), accounting=Silent()))
+    backend = SlurmBackend(Played(scene))
     (check,) = backend.accounting_checks(7)
     assert (check.name, check.ok, check.required) == ("accounting share", False, False)
     assert "no response" in check.detail
@@ -417,7 +435,7 @@ def test_acquires_lease_if_none_was_read(backend: SlurmBackend, child: Played) -
 def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, child: Played, scene: Scene) -> None:
     """For any words, including unknown ones."""
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
-    odd = dict.fromkeys(list_fields(SlurmReservation)) | {
+    odd = {
         "name": "cpsched-bridge",
         "nodes": "n1",
         **times,

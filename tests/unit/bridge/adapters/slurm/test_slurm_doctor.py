@@ -13,6 +13,7 @@ from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.site_policy import SitePolicy
 from cpsched.slurm_text.controller_options import find_unmodelled_options
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
@@ -31,6 +32,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import to_conf
 from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import ReadinessCheck
+from tests.builders import a_slurm_job
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -339,10 +341,10 @@ def test_names_limited_number_of_unmodelled_limits(count: int, detail: str) -> N
 
 
 def test_names_limited_number_of_partly_managed_partitions() -> None:
-    def waiting(partition: str | None, priority: int, state: str = "PENDING") -> dict[str, Any]:
-        return {"state": state, "partition": partition, "priority": priority}
+    def waiting(partition: str, priority: int, state: str = "PENDING") -> SlurmJob:
+        return a_slurm_job(state=state, partition=partition, priority=priority)
 
-    def detail(*jobs: dict[str, Any]) -> str:
+    def detail(*jobs: SlurmJob) -> str:
         records = dataclasses.replace(Scene().read(), jobs=list(jobs))
         check = check_partitions_mixing_unmanaged_jobs(records)
         assert not check.required
@@ -352,7 +354,7 @@ def test_names_limited_number_of_partly_managed_partitions() -> None:
     assert detail(waiting("a", 0), waiting("b", 1)) == "none with both held and unmanaged jobs"
     assert detail(waiting("a", 0), waiting("a", 1, "RUNNING")) == "none with both held and unmanaged jobs"
     assert detail(waiting("b,a", 0), waiting("a,c", 1)) == "with both held and unmanaged jobs: a"
-    assert detail(waiting(None, 0), waiting("", 1)) == "with both held and unmanaged jobs: "
+    assert detail(waiting("", 0), waiting("", 1)) == "with both held and unmanaged jobs: "
     names = "abcdef"
     both = [waiting(",".join(names), 0), waiting(",".join(names), 1)]
     assert detail(*both) == "with both held and unmanaged jobs: a, b, c, d, e"

@@ -6,22 +6,26 @@ from typing import Any
 
 import pytest
 
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmTopology
-from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
+from tests.builders import a_slurm_job
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
-def ended(**facts: Any) -> dict[str, Any]:
+def ended(**facts: Any) -> SlurmJob:
     """A job of one hour on one node of the partition main."""
-    return dict.fromkeys(ENDED_JOB_FIELDS) | {
-        "id": 1, "user_name": "alice", "partition": "main", "num_nodes": 1, "cpus": 2, "nodelist": "n1",
-        "start_time": 1000, "end_time": 4600, "allocated_tres": {"cpu": 2, "mem": 100, "node": 1}, **facts,
-    }  # fmt: skip
+    return a_slurm_job(
+        state="COMPLETED",
+        **{
+            "user_name": "alice", "partition": "main", "cpus": 2, "allocated_nodes": "n1",
+            "start_time": 1000, "end_time": 4600, "allocated_tres": {"cpu": 2, "mem": 100, "node": 1}, **facts,
+        },
+    )  # fmt: skip
 
 
-def share(scene: Scene, *past: dict[str, Any]) -> UnmanagedShare:
+def share(scene: Scene, *past: SlurmJob) -> UnmanagedShare:
     return UnmanagedShare.of(past, *SlurmTranslator().translate_machine_and_partitions(scene.read()))
 
 
@@ -29,8 +33,8 @@ def share(scene: Scene, *past: dict[str, Any]) -> UnmanagedShare:
     ("facts", "why"),
     [
         ({}, None),
-        ({"constraints": "a&b"}, None),
-        ({"constraints": "a|b"}, None),
+        ({"constraints": ["a&b"]}, None),
+        ({"constraints": ["a|b"]}, None),
         ({"constraints": ["[a*2]"]}, "requests features '[a*2]' with counts"),
         ({"reservation": "maint"}, "requests a reservation"),
         ({"allocated_tres": {"cpu": 2, "license/matlab": 1}}, None),
@@ -46,7 +50,7 @@ def test_partition_and_topology_settings_leave_jobs() -> None:
     scene = Scene()
     scene.topologies = {"": SlurmTopology("topology/tree", {})}
     assert list(share(scene, ended()).left) == []
-    wide = ended(num_nodes=2, nodelist="n[1-2]")
+    wide = ended(num_nodes=2, allocated_nodes="n[1-2]")
     assert list(share(scene, wide).left) == ["the topology plugin may reject its combination of nodes"]
     scene.partition("main")["max_cpus_per_socket"] = 4
     assert list(share(scene, ended(), wide).left) == [
@@ -57,9 +61,9 @@ def test_partition_and_topology_settings_leave_jobs() -> None:
 def test_shares_count_jobs_and_node_hours_of_started_jobs() -> None:
     past = [
         ended(),
-        ended(num_nodes=2, nodelist="n[1-2]", reservation="maint"),
-        ended(constraints="a*2"),
-        ended(nodelist="None assigned", constraints="a*2"),
+        ended(num_nodes=2, allocated_nodes="n[1-2]", reservation="maint"),
+        ended(constraints=["a*2"]),
+        ended(allocated_nodes="", constraints=["a*2"]),
     ]
     check = share(Scene(), *past).check(7)
     assert check.detail == (

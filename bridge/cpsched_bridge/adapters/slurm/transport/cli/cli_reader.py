@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from cpsched.formatting import format_count
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.controller_options import find_unmodelled_options
-from cpsched.slurm_text.objects import SlurmPartition, SlurmTopology
+from cpsched.slurm_text.jobs import SlurmJob
+from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmTopology
 from cpsched.slurm_text.option_lists import OptionList, parse_config
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
@@ -34,12 +35,11 @@ from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct_parsing,
     scontrol_job_parsing,
     scontrol_object_parsing,
-    slurm_output_values,
     squeue_parsing,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import AdaptiveIdleTimeout
 from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
-from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingJobParser, parse_job
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob
 from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
@@ -121,7 +121,7 @@ class SlurmCliReader:
         self._clock = clock
         self._version: tuple[int, int] | None = None
         self._clients = ""
-        self._jobs = CachingSlurmJobRecordBuilder()
+        self._jobs = CachingJobParser()
         self._groups = CachingUnixGroupLookup()
         self._duplicates, self._lookup_duplicates = (
             DuplicateJobRecordResolver(self._show_jobs_alone, clock),
@@ -154,7 +154,7 @@ class SlurmCliReader:
                 self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
             )
         )
-        return scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
+        return self._get_config()
 
     def gather_doctor_facts(self) -> Record:
         """Return the doctor's facts.
@@ -202,14 +202,7 @@ class SlurmCliReader:
         release = self._read_client_release()[0]
         self._jobs.counts_one_more = release < NODE_COUNT_CORRECT_SINCE
         found = self._read_squeue_jobs(squeue_parsing.select_squeue_fields(release))
-        commands: dict[str, Sequence[str]] = {
-            "nodes": scontrol_object_parsing.NODES_COMMAND,
-            "reservations": scontrol_object_parsing.RESERVATIONS_COMMAND,
-        }
-        commands |= self._select_due_query(
-            "partitions", scontrol_object_parsing.PARTITIONS_COMMAND, PARTITIONS_INTERVAL_S
-        )
-        commands |= self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
+        commands = {"nodes": scontrol_object_parsing.NODES_COMMAND, **self._select_object_queries()}
         texts = self._query_with_job_details(found, commands)
         self._cache_answers(texts)
         found = self._omit_pending_without_details(found)
@@ -219,24 +212,41 @@ class SlurmCliReader:
             self._all_shown_s = None  # after any error, query everything again
             raise
         self._before = found
-        config = scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
-        self._jobs.set_node_filter(OptionList(config.scheduler_parameters).has(NODE_FILTER_PARAMETER))
-        jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
+        self._jobs.set_node_filter(self._filters_by_extra())
+        jobs = self._jobs.parse(everything.rows, everything.shown, everything.merged())
+        return self._make_records(jobs, self._nodes.read(texts["nodes"]), texts["reservations"])
+
+    def _select_object_queries(self) -> dict[str, Sequence[str]]:
+        """Return the queries for reservations and, if they are due, for partitions and the configuration."""
+        return {
+            "reservations": scontrol_object_parsing.RESERVATIONS_COMMAND,
+            **self._select_due_query("partitions", scontrol_object_parsing.PARTITIONS_COMMAND, PARTITIONS_INTERVAL_S),
+            **self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S),
+        }
+
+    def _get_config(self) -> SlurmConfig:
+        return scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
+
+    def _filters_by_extra(self) -> bool:
+        return OptionList(self._get_config().scheduler_parameters).has(NODE_FILTER_PARAMETER)
+
+    def _make_records(self, jobs: Sequence[SlurmJob], nodes: Sequence[SlurmNode], reservations: str) -> SlurmRecords:
+        """Return one reading with the cached partitions and configuration. `reservations` is scontrol's output."""
+        config = self._get_config()
         partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
         now_s = int(time.time())
         return SlurmRecords(
             now_s=now_s,
-            nodes=self._nodes.read(texts["nodes"]),
+            nodes=nodes,
             partitions=partitions,
-            reservations=scontrol_object_parsing.parse_reservations(texts["reservations"]),
+            reservations=scontrol_object_parsing.parse_reservations(reservations),
             jobs=slurm_states.mark_unknown_states(jobs, now_s),
-            layouts=layouts,
             guarded="lua" in (config.job_submit_plugins or ()),
             outside=self._find_nonmember_groups(jobs, partitions),
             topologies=self._get_topologies(config),
         )
 
-    def read_accounting(self, since_s: int) -> Sequence[Record]:
+    def read_accounting(self, since_s: int) -> Sequence[SlurmJob]:
         """Return ended jobs. Only the first call waits, for at most `deadline_s` seconds."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
@@ -249,17 +259,18 @@ class SlurmCliReader:
         self._past = None
         return sacct_parsing.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
-    def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
-        """Return newly read records of the jobs with these Slurm job ids.
+    def read_jobs(self, numbers: Collection[int] | None) -> list[SlurmJob]:
+        """Return newly read jobs with these Slurm job ids.
 
-        None selects all jobs. An array's number selects all of its records. The records contain id, state,
-        state_reason, priority, admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id,
-        array_tasks_waiting, start_time, partition and qos. A job that has left the queue is missing. An array's common
-        record is also missing if it cannot be distinguished from forged records.
+        None selects all jobs. An array's number selects all of its records. The fields of `SCONTROL_ONLY_FIELDS` may be
+        unreadable. A job that has left the queue is missing. An array's common record is also missing if it cannot be
+        distinguished from forged records.
         """
         if numbers is not None and not numbers:
             return []
-        rows = self._read_squeue_rows(squeue_parsing.CHECKED_FIELDS, numbers or ())
+        rows = self._read_squeue_rows(
+            squeue_parsing.select_squeue_fields(self._read_client_release()[0]), numbers or ()
+        )
         found = _SqueueReading(rows)
         if squeue_parsing.has_array_records(rows):
             shown, twice = scontrol_job_parsing.split_job_records(
@@ -268,12 +279,14 @@ class SlurmCliReader:
             found = self._merge_job_details(rows, shown, twice, whole=False)
         merged = found.merged()
         wanted = None if numbers is None else set(numbers)
-        looked = [_build_unambiguous_record(number, row, found, number in merged) for number, row in found.rows.items()]
-        return [
-            record
-            for record in looked
-            if record is not None and (wanted is None or not wanted.isdisjoint((record["id"], record["array_id"])))
-        ]
+        jobs = []
+        for number, row in found.rows.items():
+            if "_[" in row["JobArrayID"] and number not in found.shown:
+                continue
+            job = parse_job(row, found.shown.get(number), number in merged)
+            if "array_id" not in job.unreadable and (wanted is None or not wanted.isdisjoint((job.id, job.array_id))):
+                jobs.append(job)
+        return jobs
 
     def close(self) -> None:
         """Stop running programs."""
@@ -517,7 +530,7 @@ class SlurmCliReader:
             return ""
 
     def _find_nonmember_groups(
-        self, jobs: Sequence[Record], partitions: Sequence[SlurmPartition]
+        self, jobs: Sequence[SlurmJob], partitions: Sequence[SlurmPartition]
     ) -> dict[str, list[str]]:
         """Return, by user, the groups in AllowGroups to which the user does not belong.
 
@@ -526,41 +539,5 @@ class SlurmCliReader:
         allowed = {name for partition in partitions for name in partition.allowed_groups or () if name != "ALL"}
         if not allowed:
             return {}
-        users = {job["user_name"] for job in jobs if job["state"] == slurm_states.PENDING and job["user_name"]}
+        users = {job.user_name for job in jobs if job.state == slurm_states.PENDING and job.user_name}
         return self._groups.find_nonmember_groups(users, allowed)
-
-
-def _build_unambiguous_record(number: int, row: Row, found: _SqueueReading, merged: bool) -> Record | None:
-    """Return a job's record for `SlurmCliReader.read_jobs`, or None if ambiguous."""
-    array, is_task, task = row["JobArrayID"].partition("_")
-    shown = found.shown.get(number)
-    reason = row["Reason"]
-    waiting: str | None = None
-    try:
-        if task.startswith("["):
-            if shown is None:
-                return None
-            waiting = shown.tasks.partition("%")[0]
-            if merged:
-                one = scontrol_job_parsing.parse_job_detail(shown, row["Name"])
-                if one is None:
-                    return None
-                reason = one.get_pending_reason()
-        return {
-            "id": number,
-            "state": row["State"],
-            "state_reason": slurm_output_values.parse_text_or_none(reason),
-            "priority": int(row["PriorityLong"]),
-            "num_nodes": slurm_output_values.parse_nonzero_or_none(row["NumNodes"]),
-            "admin_comment": slurm_output_values.parse_text_or_none(row["admin_comment"]),
-            "comment": slurm_output_values.parse_text_or_none(row["Comment"]),
-            "requeue_count": slurm_output_values.parse_number_or_none(row["RestartCnt"]) or 0,
-            "array_id": int(array) if is_task else None,
-            "array_task_id": int(task) or None if is_task and waiting is None else None,
-            "array_tasks_waiting": waiting,
-            "start_time": slurm_output_values.parse_nonzero_or_none(row["StartTime"]),
-            "partition": slurm_output_values.parse_text_or_none(row["Partition"]),
-            "qos": slurm_output_values.parse_text_or_none(row["QOS"]),
-        }
-    except ValueError:
-        return None

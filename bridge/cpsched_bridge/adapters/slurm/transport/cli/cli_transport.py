@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import find_lease_comment
@@ -31,7 +32,6 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
     `history_deadline_s` applies to the accounting database, and `deadline_s` to everything else.
     """
 
-    child_starts = 0
     starts_in_one_change = False
 
     def __init__(
@@ -47,6 +47,11 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         self._records = reading or SlurmCliReader(deadline_s, history_deadline_s, budget=budget)
         super().__init__(self._records, deadline_s, budget)
         self._claiming = make_lease_commands(self.run_scontrol, deadline_s, budget)
+
+    @property
+    @override
+    def child_starts(self) -> int:
+        return 0
 
     @override
     def not_ready_reason(self) -> str | None:
@@ -69,7 +74,7 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         return self._records.read()
 
     @override
-    def read_accounting(self, since_s: int) -> Sequence[Record]:
+    def read_accounting(self, since_s: int) -> Sequence[SlurmJob]:
         return self._records.read_accounting(since_s)
 
     @override

@@ -20,9 +20,9 @@ from typing import Protocol, TypeVar
 from typing_extensions import override
 
 from cpsched.slurm_text.configuration import SlurmConfig
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind
+from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder, OrderKind
 from cpsched_bridge.adapters.slurm.transport.programs import array_records
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
@@ -58,7 +58,7 @@ class JobRecordLookup(Protocol):
         """Return the controller's configuration."""
         ...
 
-    def read_jobs(self, numbers: Collection[int] | None) -> Sequence[Record]:
+    def read_jobs(self, numbers: Collection[int] | None) -> Sequence[SlurmJob]:
         """Return newly read records of the jobs with these Slurm job ids.
 
         None selects all jobs.
@@ -82,53 +82,54 @@ class ScontrolJobActions(SingleJobActions):
 
     alone_below = 0  # a query for twenty jobs takes one process, as does a query for one job
 
-    def __init__(self, reading: JobRecordLookup, session: ScontrolSession, starts: SubmitPluginCapability) -> None:
+    def __init__(
+        self, reading: JobRecordLookup, session: ScontrolSession, starts: SubmitPluginCapability | None = None
+    ) -> None:
         self._reading = reading
         self._session = session
-        self._starts = starts
+        self._starts = starts or SubmitPluginCapability()
         self._guarded = False
 
     @override
     def has_submit_plugin(self) -> bool:
         self._guarded = has_lua_submit_plugin(
-            _call_or_raise_controller_error(self._reading.read_config).job_submit_plugins
+            call_or_raise_controller_error(self._reading.read_config).job_submit_plugins
         )
         return self._guarded
 
     @override
-    def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
-        return _call_or_raise_controller_error(lambda: self._reading.read_jobs(numbers))
+    def read_jobs(self, numbers: Collection[int]) -> Sequence[SlurmJob]:
+        return call_or_raise_controller_error(lambda: self._reading.read_jobs(numbers))
 
     @override
-    def read_job(self, number: int) -> Record:
-        found = [job for job in self.read_jobs([number]) if job["id"] == number]
+    def read_job(self, number: int) -> SlurmJob:
+        found = [job for job in self.read_jobs([number]) if job.id == number]
         if not found:
             raise JobCommandRefused("is unknown to slurmctld")
         return found[0]
 
     @override
-    def start(self, job: Record, order: Record) -> None:
+    def start(self, job: SlurmJob, order: JobOrder) -> None:
         """Start the job with the number in the order.
 
         An array task is addressed by its index.
         """
-        names = [str(name) for name in order["nodes"]]
-        if odd := [name for name in names if not NODE_NAME_PATTERN.fullmatch(name)]:
+        names = ",".join(order.nodes)
+        if odd := [name for name in order.nodes if not NODE_NAME_PATTERN.fullmatch(name)]:
             raise JobCommandRefused(f"{odd[0]!r} is not a node name")
-        label = slurm_job_ids.format_job_id(order["job"])
-        partition = str(order.get("partition") or "")
-        pin = [f"Partition={partition}"] if partition else []
-        pin.append(f"ReqNodeList={','.join(names)}")
-        if "num_nodes" in order:
-            pin.append(f"NumNodes={order['num_nodes']}")
+        label = slurm_job_ids.format_job_id(order.job)
+        pin = [f"Partition={order.partition}"] if order.partition else []
+        pin.append(f"ReqNodeList={names}")
+        if order.num_nodes:
+            pin.append(f"NumNodes={order.num_nodes}")
         settings: list[str] = []
-        if tasks := int(order["tasks_per_node"] or 0):
-            settings.append(f"TasksPerNode={tasks}")
-        if least := int(order.get("cpus_per_node") or 0):
-            settings.append(f"MinCPUsNode={least} NumCPUs={int(order['cpus'])}")
-        if "nice" in order:
-            settings.append(f"Nice={int(order['nice'])}")
-        wish = "/".join(["bridge:start", ",".join(names), order.get("num_nodes", ""), partition]).rstrip("/")
+        if order.tasks_per_node:
+            settings.append(f"TasksPerNode={order.tasks_per_node}")
+        if order.cpus_per_node:
+            settings.append(f"MinCPUsNode={order.cpus_per_node} NumCPUs={order.cpus}")
+        if order.nice is not None:
+            settings.append(f"Nice={order.nice}")
+        wish = "/".join(["bridge:start", names, order.num_nodes, order.partition]).rstrip("/")
         if self._guarded and self._starts.work:
             try:
                 send_or_raise(self._session, " ".join([f"update JobId={label} Partition={wish}", *settings]))
@@ -144,24 +145,24 @@ class ScontrolJobActions(SingleJobActions):
             raise ControllerCallError(f"pinned, but possibly not released: {error}", lost=True) from error
 
     @override
-    def hold(self, job: Record) -> None:
+    def hold(self, job: SlurmJob) -> None:
         send_or_raise(self._session, f"hold {array_records.format_job_selector(job)}")
 
     @override
-    def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
+    def release(self, jobs: Sequence[SlurmJob]) -> list[CommandReply]:
         """Release many jobs with one command, but each array record with its own command.
 
         The identifiers of array records may be long.
         """
-        plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
+        plain = [at for at, job in enumerate(jobs) if not job.array_id]
         parts = [plain[at : at + MAX_RELEASES_PER_CALL] for at in range(0, len(plain), MAX_RELEASES_PER_CALL)]
-        parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
+        parts += [[at] for at, job in enumerate(jobs) if job.array_id]
         answers: list[CommandReply] = [CommandReply("done")] * len(jobs)
         for part in parts:
             self._release_chunk([jobs[at] for at in part], part, answers)
         return answers
 
-    def _release_chunk(self, jobs: Sequence[Record], part: Sequence[int], answers: list[CommandReply]) -> None:
+    def _release_chunk(self, jobs: Sequence[SlurmJob], part: Sequence[int], answers: list[CommandReply]) -> None:
         """Release these jobs with one command.
 
         After an error, read which jobs are still held.
@@ -177,12 +178,12 @@ class ScontrolJobActions(SingleJobActions):
         if not text:
             return
         answer = CommandReply("unknown" if lost else "refused", text, code)
-        still = {job["id"] for job in jobs}
+        still = {job.id for job in jobs}
         if len(jobs) > 1 and code != "not_sent":
             with contextlib.suppress(ControllerCallError):
-                still = {job["id"] for job in self.read_jobs(sorted(still)) if job["priority"] == 0}
+                still = {job.id for job in self.read_jobs(sorted(still)) if job.priority == 0}
         for at, job in zip(part, jobs, strict=True):
-            if job["id"] in still:
+            if job.id in still:
                 answers[at] = answer
 
     @override
@@ -206,16 +207,19 @@ class SlurmCliOrderExecutor:
         self._budget = budget or SlurmRpcTokenBucket()
         self._starts = SubmitPluginCapability()
 
-    def send(self, kind: OrderKind, orders: Sequence[Record]) -> list[CommandReply]:
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder]) -> list[CommandReply]:
         """Execute the orders, and return one reply per order."""
         with self._open_session() as session:
-            executor = SlurmOrderExecutor(ScontrolJobActions(self._reading, session, self._starts))
-            act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(executor, kind)
+            executor = SlurmOrderExecutor(self._make_actions(session))
+            act: Callable[[Sequence[JobOrder]], list[CommandReply]] = getattr(executor, kind)
             try:
                 return act(orders)
             except ControllerCallError as error:  # a reading failed before any command was sent
                 refusal = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
                 raise refusal(str(error)) from error
+
+    def _make_actions(self, session: ScontrolSession) -> ScontrolJobActions:
+        return ScontrolJobActions(self._reading, session, self._starts)
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Run scontrol commands, and return the error of each, or "" on success."""
@@ -226,7 +230,8 @@ class SlurmCliOrderExecutor:
         return ScontrolSession(self._deadline_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
 
 
-def _call_or_raise_controller_error(ask: Callable[[], T]) -> T:
+def call_or_raise_controller_error(ask: Callable[[], T]) -> T:
+    """Return the result of a reading. Raise `ControllerCallError` instead of a `BackendError`."""
     try:
         return ask()
     except BackendError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.jobs import UNLIMITED
 from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation
 from cpsched.slurm_text.option_lists import parse_config
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
@@ -73,11 +74,7 @@ def _parse_object(
 
 def _parse_limit(word: str) -> int | None:
     """Return a limit, or None if there is none. A limit of 0 admits no job."""
-    return (
-        None
-        if word in (slurm_output_values.UNLIMITED, "INFINITE", "-1")
-        else slurm_output_values.parse_number_or_none(word)
-    )
+    return None if word in (UNLIMITED, "INFINITE", "-1") else slurm_output_values.parse_number_or_none(word)
 
 
 def _parse_partition_time_limit(word: str) -> int | None:
@@ -169,7 +166,7 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "min_nodes": lambda words: _parse_limit(words["MinNodes"]),
     "priority_tier": lambda words: slurm_output_values.parse_number_or_none(words.get("PriorityTier", "")),
     "max_cpus_per_node": lambda words: _parse_limit(words["MaxCPUsPerNode"]),
-    "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", slurm_output_values.UNLIMITED)),
+    "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", UNLIMITED)),
     "max_memory_per_node": lambda words: _parse_limit(words.get("MaxMemPerNode", "")),
     "max_memory_per_cpu": lambda words: _parse_limit(words.get("MaxMemPerCPU", "")),
     "oversubscribe": lambda words: _normalize_partition_oversubscribe(words),

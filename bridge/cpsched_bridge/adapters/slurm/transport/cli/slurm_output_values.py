@@ -1,4 +1,4 @@
-"""Convert values that Slurm's programs print to those of `slurm_records`.
+"""Convert values that Slurm's programs print to those of `cpsched.slurm_text`.
 
 The functions raise `ValueError` for an unexpected value.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from operator import itemgetter
 
 from cpsched.slurm_text.gres import NO_CONSUME, parse_gres
+from cpsched.slurm_text.jobs import UNLIMITED, JobDependencies, TimeLimit
 
 UNSET_VALUES = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
 """Forms in which Slurm's programs print values that are not set."""
-UNLIMITED = "UNLIMITED"
 INFINITE_16 = 0xFFFF
 """Infinity in 16-bit fields of Slurm, which programs print as this number."""
 MAX_EXACT_MIB = 1 << 24
@@ -40,15 +41,20 @@ def parse_number_or_none(word: str) -> int | None:
     return None if word in UNSET_VALUES else int(word)
 
 
+def parse_number(word: str) -> int:
+    """Return a number, or 0 if it is not set."""
+    return 0 if word in UNSET_VALUES else int(word)
+
+
 def parse_nonzero_or_none(word: str) -> int | None:
     """Return a number, or None for 0, which means not set."""
-    return parse_number_or_none(word) or None
+    return parse_number(word) or None
 
 
-def parse_count_or_infinite(word: str) -> int | str | None:
-    """Return a 16-bit number, "UNLIMITED" for infinity, or None for 0 or "*"."""
-    found = None if word == "*" else parse_nonzero_or_none(word)
-    return UNLIMITED if found == INFINITE_16 else found
+def parse_count(word: str) -> int:
+    """Return a 16-bit number, or 0 for any number: "*", infinity or not set."""
+    found = 0 if word == "*" else parse_number(word)
+    return 0 if found == INFINITE_16 else found
 
 
 def parse_flag(word: str) -> bool:
@@ -63,7 +69,7 @@ def parse_names(word: str) -> list[str]:
     return [] if parse_text_or_none(word) is None else word.split(",")
 
 
-def parse_time_limit(word: str) -> int | str | None:
+def parse_time_limit(word: str) -> TimeLimit:
     """Return a time limit in minutes, "UNLIMITED" for no limit, or None if it is not set.
 
     Examples: "1-02:30:00", and "30:00" for 30 minutes. A job whose limit is not set gets its partition's limit.
@@ -94,7 +100,8 @@ def parse_mib(word: str) -> int | None:
     return int(amount) or None
 
 
-def parse_tres_amounts(word: str) -> dict[str, int] | None:
+@lru_cache(maxsize=8192)
+def parse_tres_amounts(word: str) -> Mapping[str, int] | None:
     """Return the amounts in a list of resources, with memory in MiB.
 
     Example: "cpu=4,mem=16G,node=1,gres/gpu:a100=2". Skip items other than cpu, mem, node, billing and gres. Generic
@@ -123,7 +130,8 @@ def _parse_whole_amount(amount: str, units: Mapping[str, float]) -> int:
     return round(float(found[1]) * units[found[2]]) if found[2] or "." in found[1] else int(found[1])
 
 
-def parse_gres_counts(word: str) -> dict[str, int]:
+@lru_cache(maxsize=8192)
+def parse_gres_counts(word: str) -> Mapping[str, int]:
     """Return the counts in a list of generic resources, by name and type.
 
     Examples: "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2". Names of resources that jobs share end with `NO_CONSUME`.
@@ -135,21 +143,18 @@ def parse_gres_counts(word: str) -> dict[str, int]:
     return found
 
 
-def parse_dependencies(word: str) -> dict[str, Any] | None:
-    """Return dependencies by kind, as `translation.job_dependencies` reads them.
-
-    Raise `ValueError` for an unknown kind.
-    """
+def parse_dependencies(word: str) -> JobDependencies | None:
+    """Return a job's dependencies by kind. Raise `ValueError` for an unknown kind."""
     if parse_text_or_none(word) is None:
         return None
-    kinds: dict[str, list[int | str]] = {kind: [] for kind in _JOB_DEPENDENCIES}
-    any_will_do, single = "?" in word, False
-    for item in word.split("?" if any_will_do else ","):
+    is_any_sufficient, singleton = "?" in word, False
+    conditions: list[tuple[str, str]] = []
+    for item in word.split("?" if is_any_sufficient else ","):
         kind, colon, jobs = item.partition(":")
         if not colon and _DEPENDENCY_STATE.sub("", kind) == "singleton":
-            single = True
-        elif kind in kinds and jobs:
-            kinds[kind] += [int(job) if job.isdigit() else job for job in jobs.split(":")]
+            singleton = True
+        elif kind in _JOB_DEPENDENCIES and jobs:
+            conditions += [(kind, job) for job in jobs.split(":")]
         elif kind != "expand":  # "expand" concerns the job's own nodes and is satisfied immediately
             raise ValueError(f"unknown dependency {item[:40]!r}")
-    return {**kinds, "singleton": single, "satisfy": "any" if any_will_do else "all"}
+    return JobDependencies(tuple(sorted(conditions, key=itemgetter(0))), singleton, is_any_sufficient)

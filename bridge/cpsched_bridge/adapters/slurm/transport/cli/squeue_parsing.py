@@ -40,11 +40,6 @@ Earlier releases show exclusive use of whole nodes as a value of `OverSubscribe`
 """
 VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
 """Fields of waiting jobs that Slurm itself often changes, without a change of any field that only scontrol shows."""
-CHECKED_FIELDS = (
-    "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
-    "RestartCnt", "StartTime", "Partition", "QOS",
-)  # fmt: skip
-"""Fields that are read again before a job is changed."""
 _FIELD_SEPARATOR = "\0"
 """Replacement for the random word. No text from Slurm contains this byte."""
 MAX_JOBS_PER_QUERY = 2000

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
@@ -19,7 +19,7 @@ Common = dict[int, tuple[int, tuple[range, ...]]]
 
 def find_controller_job_numbers(
     wanted: Sequence[int],
-    look: Callable[[Collection[int]], Iterable[Record]],
+    look: Callable[[Collection[int]], Iterable[SlurmJob]],
     scontrol: Callable[[Sequence[str]], object],
     *,
     separate: bool,
@@ -50,43 +50,41 @@ def find_controller_job_numbers(
     return known
 
 
-def find_own_and_common_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
+def find_own_and_common_records(jobs: Iterable[SlurmJob]) -> tuple[dict[int, int], Common]:
     """Return the numbers of tasks' own records, and the common records of arrays."""
     own: dict[int, int] = {}
     common: Common = {}
     for job in jobs:
         with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
-            if array := job["array_id"]:
+            if array := job.array_id:
                 waiting = (
-                    node_and_task_lists.parse_task_ranges(job["array_tasks_waiting"])
-                    if job["state"] == slurm_states.PENDING
+                    node_and_task_lists.parse_task_ranges(job.array_tasks_waiting)
+                    if job.state == slurm_states.PENDING
                     else ()
                 )
                 if sum(map(len, waiting)) > 1:
-                    common[array] = (job["id"], waiting)
+                    common[array] = (job.id, waiting)
                 else:
-                    task = next(chain(*waiting), job["array_task_id"] or 0)
-                    own[slurm_job_ids.make_task_id(array, task)] = job["id"]
+                    task = next(chain(*waiting), job.array_task_id)
+                    own[slurm_job_ids.make_task_id(array, task)] = job.id
     return own, common
 
 
-def format_job_selector(job: Record) -> str:
+def format_job_selector(job: SlurmJob) -> str:
     """Return the job identifier by which scontrol addresses only this record.
 
     The array's own number would include tasks that have their own records. Raise `ValueError` if the record's
     tasks cannot be read.
     """
-    array = int(job["array_id"] or 0)
+    array = job.array_id
     if not array:
-        return str(int(job["id"]))
+        return str(job.id)
     waiting = (
-        node_and_task_lists.parse_task_ranges(job["array_tasks_waiting"])
-        if job["state"] == slurm_states.PENDING
-        else ()
+        node_and_task_lists.parse_task_ranges(job.array_tasks_waiting) if job.state == slurm_states.PENDING else ()
     )
     if sum(map(len, waiting)) > 1:
         return f"{array}_[{','.join(map(_format_range, waiting))}]"
-    return f"{array}_{next(chain(*waiting), int(job['array_task_id'] or 0))}"
+    return f"{array}_{next(chain(*waiting), job.array_task_id)}"
 
 
 def _format_range(tasks: range) -> str:

@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
 
-from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN, Record
+from cpsched.slurm_text.jobs import SlurmJob
+from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN
 from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport import JobOrder
 from cpsched_bridge.ports import Hold, OutcomeCode
-
-CHECKED_FIELDS = (
-    "id",
-    "state",
-    "state_reason",
-    "priority",
-    "admin_comment",
-    "comment",
-    "requeue_count",
-    "array_id",
-    "array_task_id",
-    "array_tasks_waiting",
-    "start_time",
-    "partition",
-    "qos",
-)
-"""The record fields that these rules use. A record's "unreadable" lists those that could not be read."""
 
 
 class JobCommandRefused(Exception):
@@ -78,86 +62,84 @@ def require_only_unpin_settings(text: str) -> None:
         raise JobCommandRefused(f"its pin cannot be cleared with {text!r}")
 
 
-def require_pending(job: Record) -> None:
+def require_pending(job: SlurmJob) -> None:
     """Raise `JobCommandRefused` unless the job is pending."""
-    state = get_readable_value(job, "state")
-    if state != slurm_states.PENDING:
-        raise JobCommandRefused(f"is {state}")
+    require_readable(job, "state")
+    if job.state != slurm_states.PENDING:
+        raise JobCommandRefused(f"is {job.state}")
 
 
-def require_not_held_by_others(job: Record, guarded: bool) -> None:
+def require_not_held_by_others(job: SlurmJob, guarded: bool) -> None:
     """Raise `JobCommandRefused` unless the job is pending and not held by others.
 
     Others are the job's owner and administrators. `guarded` states whether the submit plugin marks the bridge's holds.
     """
     require_pending(job)
-    hold = slurm_states.classify_hold(
-        get_readable_value(job, "priority"),
-        get_readable_value(job, "state_reason"),
-        get_readable_value(job, "admin_comment"),
-        get_readable_value(job, "comment"),
-        get_readable_value(job, "requeue_count"),
-        guarded,
-    )
-    if hold is Hold.USER:
+    require_readable(job, "priority", "state_reason", "admin_comment", "comment", "requeue_count")
+    if slurm_states.classify_hold(job, guarded) is Hold.USER:
         raise JobCommandRefused("is held by its owner or an administrator")
 
 
-def require_held(job: Record, guarded: bool) -> None:
+def require_held(job: SlurmJob, guarded: bool) -> None:
     """Raise `JobCommandRefused` unless the job is held, and not by others.
 
     See `require_not_held_by_others`.
     """
     require_not_held_by_others(job, guarded)
     if is_unheld(job):
-        raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
+        raise JobCommandRefused(f"is not held (priority {job.priority})")
 
 
-def require_unchanged_victim(job: Record, order: Record) -> None:
+def require_unchanged_victim(job: SlurmJob, order: JobOrder) -> None:
     """Raise `JobCommandRefused` unless the job runs as the order describes.
 
     Its start time, partition and QOS must match, because the partition or the QOS determines whether the job may be
     preempted.
     """
-    state = get_readable_value(job, "state")
-    if state != slurm_states.RUNNING:
-        raise JobCommandRefused(f"is {state}")
-    for name, wanted in (("start_time", "start_s"), ("partition", "partition"), ("qos", "qos")):
-        value = get_readable_value(job, name)
-        if value != order[wanted] and not (name == "partition" and is_same_partition_list(value, order[wanted])):
-            raise JobCommandRefused(f"its {name} is {value}, not {order[wanted]}")
+    require_readable(job, "state", "start_time", "partition", "qos")
+    if job.state != slurm_states.RUNNING:
+        raise JobCommandRefused(f"is {job.state}")
+    if job.start_time != order.start_s:
+        raise JobCommandRefused(f"its start_time is {job.start_time}, not {order.start_s}")
+    if not is_same_partition_list(job.partition, order.partition):
+        raise JobCommandRefused(f"its partition is {job.partition}, not {order.partition}")
+    if job.qos != order.qos:
+        raise JobCommandRefused(f"its qos is {job.qos}, not {order.qos}")
 
 
-def is_same_partition_list(one: str | None, other: str | None) -> bool:
+def is_same_partition_list(one: str, other: str) -> bool:
     """Return whether two lists contain the same partitions. Slurm 26.11 lists them by tier, not as submitted."""
-    return set((one or "").split(",")) == set((other or "").split(","))
+    return set(one.split(",")) == set(other.split(","))
 
 
-def is_unheld(job: Record) -> bool:
+def is_unheld(job: SlurmJob) -> bool:
     """Return whether the job is not held."""
-    return bool(get_readable_value(job, "priority") != 0)
+    require_readable(job, "priority")
+    return job.priority != 0
 
 
-def may_be_released(job: Record) -> bool:
+def may_be_released(job: SlurmJob) -> bool:
     """Return whether the job is held or delayed, and the bridge may release it."""
     if is_unheld(job):
         return slurm_states.find_begin_of_delayed_job(job) is not None
-    return get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLD_REASONS
+    require_readable(job, "state_reason")
+    return job.state_reason not in slurm_states.LASTING_HOLD_REASONS
 
 
-def is_held_by_other_actor(job: Record, guarded: bool) -> bool:
+def is_held_by_other_actor(job: SlurmJob, guarded: bool) -> bool:
     """Return whether an actor other than the bridge holds an unpinned job.
 
     A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
     marks every hold by the bridge. Without the plugin, the holder is unknown, and the result is False.
     """
-    if not guarded or get_readable_value(job, "admin_comment") == slurm_states.WAIT_MARK:
+    require_readable(job, "admin_comment", "comment")
+    if not guarded or job.admin_comment == slurm_states.WAIT_MARK:
         return False
-    return slurm_states.WAIT_MARK not in (get_readable_value(job, "comment") or "").split(" ")
+    return slurm_states.WAIT_MARK not in job.comment.split(" ")
 
 
-def get_readable_value(job: Record, name: str) -> Any:
-    """Return the value of a field. Raise `JobCommandRefused` if it is unreadable."""
-    if name in (job.get("unreadable") or ()):
-        raise JobCommandRefused(f"its {name} cannot be read")
-    return job[name]
+def require_readable(job: SlurmJob, *fields: str) -> None:
+    """Raise `JobCommandRefused` if one of these fields is unreadable."""
+    for name in fields:
+        if name in job.unreadable:
+            raise JobCommandRefused(f"its {name} cannot be read")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.transport import CommandReply
+from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
 from cpsched_bridge.adapters.slurm.transport.programs import array_records, job_command_rules
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scancel
@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
 COMMANDS_PER_READING = 20
 """Number of commands per reading of the jobs, except that releasing many jobs takes one command and one reading."""
 
-Act = Callable[[Record, Record], None]
+Act = Callable[[SlurmJob, JobOrder], None]
 """Executes an order (second argument) on the job with the given record (first argument)."""
 
 
@@ -36,30 +36,30 @@ class SingleJobActions(Protocol):
         """Return whether the submit plugin is loaded."""
         ...
 
-    def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
+    def read_jobs(self, numbers: Collection[int]) -> Sequence[SlurmJob]:
         """Return newly read records of the jobs and arrays with these numbers.
 
-        The records have the fields `job_command_rules.CHECKED_FIELDS`. The result may include other jobs. Jobs that
+        The result may include other jobs. Jobs that
         slurmctld has purged are missing.
         """
         ...
 
-    def read_job(self, number: int) -> Record:
+    def read_job(self, number: int) -> SlurmJob:
         """Return a newly read record of one job.
 
         Raise `ControllerCallError` or `JobCommandRefused` if slurmctld has purged the job.
         """
         ...
 
-    def start(self, job: Record, order: Record) -> None:
+    def start(self, job: SlurmJob, order: JobOrder) -> None:
         """Pin and release a held job."""
         ...
 
-    def hold(self, job: Record) -> None:
+    def hold(self, job: SlurmJob) -> None:
         """Hold a pending job."""
         ...
 
-    def release(self, jobs: Sequence[Record]) -> Sequence[CommandReply]:
+    def release(self, jobs: Sequence[SlurmJob]) -> Sequence[CommandReply]:
         """Release held jobs, and return a reply for each."""
         ...
 
@@ -82,36 +82,36 @@ class SlurmOrderExecutor:
         self._actions = actions
         self._guarded = False
 
-    def start(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def start(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
         """Pin and release each job that is still pending and held."""
         numbers = self._find_controller_job_numbers(orders, separate=True)
         return self._run_for_each_job(self._start_job, orders, numbers)
 
-    def _start_job(self, job: Record, order: Record) -> None:
+    def _start_job(self, job: SlurmJob, order: JobOrder) -> None:
         job_command_rules.require_held(job, self._guarded)
         self._actions.start(job, order)
 
-    def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def hold(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
         """Hold each job that is pending, then clear its pin."""
         numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(orders, numbers, self._run_for_each_job(self._hold_job, orders, numbers))
 
-    def _hold_job(self, job: Record, order: Record) -> None:
-        job_command_rules.require_only_unpin_settings(order["clear"])
+    def _hold_job(self, job: SlurmJob, order: JobOrder) -> None:
+        job_command_rules.require_only_unpin_settings(order.clear)
         job_command_rules.require_not_held_by_others(job, self._guarded)
         if job_command_rules.is_unheld(job):
             self._actions.hold(job)
-        elif not order["clear"] and job_command_rules.is_held_by_other_actor(job, self._guarded):
+        elif not order.clear and job_command_rules.is_held_by_other_actor(job, self._guarded):
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
-    def release(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def release(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
         """Clear pins, then release the jobs.
 
         A pinned job would wait for its nodes, which may be occupied.
         """
         numbers = self._find_controller_job_numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
-        pinned = [at for at, order in enumerate(orders) if order["clear"]]
+        pinned = [at for at, order in enumerate(orders) if order.clear]
         self._replace_outcomes(outcomes, pinned, self._hold_and_clear_pins([orders[at] for at in pinned], numbers))
         ready = [at for at, each in enumerate(outcomes) if each.result == "done"]
         try:
@@ -122,25 +122,25 @@ class SlurmOrderExecutor:
             released = [CommandReply("unknown", f"not released: {error}")] * len(ready)
         return self._replace_outcomes(outcomes, ready, released)
 
-    def _hold_and_clear_pins(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
+    def _hold_and_clear_pins(self, orders: Sequence[JobOrder], numbers: Mapping[int, int]) -> list[CommandReply]:
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._hold_during_unpin, orders, numbers)
         )
 
-    def _release_held(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
+    def _release_held(self, orders: Sequence[JobOrder], numbers: Mapping[int, int]) -> list[CommandReply]:
         """Release the held jobs that the bridge may release, with one command if possible."""
-        ready: dict[int, Record] = {}
+        ready: dict[int, SlurmJob] = {}
 
-        def collect_releasable(job: Record, order: Record) -> None:
-            if order["clear"]:
+        def collect_releasable(job: SlurmJob, order: JobOrder) -> None:
+            if order.clear:
                 job_command_rules.require_pending(job)
             else:
                 job_command_rules.require_not_held_by_others(job, self._guarded)
             if job_command_rules.may_be_released(job):
-                ready[order["job"]] = job
+                ready[order.job] = job
 
         outcomes = self._run_for_each_job(collect_releasable, orders, numbers, len(orders))
-        wanted = [at for at, order in enumerate(orders) if order["job"] in ready]
+        wanted = [at for at, order in enumerate(orders) if order.job in ready]
         return self._replace_outcomes(outcomes, wanted, self._actions.release(list(ready.values())))
 
     @staticmethod
@@ -151,21 +151,21 @@ class SlurmOrderExecutor:
             outcomes[place] = outcome
         return outcomes
 
-    def _hold_during_unpin(self, job: Record, order: Record) -> None:
+    def _hold_during_unpin(self, job: SlurmJob, order: JobOrder) -> None:
         """Hold a pinned job so that it does not start while its pin is being cleared."""
-        job_command_rules.require_only_unpin_settings(order["clear"])
+        job_command_rules.require_only_unpin_settings(order.clear)
         job_command_rules.require_not_held_by_others(job, self._guarded)
-        if order["clear"] and job_command_rules.is_unheld(job):
+        if order.clear and job_command_rules.is_unheld(job):
             self._actions.hold(job)
 
-    def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def unpin(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
         """Clear the pin of each held pending job, and keep the hold of any actor."""
         numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)
         )
 
-    def preempt(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def preempt(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
         """Requeue or cancel each job that still runs as its order describes.
 
         If a job is not stopped, send no further orders, because stopping other jobs might not enable a start.
@@ -183,22 +183,22 @@ class SlurmOrderExecutor:
                 outcomes.append(CommandReply("unknown", f"not attempted: its state could not be read: {error}"))
         return outcomes
 
-    def _preempt_job(self, job: Record, order: Record) -> None:
+    def _preempt_job(self, job: SlurmJob, order: JobOrder) -> None:
         job_command_rules.require_unchanged_victim(job, order)
-        selector = slurm_job_ids.format_job_id(order["job"])
-        if order["mode"] == "requeue":
+        selector = slurm_job_ids.format_job_id(order.job)
+        if order.mode == "requeue":
             self._actions.requeue(selector)
         else:
             run_scancel(selector)
 
-    def _require_held_for_unpin(self, job: Record, order: Record) -> None:
-        job_command_rules.require_only_unpin_settings(order["clear"])
+    def _require_held_for_unpin(self, job: SlurmJob, order: JobOrder) -> None:
+        job_command_rules.require_only_unpin_settings(order.clear)
         job_command_rules.require_pending(job)
         if job_command_rules.is_unheld(job):
             raise JobCommandRefused("is not held")
 
     def _run_for_each_job(
-        self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = COMMANDS_PER_READING
+        self, act: Act, orders: Sequence[JobOrder], numbers: Mapping[int, int], at_once: int = COMMANDS_PER_READING
     ) -> list[CommandReply]:
         """Run `act` for each job and return the replies.
 
@@ -206,22 +206,24 @@ class SlurmOrderExecutor:
         """
         outcomes: list[CommandReply] = []
         together = len(orders) >= self._actions.alone_below
-        looked: dict[int, Record] = {}
+        looked: dict[int, SlurmJob] = {}
         for at, order in enumerate(orders):
             if together and at % at_once == 0:
-                part = {numbers[each["job"]] for each in orders[at : at + at_once] if each["job"] in numbers}
+                part = {numbers[each.job] for each in orders[at : at + at_once] if each.job in numbers}
                 try:
-                    looked = {job["id"]: job for job in self._actions.read_jobs(part)} if part else {}
+                    looked = {job.id: job for job in self._actions.read_jobs(part)} if part else {}
                 except ControllerCallError as error:
                     if not outcomes:
                         raise
                     return outcomes + [
                         CommandReply("unknown", f"not attempted: its state could not be read: {error}")
                     ] * (len(orders) - len(outcomes))
-            outcomes.append(self._run_for_job(act, numbers.get(order["job"]), order, looked))
+            outcomes.append(self._run_for_job(act, numbers.get(order.job), order, looked))
         return outcomes
 
-    def _run_for_job(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> CommandReply:
+    def _run_for_job(
+        self, act: Act, number: int | None, order: JobOrder, looked: Mapping[int, SlurmJob]
+    ) -> CommandReply:
         if number is None:
             return CommandReply("refused", "is unknown to slurmctld")
         try:
@@ -237,7 +239,7 @@ class SlurmOrderExecutor:
         return CommandReply("done")
 
     def _clear_pins_of_successful(
-        self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[CommandReply]
+        self, orders: Sequence[JobOrder], numbers: Mapping[int, int], outcomes: list[CommandReply]
     ) -> list[CommandReply]:
         """Return `outcomes` after clearing the pins of successful orders.
 
@@ -245,20 +247,18 @@ class SlurmOrderExecutor:
         is addressed by its index: a change under the array's own number would also apply to its running tasks, and
         Slurm would reject it.
         """
-        wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at].result == "done"]
+        wanted = [at for at, order in enumerate(orders) if order.clear and outcomes[at].result == "done"]
         if not wanted:
             return outcomes
         try:
-            looked = self._actions.read_jobs({numbers[orders[at]["job"]] for at in wanted})
+            looked = self._actions.read_jobs({numbers[orders[at].job] for at in wanted})
         except ControllerCallError as error:
             for at in wanted:
                 outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {error}")
             return outcomes
-        held = {job["id"] for job in looked if job["state"] == slurm_states.PENDING and job["priority"] == 0}
-        ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
-        commands = [
-            f"update JobId={slurm_job_ids.format_job_id(orders[at]['job'])} {orders[at]['clear']}" for at in ready
-        ]
+        held = {job.id for job in looked if job.state == slurm_states.PENDING and job.priority == 0}
+        ready = [at for at in wanted if numbers[orders[at].job] in held]
+        commands = [f"update JobId={slurm_job_ids.format_job_id(orders[at].job)} {orders[at].clear}" for at in ready]
         complaints = dict(zip(ready, self._actions.run_scontrol(commands), strict=True))
         for at in wanted:
             if at not in complaints:
@@ -267,9 +267,9 @@ class SlurmOrderExecutor:
                 outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {complaints[at]}")
         return outcomes
 
-    def _find_controller_job_numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
+    def _find_controller_job_numbers(self, orders: Sequence[JobOrder], *, separate: bool) -> dict[int, int]:
         self._guarded = self._actions.has_submit_plugin()
-        wanted = [order["job"] for order in orders]
+        wanted = [order.job for order in orders]
         return array_records.find_controller_job_numbers(
             wanted, self._actions.read_jobs, self._actions.run_scontrol, separate=separate
         )

@@ -14,16 +14,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from cpsched.slurm_text.gres import parse_gres
-from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record
+from cpsched.slurm_text.jobs import NodeShare, SlurmJob
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_and_read_output
 
 SHOW_JOB_COMMAND = ["scontrol", "--details", "show", "job"]
 MAX_SINGLE_QUERIES = 5
 """Maximum number of jobs that are queried one by one. For a larger number, one query for all jobs comes first."""
-LAYOUT_KEY_FIELDS = ("num_nodes", "cpus", "start_time")
-"""Fields that show a change of the job's nodes after a requeue or the loss of a node."""
 
+Layout = tuple[NodeShare, ...]
 _RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
 _SPAN = r"\d{1,6}(?:-\d{1,6})?"
 _PART = re.compile(
@@ -41,14 +40,13 @@ class CachingJobLayoutReader:
         self._show = show
         self._known: dict[int, tuple[object, Layout | None]] = {}
 
-    def read(self, jobs: Iterable[Record]) -> dict[int, Layout]:
+    def read(self, jobs: Iterable[SlurmJob]) -> dict[int, Layout]:
         """Return the readable layouts of the multi-node jobs among `jobs`, by job number."""
-        placed = {
-            job["id"]: [job[name] for name in LAYOUT_KEY_FIELDS]
+        keys = {  # the values change after a requeue or the loss of a node
+            job.id: (job.num_nodes, job.cpus, job.start_time)
             for job in jobs
-            if job["state"] in slurm_states.OCCUPYING_STATES
+            if job.state in slurm_states.OCCUPYING_STATES and job.num_nodes > 1
         }
-        keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
         missing = keys.keys() - self._known.keys()
         if len(missing) > MAX_SINGLE_QUERIES and (shown := self._show(SHOW_JOB_COMMAND)) is not None:
@@ -82,8 +80,11 @@ def _parse_layout_parts(record: str, count: int) -> Layout | None:
     Return None unless they list `count` different nodes.
     """
     try:
-        parts = [[n, _count_ids(ids), int(mib), _parse_gres_text(gres)] for n, ids, mib, gres in _PART.findall(record)]
-        names = [name for part in parts for name in node_and_task_lists.expand_hostlist(part[0])]
+        parts = tuple(
+            NodeShare(nodes, _count_ids(ids), int(mib), _parse_gres_text(gres))
+            for nodes, ids, mib, gres in _PART.findall(record)
+        )
+        names = [name for part in parts for name in node_and_task_lists.expand_hostlist(part.nodes)]
     except ValueError:
         return None
     return parts if len(names) == len(set(names)) == count else None

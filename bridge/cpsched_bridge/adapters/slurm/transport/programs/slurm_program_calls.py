@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
@@ -14,16 +12,10 @@ from cpsched_sim.program_runner import ProgramFailure, ProgramRunner
 from cpsched_sim.slurm_environment import build_slurm_environment
 
 SCONTROL_TIMEOUT_S = 20.0
-"""Time limit in seconds of each command of `run_scontrol`, and of `run_scancel`."""
+"""Time limit of `run_scancel` in seconds."""
 QUERY_TIMEOUT_S = 2.5
 """Time limit of a query in seconds."""
 _RUNNER = ProgramRunner(build_slurm_environment)
-
-
-def run_scontrol(commands: Sequence[str]) -> list[str]:
-    """Run commands in one scontrol process. Return each error, or "" on success."""
-    with ScontrolSession(SCONTROL_TIMEOUT_S) as session:
-        return [send_and_read_error(session, command) for command in commands]
 
 
 def send_and_read_error(session: ScontrolSession, command: str) -> str:

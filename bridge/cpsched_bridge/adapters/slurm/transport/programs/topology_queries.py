@@ -23,14 +23,11 @@ TOPOCONF_COMMAND = ("scontrol", "show", "topoconf")
 TOPOCONF_SINCE = (25, 5)
 TOPOLOGY_COMMAND = ("scontrol", "show", "topology")
 """Command that prints the switches or blocks of the default topology, or of a topology whose name is appended."""
-PARTITIONS_COMMAND = ("scontrol", "--all", "--oneliner", "show", "partitions")
-"""Command that prints the topology that each partition names. pyslurm has no field for it."""
 QUERY_INTERVAL_S = 60.0
 """Seconds between queries. A reconfiguration of slurmctld may change the topologies."""
 UNREADABLE_TOPOLOGY = "unreadable topology.yaml"
 
 _SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
-_PARTITION = re.compile(r"(?:^| )(PartitionName|Topology)=(\S+)")
 _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 _ATTRIBUTES = ("topology", "cluster_default")
 """Attributes of a topology in topology.yaml other than its type."""
@@ -69,15 +66,6 @@ def parse_topoconf(printed: str) -> dict[str, str]:
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
         return {"": UNREADABLE_TOPOLOGY}
     return {name: f"topology/{found[0]}" for name, found in types.items() if found}
-
-
-def parse_partitions(printed: str) -> dict[str, str]:
-    """Return the topology that each partition names.
-
-    `printed` is the output of `PARTITIONS_COMMAND`.
-    """
-    records = (dict(_PARTITION.findall(line)) for line in printed.splitlines())
-    return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 
 
 def parse_node_networks(printed: str) -> dict[str, str]:

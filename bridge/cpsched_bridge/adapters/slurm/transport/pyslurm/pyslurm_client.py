@@ -114,19 +114,6 @@ class PyslurmClient:
             raise BackendStartFailed(f"the pyslurm process did not import pyslurm within {STALL_TIMEOUT_S:g} s; killed")
         return self._has_begun
 
-    def wait_for_answer(self, wait_s: float) -> bool:
-        """Return whether the last call ends within `wait_s` seconds.
-
-        The call may end with or without a result. `receive_answer` then returns the result or raises its error
-        immediately.
-        """
-        left_s = self._until_s - time.monotonic()
-        if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
-            return self._child is None or left_s <= wait_s
-        # An answer that arrived in time counts even if it is read late.
-        self._until_s = max(self._until_s, time.monotonic() + READ_TIMEOUT_S)
-        return True
-
     def receive_answer(self) -> Any:
         """Wait until the last call's deadline for its result, and return it.
 

@@ -14,38 +14,47 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmOrderExecutor, make_lease_commands
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, to_job_table, to_node_table
 from cpsched_bridge.socket_child_process import prepare_child_process
 
 Calls = dict[str, Callable[..., Any]]
 
 
 def load_pyslurm_calls(module: str) -> Calls:
-    """Import pyslurm, and return the calls available to the parent, by name.
+    """Import pyslurm, and return the calls available to the parent, by name."""
+    return make_calls(importlib.import_module(module))
 
-    Each call takes and returns plain values.
-    """
-    pyslurm = importlib.import_module(module)
-    reading, commands, leases = PyslurmReader(pyslurm), PyslurmOrderExecutor(pyslurm), make_lease_commands(pyslurm)
-    queries = (reading.hello, reading.facts, reading.snapshot, reading.past)
-    changing = (
-        commands.start,
-        commands.hold,
-        commands.release,
-        commands.unpin,
-        commands.preempt,
-        leases.acquire_lease,
-        leases.release_lease,
-    )
-    return {call.__name__: call for call in (*queries, *changing)}
+
+def make_calls(pyslurm: Any) -> Calls:
+    """Return the calls by name. Each call takes and returns plain values."""
+
+    def version() -> str:
+        return str(getattr(pyslurm, "__version__", ""))
+
+    def jobs(numbers: Sequence[int] | None = None) -> Table:
+        """Return all jobs, or the jobs and arrays with these numbers."""
+        loaded = pyslurm.Jobs.load().values()
+        if numbers is not None:
+            loaded = [job for job in loaded if job.id in numbers or job.array_id in numbers]
+        return to_job_table(loaded)
+
+    def job(number: int) -> Table:
+        return to_job_table([pyslurm.Job.load(number)])
+
+    def nodes() -> Table:
+        return to_node_table(pyslurm.Nodes.load().values())
+
+    def modify(number: int, changes: Record) -> None:
+        pyslurm.Job(number).modify(pyslurm.JobSubmitDescription(**changes))
+
+    return {call.__name__: call for call in (version, jobs, job, nodes, modify)}
 
 
 def handle_request(known: Callable[[], Calls], request: Record) -> Record:

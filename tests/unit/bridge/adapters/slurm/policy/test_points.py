@@ -11,6 +11,7 @@ import pytest
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy, PriorityWeights
 from cpsched.site.site_policy import PartitionPolicy, SitePolicy
+from cpsched.slurm_text.jobs import JobDependencies, SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy import priority_ranking as rankings
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
@@ -23,7 +24,7 @@ from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     tres_of_record,
 )
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_job, a_slurm_job
 from tests.reach import entries
 
 NOW_S = 10_000
@@ -47,12 +48,13 @@ READING = SitePolicyReading(POLICY, fair_share={1: 0.25, 3: 0.75})
 MACHINE = ClusterSize(nodes=10, cpus=320)
 
 
-def a_record(**facts: Any) -> dict[str, Any]:
-    return {
-        "id": 1, "account": "lab", "user_name": "ada", "user_id": 1001, "partition": "main", "qos": "normal",
-        "num_nodes": 2, "cpus": 16, "time_limit": 60, "nice": 7, "requested_tres": {"cpu": 16, "node": 2},
-        "state": "PENDING", **facts,
-    }  # fmt: skip
+def a_record(**facts: Any) -> SlurmJob:
+    return a_slurm_job(
+        **{
+            "account": "lab", "user_name": "ada", "user_id": 1001, "partition": "main", "qos": "normal",
+            "num_nodes": 2, "cpus": 16, "time_limit": 60, "nice": 7, "requested_tres": {"cpu": 16, "node": 2}, **facts,
+        }
+    )  # fmt: skip
 
 
 def reading_with(**fields: Any) -> SitePolicyReading:
@@ -86,8 +88,6 @@ PLAIN = {
         ({"nice": -50}, {"nice": -50.0}),
         ({"num_nodes": None}, {"job_size": 1000 * (0.1 + 0.05) / 2}),
         ({"num_nodes": 4}, {"job_size": 1000 * (0.4 + 0.05) / 2}),
-        ({"cpus": None}, {"job_size": 200.0}),
-        ({"cpus": 0}, {"job_size": 200.0}),
         ({"cpus": 32}, {"job_size": 1000 * (0.2 + 0.1) / 2}),
         ({"requested_tres": {"cpu": 32}}, {"tres": 320.0}),
         ({"requested_tres": None}, {"tres": 160.0}),
@@ -111,14 +111,14 @@ def test_non_numeric_time_limit_counts_as_one_minute(limit: Any, minutes: int) -
         ({"requested_tres": None}, {"cpu": 16, "node": 2}),
         ({"requested_tres": {"mem": 5}}, {"cpu": 16, "node": 2, "mem": 5}),
         ({"requested_tres": {"cpu": 3, "node": 9}}, {"cpu": 3, "node": 9}),
-        ({"requested_tres": {"billing": "many"}, "cpus": None, "num_nodes": None}, {"cpu": 1, "node": 1}),
-        ({"requested_tres": {}, "cpus": 0, "num_nodes": 0}, {"cpu": 1, "node": 1}),
+        ({"requested_tres": {}, "cpus": None, "num_nodes": None}, {"cpu": 1, "node": 1}),
         ({"licenses": ["a:2", "b", "a=1"]}, {"cpu": 16, "node": 2, "license/a": 3, "license/b": 1}),
         ({"licenses": ["a:2|b:2"]}, {"cpu": 16, "node": 2}),
     ],
 )
 def test_computes_requested_tres(facts: dict[str, Any], expected: dict[str, int]) -> None:
-    assert tres_of_record(a_record(**facts)) == expected
+    record = a_record(**facts)
+    assert tres_of_record(record, record.requested_tres) == expected
 
 
 @pytest.mark.parametrize(
@@ -136,39 +136,39 @@ def test_computes_requested_tres(facts: dict[str, Any], expected: dict[str, int]
 def test_computes_start_of_age(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
     clearances = JobEligibleTimes()
     if freed_s:
-        clearances.record_reading([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
-        clearances.record_reading([{"id": 1, "dependencies": None}], freed_s)
-        clearances.record_reading([{"id": 1, "dependencies": None}], freed_s + 10)
+        clearances.record_reading([a_slurm_job(dependencies=JobDependencies((("afterok", "2"),)))], freed_s - 10)
+        clearances.record_reading([a_slurm_job()], freed_s)
+        clearances.record_reading([a_slurm_job()], freed_s + 10)
     assert compute_age_start_s(a_record(**facts), POLICY.priority, clearances) == since_s
 
 
 def test_forgets_eligible_time_of_job_that_left_queue() -> None:
     clearances = JobEligibleTimes()
-    waiting = {"id": 1, "dependencies": {"afterok": ["2"]}}
+    waiting = a_slurm_job(dependencies=JobDependencies((("afterok", "2"),)))
     clearances.record_reading([waiting], 10)
     assert clearances.get_eligible_s(1) == 0
-    clearances.record_reading([{"id": 1, "dependencies": None}], 20)
+    clearances.record_reading([a_slurm_job()], 20)
     assert clearances.get_eligible_s(1) == 20
     clearances.record_reading([], 30)
     assert clearances.get_eligible_s(1) == 0
     clearances.record_reading([waiting], 40)
     clearances.record_reading([], 50)
-    clearances.record_reading([{"id": 1, "dependencies": None}], 60)
+    clearances.record_reading([a_slurm_job()], 60)
     assert clearances.get_eligible_s(1) == 0, "no reading has that job waiting"
 
 
 def ranked(
     reading: SitePolicyReading,
-    *records: dict[str, Any],
+    *records: SlurmJob,
     exclusive: bool = False,
     machine: ClusterSize = MACHINE,
 ) -> RankedJobs:
     pending = [
-        PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
+        PendingJob(a_job(r.id, user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
         for r in records
     ]
     ranks = RankedJobs.for_policy(reading)
-    around = PriorityRankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, JobEligibleTimes())
+    around = PriorityRankingInput(pending, {r.id: r for r in records}, machine, NOW_S, JobEligibleTimes())
     ranks.rank(around, pending)
     return ranks
 
@@ -191,8 +191,8 @@ def test_exclusive_job_holds_all_cpus_of_nodes(exclusive: bool, nodes: int, cpus
     assert [amount for _, amount in ranks.standings[1].takes] == [held]
 
 
-def running(**facts: Any) -> dict[str, Any]:
-    return a_record(state="RUNNING", array_id=None, array_task_id=None, allocated_tres={"cpu": 4}, **facts)
+def running(**facts: Any) -> SlurmJob:
+    return a_record(state="RUNNING", allocated_tres={"cpu": 4}, **facts)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_running_minutes_count_until_time_limit(end_s: int | None, minutes: int)
 def test_running_jobs_count_their_tres_until_they_end() -> None:
     reading = reading_with(qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
     ranks = RankedJobs.for_policy(reading)
-    rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
+    rows = [running(id=1), running(id=2), a_record(id=3), running(id=4)._replace(state="COMPLETING")]
     assert ranks.compute_running_limit_usage(rows, NOW_S) == [8]
     first = ranks.running[1, False]
     assert ranks.compute_running_limit_usage(rows[:1], NOW_S) == [4]
@@ -236,9 +236,7 @@ def test_keeps_ranks_of_pending_jobs_for_period() -> None:
     def applied(*ids: int, now_s: int = NOW_S) -> Observation:
         waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in ids)
         seen = Observation(now_s, cluster, cluster.capacity.copy(), waiting)
-        return ranking.apply_ranking(
-            seen, [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in ids], MACHINE
-        )
+        return ranking.apply_ranking(seen, [a_record(id=id) for id in ids], MACHINE)
 
     first = applied(1, 2, 3)
     assert sorted(first.limits.standings) == [1, 2, 3]  # type: ignore[union-attr]
@@ -261,7 +259,7 @@ def test_continues_ranking_longer_than_period(monkeypatch: pytest.MonkeyPatch) -
     ranking, cluster = PriorityRanker(), a_cluster()
     ranking.set_policy(reading_with(priority=dataclasses.replace(POLICY.priority, period_s=1)))
     waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
-    records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]
+    records = [a_record(id=id) for id in (1, 2, 3)]
     seen = []
     for now_s in range(NOW_S, NOW_S + 8):
         ranking.apply_ranking(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)

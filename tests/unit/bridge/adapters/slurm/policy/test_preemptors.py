@@ -16,7 +16,7 @@ from cpsched.site.preemption import PreemptionRules
 from cpsched.site.site_policy import SitePolicy
 from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions, PreemptionUnderWay, Victim
-from tests.builders import a_cluster, a_job, a_running, words
+from tests.builders import a_cluster, a_job, a_running, a_slurm_job, words
 
 RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
 POLICY = SitePolicy(qos={name: Qos(name) for name in ("high", "low")}, preemption=RULES)
@@ -39,8 +39,9 @@ def observation(*pending: PendingJob, low: int = 3, now_s: int = NOW_S, start_s:
 
 
 RECORDS = [
-    {"id": 90 + node, "state": "RUNNING", "qos": "low", "partition": "main", "comment": comment}
-    | {"is_requeueable": True, "is_batch_job": True}
+    a_slurm_job(
+        90 + node, "RUNNING", qos="low", partition="main", comment=comment, is_requeueable=True, is_batch_job=True
+    )
     for node, comment in enumerate([None, f"checkpoint={NOW_S - 9}", f"checkpoint={NOW_S + 1}", ""])
 ]
 
@@ -230,14 +231,14 @@ def test_victim_that_cannot_be_requeued_is_cancelled(
     facts = dict(zip(("is_requeueable", "is_batch_job"), can, strict=True))
     policy = replace(POLICY, preemption=replace(RULES, mode=mode))
     seen = observation(waiting(1, 2), low=4)
-    records = [{**each, **facts} for each in RECORDS]
+    records = [each._replace(**facts) for each in RECORDS]
     found = PreemptorsLeftToSlurm().leave(seen, records, policy, OPTIONS).preemptions
     assert [victim.mode for each in found for victim in each.victims] == expected * 2
 
 
 def test_only_slurm_stops_a_suspended_job() -> None:
     """Its record is valid for Slurm, but the bridge's commands need a running job."""
-    suspended = [{**each, "state": "SUSPENDED"} for each in RECORDS]
+    suspended = [each._replace(state="SUSPENDED") for each in RECORDS]
     seen = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), suspended, POLICY, OPTIONS)
     assert (left(seen), seen.preemptions) == ([1], ())
     suspended[0] = RECORDS[0]
@@ -247,7 +248,7 @@ def test_only_slurm_stops_a_suspended_job() -> None:
 
 @pytest.mark.parametrize(("is_requeueable", "expected"), [(True, 91), (False, 90)])
 def test_checkpoint_lowers_price_only_of_job_that_is_requeued(is_requeueable: bool, expected: int) -> None:
-    records = [{**each, "is_requeueable": each["id"] != 91 or is_requeueable} for each in RECORDS]
+    records = [each._replace(is_requeueable=each.id != 91 or is_requeueable) for each in RECORDS]
     found = PreemptorsLeftToSlurm().leave(observation(waiting(1, 2)), records, POLICY, OPTIONS).preemptions
     assert [victim.job_id for each in found for victim in each.victims] == [expected]
 

@@ -16,9 +16,8 @@ from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSite
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_doctor import check_partitions_mixing_unmanaged_jobs, run_policy_checks
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Observation
-from tests.builders import words
+from tests.builders import a_slurm_job, words
 from tests.slurm_replies import ALL, CONFIG, association
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Played as PlayedAsking
@@ -89,7 +88,7 @@ def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
     asking.ready = [BackgroundCommandOutput(ALL | lab | texts, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
+    backend = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock()))
     return backend.observe()
 
 
@@ -184,7 +183,7 @@ def test_job_leaves_licences_of_future_reservations_free(
 
 
 def test_observes_without_policy_reader(scene: Scene) -> None:
-    plain = SlurmBackend(PyslurmTransport(client=Played(scene))).observe()
+    plain = SlurmBackend(Played(scene)).observe()
     assert plain.limits is None
     assert all(p.job.priority == 0 for p in plain.pending)
 
@@ -192,10 +191,10 @@ def test_observes_without_policy_reader(scene: Scene) -> None:
 def test_observes_jobs_if_policy_cannot_be_read(scene: Scene) -> None:
     asking = PlayedAsking()
     asking.ready = [BackgroundCommandOutput({}, {"config": "scontrol: refused"})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
+    backend = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock()))
     seen = backend.observe()
     assert seen.limits is None
-    assert len(seen.pending) == len(SlurmBackend(PyslurmTransport(client=Played(scene))).observe().pending)
+    assert len(seen.pending) == len(SlurmBackend(Played(scene)).observe().pending)
     assert "scontrol: refused" in seen.notes[0]
 
 
@@ -203,7 +202,7 @@ def test_unchanged_job_is_same_object_in_next_reading(scene: Scene) -> None:
     asking = PlayedAsking()
     asking.ready = [BackgroundCommandOutput(ALL | {"state": state()}, {})]
     scene.job("several")["partition"] = "main"
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
+    backend = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock()))
     before, after = backend.observe(), backend.observe()
     assert all(a.job is b.job for a, b in zip(before.pending, after.pending, strict=True))
 
@@ -217,7 +216,7 @@ def test_applies_new_policy_only_after_ranking_all_jobs(scene: Scene, monkeypatc
         BackgroundCommandOutput(texts, {}),
         BackgroundCommandOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {}),
     ]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, clock))
+    backend = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, clock))
     rounds = []
     for _ in range(8):
         rounds.append([p.job.priority for p in backend.observe().pending])
@@ -236,18 +235,17 @@ def test_basic_ranks_by_arrival(scene: Scene) -> None:
 
 
 def test_age_starts_at_submission_with_accrue_always() -> None:
-    record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 0}
+    record = a_slurm_job(submit_time=100, eligible_time=120, priority=0)
     always = CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")
     rules = parse_site_policy(ALL | {"config": always}).policy.priority
     assert compute_age_start_s(record, rules, JobEligibleTimes()) == 100
 
 
 MACHINE = ClusterSize(4, 32)
-RECORD = {
-    "id": 7, "state": "PENDING", "priority": 2605, "partition": "main", "account": "lab", "user_name": "alice",
-    "qos": "normal", "num_nodes": 1, "cpus": 8, "time_limit": 60, "nice": 0, "submit_time": 1, "accrue_time": 1000,
-    "requested_tres": {"cpu": 8},
-}  # fmt: skip
+RECORD = a_slurm_job(
+    7, priority=2605, partition="main", account="lab", user_name="alice", qos="normal", cpus=8, time_limit=60,
+    submit_time=1, accrue_time=1000, requested_tres={"cpu": 8},
+)  # fmt: skip
 SPRIO = "7 {priority} 0 0 {fair_share} 125 20 2000 0 0 cpu=25.00"
 
 

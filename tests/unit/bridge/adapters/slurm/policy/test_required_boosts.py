@@ -8,13 +8,14 @@ import pytest
 
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.site_policy import PartitionPolicy, SitePolicy
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmPartition
 from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from tests.builders import a_slurm_job
 from tests.slurm_replies import ALL
 from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
 from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
@@ -28,18 +29,17 @@ TIERS = {
     "fast": PartitionPolicy(tier=5),
     "late": PartitionPolicy(tier=0),
 }
-MINE: dict[str, Any] = {"partition": "main"}
+MINE = a_slurm_job(partition="main")
 
 
-def free(**facts: Any) -> dict[str, Any]:
+def free(**facts: Any) -> SlurmJob:
     """A pending job of priority 500 without a hold."""
-    return {
-        "state": "PENDING", "partition": "main", "priority": 500, "required_nodes": None, "state_reason": "Resources",
-        **facts,
-    }  # fmt: skip
+    return a_slurm_job(**{"partition": "main", "priority": 500, "state_reason": "Resources", **facts})
 
 
-def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: PriorityPolicy = STEADY) -> int:
+def raised(
+    *jobs: SlurmJob, priority: int = 300, most: int = 1000, rules: PriorityPolicy = STEADY, mine: SlurmJob = MINE
+) -> int:
     partitions = [
         SlurmPartition(name=name, nodes=nodes)
         for name, nodes in [
@@ -51,7 +51,7 @@ def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: 
         ]
     ]
     seen = SlurmRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
-    return compute_start_boosts({7: (MINE, priority)}, seen, SitePolicy(priority=rules, partitions=TIERS), most).get(
+    return compute_start_boosts({7: (mine, priority)}, seen, SitePolicy(priority=rules, partitions=TIERS), most).get(
         7, 0
     )
 
@@ -96,9 +96,8 @@ def test_compensates_age_lost_at_release() -> None:
     assert raised(free(), priority=50, rules=PriorityPolicy(weights=PriorityWeights(age=100))) == 551
 
 
-def test_raise_starts_from_nice_of_job_sent_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MINE, "nice", 7)
-    assert raised(free(priority=1), priority=1) == 9
+def test_raise_starts_from_nice_of_job_sent_to_bottom() -> None:
+    assert raised(free(priority=1), priority=1, mine=MINE._replace(nice=7)) == 9
 
 
 @pytest.mark.parametrize("most", [0, 10**6])
@@ -110,18 +109,16 @@ def test_restores_nice_value_when_pin_is_cleared(most: int) -> None:
     scene.job("first").update(priority=200_000, state_reason="Resources", partition=scene.job("six")["partition"])
     asking, child, number = PlayedAsking(), Played(scene), scene.job("six")["id"]
     asking.ready = [BackgroundCommandOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
-    backend = SlurmBackend(
-        PyslurmTransport(client=child), policy=PeriodicSitePolicyReader(asking, Clock()), most_boost=most
-    )
+    backend = SlurmBackend(child, policy=PeriodicSitePolicyReader(asking, Clock()), most_boost=most)
     seen = backend.observe()
     backend.start([order(seen, number, "n2")])
     sent = child.sent[-1][1][0]
     backend.hold([number])
-    cleared = child.sent[-1][1][0]["clear"]
+    cleared = child.sent[-1][1][0].clear
     if not most:
-        assert "nice" not in sent
+        assert sent.nice is None
         assert "Nice" not in cleared
     else:
         priority = next(p.job.priority for p in seen.pending if p.job.id == number)
-        assert sent["nice"] == 40 - (200_001 - (priority - 1000))
+        assert sent.nice == 40 - (200_001 - (priority - 1000))
         assert cleared.endswith(" Nice=40")

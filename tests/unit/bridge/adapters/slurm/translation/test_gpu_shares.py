@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     compute_free_amounts,
     compute_gpus_occupied_by_shares,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from tests.builders import a_node
+from tests.builders import a_node, a_slurm_job
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 GPUS, SHARES = 4, 8
 PER_GPU = SHARES // GPUS
 
 
-def a_job(**facts: Any) -> dict[str, Any]:
-    none = dict.fromkeys(("ntasks", "gres_per_node", "tres_per_task", "requested_tres", "allocated_tres"))
-    return {**none, "state": "RUNNING", "allocated_nodes": "n1", **facts}
+def a_job(**facts: Any) -> SlurmJob:
+    return a_slurm_job(**{"state": "RUNNING", "allocated_nodes": "n1", **facts})
 
 
 @given(whole=st.integers(0, GPUS), shares=st.lists(st.tuples(st.integers(0, GPUS - 1), st.integers(1, PER_GPU))))

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from cpsched.model import PendingCode, PendingReason
+from cpsched.slurm_text.jobs import JobDependencies, SlurmJob
 from cpsched_bridge.adapters.slurm.translation.job_dependencies import UNMET_DEPENDENCY_REASON, JobDependencyTargets
 from cpsched_bridge.telemetry.reason_kinds import format_reason
+from tests.builders import a_slurm_job
 
 NOW_S = 10_000
 
 
-def job(number: int, state: str, **facts: Any) -> dict[str, Any]:
-    plain = {"array_id": None, "array_task_id": None, "array_tasks_waiting": None, "start_time": NOW_S - 100}
-    return {"id": number, "state": state, "name": "x", "user_id": 1, "dependencies": None, **plain, **facts}
+def job(number: int, state: str, **facts: Any) -> SlurmJob:
+    return a_slurm_job(number, state, **{"name": "x", "user_id": 1, "start_time": NOW_S - 100, **facts})
 
 
-def task(number: int, array: int, index: int | None, state: str) -> dict[str, Any]:
+def task(number: int, array: int, index: int | None, state: str) -> SlurmJob:
     return job(number, state, array_id=array, array_task_id=index)
 
 
-def wishes(**kinds: Any) -> dict[str, Any]:
-    """What pyslurm makes of a dependency."""
-    kind = dict.fromkeys(("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok"), ())
-    return {
-        **{name: list(kinds.get(name, ())) for name in kind},
-        "singleton": False,
-        "satisfy": kinds.get("satisfy", "all"),
-    }
+def wishes(satisfy: str = "all", singleton: bool | None = False, **kinds: Sequence[str]) -> JobDependencies:
+    """Dependencies by kind."""
+    conditions = tuple((kind, target) for kind, targets in kinds.items() for target in targets)
+    return JobDependencies(conditions, singleton, satisfy == "any")
 
 
-def met(others: list[dict[str, Any]], facts: dict[str, Any] | None = None, **kinds: Any) -> bool:
+def met(others: list[SlurmJob], facts: dict[str, Any] | None = None, **kinds: Any) -> bool:
     own = job(50, "PENDING", dependencies=wishes(**kinds), **(facts or {}))
     return JobDependencyTargets([*others, own], NOW_S).are_dependencies_met(own)
 
@@ -81,14 +79,14 @@ def test_combines_dependencies_with_all_or_any() -> None:
 )
 def test_singleton_counts_with_other_dependencies(single: bool | None, satisfy: str, expected: bool) -> None:
     """None: the library has lost whether the word is there, so the job waits until Slurm has looked."""
-    own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": single, "satisfy": satisfy})
+    own = job(50, "PENDING", dependencies=wishes(satisfy, single, afterok=["7"]))
     others = [job(7, "COMPLETED", name="y"), job(8, "RUNNING")]
     assert JobDependencyTargets([*others, own], NOW_S).are_dependencies_met(own) is expected
     assert JobDependencyTargets([others[0], own], NOW_S).are_dependencies_met(own)
 
 
 def test_singleton_alone_satisfies_any() -> None:
-    own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": True, "satisfy": "any"})
+    own = job(50, "PENDING", dependencies=wishes("any", True, afterok=["7"]))
     assert JobDependencyTargets([job(7, "RUNNING", name="y"), own], NOW_S).are_dependencies_met(own)
     assert not JobDependencyTargets([job(7, "RUNNING"), own], NOW_S).are_dependencies_met(own)
 
@@ -100,8 +98,6 @@ def test_failed_dependency_is_never_met() -> None:
 @pytest.mark.parametrize("odd", ["7@other", "x", "", "7_", "7_[1-2]", "-7", "7" * 30, "7(unfulfilled) "])
 def test_leaves_unreadable_dependency_to_slurm(odd: str) -> None:
     assert not met([job(7, "COMPLETED")], afterok=[odd])
-    own = job(50, "PENDING", dependencies="afterok:7")
-    assert not JobDependencyTargets([job(7, "COMPLETED"), own], NOW_S).are_dependencies_met(own)
 
 
 def test_dependency_on_one_task_or_all_tasks_of_array() -> None:
@@ -146,19 +142,19 @@ def test_aftercorr_compares_corresponding_array_tasks() -> None:
         (job(7, "RUNNING", user_id=2), True),
     ],
 )
-def test_singleton_waits_for_unfinished_job_of_same_name(other: dict[str, Any], single: bool) -> None:
+def test_singleton_waits_for_unfinished_job_of_same_name(other: SlurmJob, single: bool) -> None:
     """pyslurm loses the word while it is not fulfilled: nothing else is named then."""
     assert met([other]) is single
 
 
-class Counted(dict[str, Any]):
-    """A record that counts how often it is looked at."""
+class Counted(SlurmJob):
+    """A job that counts how often it is looked at."""
 
     looks = 0
 
-    def __getitem__(self, name: str) -> Any:
+    def __getattribute__(self, name: str) -> Any:
         Counted.looks += 1
-        return super().__getitem__(name)
+        return super().__getattribute__(name)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +168,15 @@ class Counted(dict[str, Any]):
     ],
     ids=["singleton", "many others", "corresponding tasks", "a whole array", "many tasks"],
 )
-def test_dependency_checks_scale_to_1000_jobs(wanted: dict[str, Any]) -> None:
+def test_dependency_checks_scale_to_1000_jobs(wanted: JobDependencies) -> None:
     """One more job costs a few more looks, not one at each of the others."""
-    own = [job(1000 + at, "PENDING", name=f"x{at}", array_id=60, array_task_id=at) for at in range(400)]
+    own = [
+        job(1000 + at, "PENDING", name=f"x{at}", array_id=60, array_task_id=at, dependencies=wanted)
+        for at in range(400)
+    ]
     others = [job(number, "COMPLETED") for number in range(400, 800)]
     array = [task(2000 + at, 7, at, "COMPLETED") for at in range(400)]
-    for one in own:
-        one["dependencies"] = wanted
-    records = [Counted(record) for record in (*own, *others, *array)]
+    records = [Counted(*record) for record in (*own, *others, *array)]
     Counted.looks = 0
     seen = JobDependencyTargets(records, NOW_S)
     assert all(seen.are_dependencies_met(record) for record in records)
@@ -196,13 +193,12 @@ def test_dependency_checks_scale_to_1000_jobs(wanted: dict[str, Any]) -> None:
             PendingReason(PendingCode.DEPENDS_ON, ("12",)),
         ),
         ({"singleton": True}, UNMET_DEPENDENCY_REASON),
-        ("unknown", UNMET_DEPENDENCY_REASON),
-        ({"afterok": ["99(unfulfilled)"], "singleton": False}, None),
+        ({"afterok": ["99(unfulfilled)"]}, None),
     ],
 )
 def test_the_reason_names_the_jobs_that_must_end(dependencies, expected):
     """Jobs 12 and 13 run, and Slurm has forgotten job 99."""
-    own = job(7, "PENDING", dependencies=dependencies)
+    own = job(7, "PENDING", dependencies=wishes(**dependencies))
     assert (
         JobDependencyTargets([job(12, "RUNNING"), job(13, "RUNNING"), own], NOW_S).find_unmet_dependency_reason(own)
         == expected
@@ -210,6 +206,6 @@ def test_the_reason_names_the_jobs_that_must_end(dependencies, expected):
 
 
 def test_a_job_with_a_failed_dependency_can_never_start():
-    own = job(7, "PENDING", dependencies={"afterok": ["12(failed)"]})
+    own = job(7, "PENDING", dependencies=wishes(afterok=["12(failed)"]))
     reason = JobDependencyTargets([own], NOW_S).find_unmet_dependency_reason(own)
     assert format_reason(reason) == "can never run here: it depends on job 12, which did not end as required"

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Request
+from cpsched.slurm_text.jobs import NodeShare, SlurmJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_running import compute_amounts_by_node, match_allocation_to_request
-from tests.builders import a_node
+from tests.builders import a_node, a_slurm_job
 
 
 def a_machine(**facts: Any) -> SlurmNodeTable:
@@ -23,31 +24,33 @@ def a_machine(**facts: Any) -> SlurmNodeTable:
     return SlurmNodeTable.from_records([a_node(f"n{i}", **configured) for i in range(4)])
 
 
-RECORD = {"cpus": 17, "allocated_tres": {"cpu": 17, "mem": 17000}}
-PRIME = [["n0", 16, 16000, {}], ["n2", 1, 1000, {"gpu": 1}]]
+PRIME = NodeShare("n0", 16, 16000, {}), NodeShare("n2", 1, 1000, {"gpu": 1})
+
+
+def a_record(*layout: NodeShare) -> SlurmJob:
+    return a_slurm_job(cpus=17, allocated_tres={"cpu": 17, "mem": 17000}, layout=layout)
 
 
 def test_layout_gives_amounts_on_each_node() -> None:
-    assert compute_amounts_by_node(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
-    assert compute_amounts_by_node(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
-        (0, 1, 3), (4, 100, 0)
-    )
+    assert compute_amounts_by_node(a_record(*PRIME), [0, 2], a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
+    alike = a_record(NodeShare("n[0-1,3]", 4, 100, {}))
+    assert compute_amounts_by_node(alike, [0, 1, 3], a_machine()) == dict.fromkeys((0, 1, 3), (4, 100, 0))
 
 
 def test_layout_of_cores_lists_ids_of_all_threads() -> None:
     """A node whose 16 CPUs are cores of two threads: Slurm allocates one CPU, and scontrol prints CPU_IDs=0-1."""
     machine = a_machine(total_cpus=16, sockets=2, cores_per_socket=8, threads_per_core=2)
-    layout = [["n[0,2]", 2, 1000, {}]]
-    assert compute_amounts_by_node(RECORD, [0, 2], layout, machine) == dict.fromkeys((0, 2), (1, 1000, 0))
+    record = a_record(NodeShare("n[0,2]", 2, 1000, {}))
+    assert compute_amounts_by_node(record, [0, 2], machine) == dict.fromkeys((0, 2), (1, 1000, 0))
 
 
 def test_single_node_job_needs_no_layout() -> None:
-    assert compute_amounts_by_node(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
+    assert compute_amounts_by_node(a_record(), [1], a_machine()) == {1: (17, 17000, 0)}
 
 
-@pytest.mark.parametrize("layout", [None, [], [["n0", 16, 16000, {}]], [["n[0-3]", 16, 16000, {}]]])
-def test_ignores_layout_of_other_nodes(layout: Any) -> None:
-    assert compute_amounts_by_node(RECORD, [0, 2], layout, a_machine()) is None
+@pytest.mark.parametrize("layout", [(), PRIME[:1], (NodeShare("n[0-3]", 16, 16000, {}),)])
+def test_ignores_layout_of_other_nodes(layout: tuple[NodeShare, ...]) -> None:
+    assert compute_amounts_by_node(a_record(*layout), [0, 2], a_machine()) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
     UNREADABLE_TOPOLOGY,
     parse_leaf_switches,
     parse_node_networks,
-    parse_partitions,
     read_topologies,
 )
 from tests.builders import words
@@ -242,11 +241,6 @@ def test_reads_configured_or_unreadable_topology(printed: str, plugin: str) -> N
     assert (
         read_topologies(SlurmConfig(topology_plugin="topology/block"), printed, lambda command: "")[""].plugin == plugin
     )
-
-
-def test_parses_topologies_of_partitions() -> None:
-    printed = "PartitionName=a Nodes=n1 Topology=blocks \nPartitionName=b Nodes=n2\n\nTopology=x\n"
-    assert parse_partitions(printed) == {"a": "blocks"}
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,23 @@ import numpy as np
 import pytest
 
 from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
     PartitionAccessContext,
     find_access_denied_reason,
     find_account_check_rules,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
-from tests.builders import words
+from tests.builders import a_slurm_job, words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_observation import observe, pending
 
-RECORD = {"user_name": "alice", "user_id": 2001, "account": "optics", "qos": "normal"}
+RECORD = a_slurm_job(user_name="alice", user_id=2001, account="optics", qos="normal")
 TREE = {"root": "", "science": "root", "optics": "science", "arts": "root"}
 DOORS = PartitionAccessContext(True, True, TREE, {"alice": ["staff", "wheel"], "bob": []})
 
 
-def why(
-    access_context: PartitionAccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any
-) -> str | None:
+def why(access_context: PartitionAccessContext = DOORS, record: SlurmJob = RECORD, **partition: Any) -> str | None:
     lists = {name: frozenset(names) for name, names in partition.items()}
     whole = PartitionRules("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
     return words(find_access_denied_reason(record, whole, access_context))
@@ -72,10 +71,10 @@ def test_account_in_list_includes_its_children() -> None:
         (PartitionAccessContext(False, True, TREE), RECORD),
         (PartitionAccessContext(True, True, None), RECORD),
         (PartitionAccessContext(True, True, {"arts": ""}), RECORD),
-        (PartitionAccessContext(True, True, {}), {**RECORD, "account": None}),
+        (PartitionAccessContext(True, True, {}), RECORD._replace(account="")),
     ],
 )
-def test_admits_unknown_account(access_context: PartitionAccessContext, record: dict[str, Any]) -> None:
+def test_admits_unknown_account(access_context: PartitionAccessContext, record: SlurmJob) -> None:
     """Slurm's answer to a start decides then."""
     assert why(access_context, record, allowed_accounts=["arts"]) is None
 
@@ -90,19 +89,19 @@ def test_account_loop_terminates() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [{**RECORD, "user_name": "eve"}, {**RECORD, "user_id": 0}, {**RECORD, "user_name": None}],
+    [RECORD._replace(user_name="eve"), RECORD._replace(user_id=0), RECORD._replace(user_name="")],
 )
-def test_admits_users_of_unknown_groups_and_root(record: dict[str, Any]) -> None:
+def test_admits_users_of_unknown_groups_and_root(record: SlurmJob) -> None:
     assert why(record=record, allowed_groups=["staff"]) is None
     assert why(PartitionAccessContext(outside={"None": ["staff"]}), record, allowed_groups=["staff"]) is None
 
 
 def test_admits_user_not_known_to_be_outside_group() -> None:
-    assert why(record={**RECORD, "user_name": "bob"}, allowed_groups=["staff"]) is None
+    assert why(record=RECORD._replace(user_name="bob"), allowed_groups=["staff"]) is None
 
 
 def test_ignores_case() -> None:
-    record = {**RECORD, "account": "Optics", "qos": "Normal"}
+    record = RECORD._replace(account="Optics", qos="Normal")
     assert why(record=record, allowed_qos=["normal"], allowed_accounts=["optics"]) is None
     assert why(record=record, denied_qos=["normal"]) is not None
     assert why(record=record, denied_accounts=["optics"]) is not None
@@ -114,7 +113,7 @@ def test_truncates_long_list() -> None:
 
 
 def test_escapes_control_characters() -> None:
-    found = why(record={**RECORD, "qos": "\x1b[2J"}, allowed_qos=["fast"])
+    found = why(record=RECORD._replace(qos="\x1b[2J"), allowed_qos=["fast"])
     assert found is not None
     assert "\x1b" not in found
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
 from cpsched_bridge.adapters.slurm.translation.pending_reasons import PendingJobWithReason
 from cpsched_bridge.backoff_groups import BackoffGroupKey
+from tests.builders import a_slurm_job
 
-RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
+JOB = a_slurm_job(7, array_id=7, user_name="alice", user_id=2001, account="lab", qos="fast", partition="main")
 ALIKE = BackoffGroupKey("alike", ("alice", "", "main", "fast", "one node"))
 
 KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
 
 
-def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> PendingJobWithReason:
-    return PendingJobWithReason(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
+def subject(reason: str = "", label: str = "7_3", **facts: Any) -> PendingJobWithReason:
+    return PendingJobWithReason(label, JOB._replace(state_reason=reason, **facts), ALIKE)
 
 
 WHOM = {
@@ -72,9 +74,9 @@ def test_maps_each_reason_to_its_owner(whom: str) -> None:
 
 def test_reason_delays_no_job_of_other_users() -> None:
     """What one user's job meets says nothing of another's: it may ask for too much."""
-    alices = {reason: pending_reasons.find_cluster_reason(subject(reason, array_id=None))
+    alices = {reason: pending_reasons.find_cluster_reason(subject(reason, array_id=0))
               for reason in pending_reasons.REASONS}  # fmt: skip
-    others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
+    others = JOB._replace(array_id=0, user_name="bob", user_id=2002)
     bobs = pending_reasons.list_backoff_keys(
         PendingJobWithReason("8", others, BackoffGroupKey("alike", ("bob", "", "", "", "")))
     )
@@ -153,7 +155,7 @@ def test_only_req_node_not_avail_means_refused_nodes() -> None:
 
 
 def test_missing_reason_has_no_owner() -> None:
-    assert pending_reasons.find_cluster_reason(subject(None)) is None
+    assert pending_reasons.find_cluster_reason(subject()) is None
 
 
 def test_only_unevaluated_reasons_are_transient() -> None:
@@ -176,8 +178,8 @@ def test_job_ends_clear_only_concurrency_limits() -> None:
 
 
 def test_groups_job_without_user_account_or_array() -> None:
-    nobody = {"array_id": None, "user_name": None, "account": None}
+    nobody = {"array_id": 0, "user_name": "", "account": ""}
     found = pending_reasons.find_cluster_reason(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None
     assert found.scope == ("job", ("9",))
-    assert ("association", ("2001", "")) in pending_reasons.list_backoff_keys(subject(None, "9", **nobody))
+    assert ("association", ("2001", "")) in pending_reasons.list_backoff_keys(subject("", "9", **nobody))

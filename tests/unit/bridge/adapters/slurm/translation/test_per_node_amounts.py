@@ -10,6 +10,7 @@ import pytest
 
 from cpsched.model import NodeSetCondition
 from cpsched.slurm_text.configuration import SelectRules
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
@@ -30,7 +31,7 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import (
     restore_requested_node_count,
 )
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
-from tests.builders import a_node
+from tests.builders import a_node, a_slurm_job
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_jobs import a_partition
 
 EVENLY = "its tasks cannot be divided evenly among nodes"
@@ -50,23 +51,10 @@ def a_machine(nodes: int = 4, counts_memory: bool = True, **facts: Any) -> Slurm
     )
 
 
-def asked(**facts: Any) -> dict[str, Any]:
-    """A pending record: one task of one core and 100 MiB on one node."""
-    return {
-        "ntasks": 1,
-        "num_nodes": 1,
-        "max_nodes": 1,
-        "ntasks_per_node": None,
-        "cpus_per_task": 1,
-        "min_cpus_per_node": None,
-        "cpus": facts.get("ntasks", 1),
-        "memory_per_node": None,
-        "memory_per_cpu": 100,
-        "gres_per_node": None,
-        "tres_per_task": None,
-        "requested_tres": None,
-        **facts,
-    }
+def asked(**facts: Any) -> SlurmJob:
+    """A pending job: one task of one core and 100 MiB on one node."""
+    one = {"ntasks": 1, "max_nodes": 1, "cpus": facts.get("ntasks", 1), "memory_per_cpu": 100}
+    return a_slurm_job(**one | facts)
 
 
 def agrees(expected: object, call: Callable[[], object]) -> bool:
@@ -85,7 +73,6 @@ def agrees(expected: object, call: Callable[[], object]) -> bool:
         (4, 2, 2, 2, [2]),
         (4, 4, 4, 2, [4]),
         (4, None, 1, None, [1]),
-        (4, 0, 1, None, [1]),
         (4, 1, 4, None, [1, 2, 4]),
         (4, 2, 4, None, [2, 4]),
         (4, 1, None, None, [1, 2, 4]),
@@ -135,9 +122,9 @@ def test_lists_node_counts_with_equal_shares(
         ({"ntasks": 6, "min_cpus_per_node": 5}, 1, (6, 600, 0)),
         ({"min_cpus_per_node": 0}, 1, (1, 100, 0)),
         ({"memory_per_node": 70}, 1, (1, 70, 0)),
-        ({"memory_per_node": 0}, 1, (1, 0, 0)),
+        ({"memory_per_node": 0}, 1, (1, 100, 0)),
         ({"ntasks": 4, "memory_per_node": 70}, 2, (2, 70, 0)),
-        ({"memory_per_cpu": 0}, 1, (1, 0, 0)),
+        ({"memory_per_cpu": 0}, 1, "all of a node's memory"),
         ({"gres_per_node": {"gres:gpu": 2}}, 1, (1, 100, 2)),
         ({"ntasks": 4, "gres_per_node": {"gres:gpu": 1}}, 2, (2, 200, 1)),
         ({"ntasks": 4, "tres_per_task": {"gres/gpu": 1}}, 2, (2, 200, 2)),
@@ -152,7 +139,6 @@ def test_lists_node_counts_with_equal_shares(
         ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 1}}, 1, NOT_UNDERSTOOD),
         ({"ntasks": 2, "gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 2}}, 2, NOT_UNDERSTOOD),
         ({"gres_per_node": {"fpga": 1}}, 1, "generic resources that no node has"),
-        ({"memory_per_cpu": None}, 1, "all of a node's memory"),
     ],
 )
 def test_computes_amounts_of_one_share(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
@@ -161,7 +147,7 @@ def test_computes_amounts_of_one_share(facts: dict[str, Any], nodes: int, amount
 
 def test_missing_memory_request_is_0_if_memory_is_uncounted() -> None:
     machine = a_machine(counts_memory=False)
-    assert compute_requested_per_node(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
+    assert compute_requested_per_node(asked(memory_per_cpu=0), machine, 1) == (1, 0, 0)
     assert compute_requested_per_node(asked(), machine, 1) == (1, 0, 0)
 
 
@@ -185,7 +171,7 @@ def test_rounds_to_whole_cores_with_their_memory(tasks: int, cores: int, memory_
         ({"gres_per_node": {"gpu": 2}, "ntasks": 2}, 3, 2, 6),
         ({"tres_per_task": {"gres/gpu": 1}, "ntasks": 2}, 3, 1, 6),
         ({"requested_tres": {"gres/gpu": 2}, "ntasks": 4}, 3, 1, 6),
-        ({"gres_per_node": {"gpu": 3}, "cpus_per_task": None}, 3, 1, 10),
+        ({"gres_per_node": {"gpu": 3}, "cpus_per_task": 0}, 3, 1, 10),
         ({"ntasks": 3}, 3, 1, 4),
         ({"gres_per_node": {"gpu": 3}}, 0, 1, 2),
     ],
@@ -198,7 +184,7 @@ def test_adds_default_cpus_per_gpu(facts: dict[str, Any], default: int, nodes: i
         machine = a_machine(threads_per_core=2, effective_cpus=16, configured_gres={"gpu:a100": 4})
     record = with_defaults_per_gpu(asked(**facts), partition)
     assert compute_requested_per_node(record, machine, nodes)[:2] == (cpus, 100 * cpus)
-    assert not record.get("cpus_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
+    assert not record.cpus_per_gpu or find_task_split(record._replace(max_nodes=9), machine, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -251,8 +237,8 @@ def test_leaves_jobs_if_sockets_differ(odd: dict[str, Any]) -> None:
 
 
 def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
-    record = asked(gres_per_node={"gpu": 2}, cpus_per_task=None, cpus=6)
-    assert with_defaults_per_gpu(record, a_partition(cpus_per_gpu=1)) is record
+    record = asked(gres_per_node={"gpu": 2}, cpus_per_task=0, cpus=6)
+    assert with_defaults_per_gpu(record, a_partition(cpus_per_gpu=1)) == record
 
 
 @pytest.mark.parametrize(
@@ -268,10 +254,10 @@ def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
 )
 def test_adds_default_memory_per_gpu(facts: dict[str, Any], nodes: int, memory_mib: int) -> None:
     """Memory that may be another default counts if it is larger."""
-    record = with_defaults_per_gpu(asked(**{"memory_per_cpu": None} | facts), a_partition(memory_per_gpu_mib=300))
+    record = with_defaults_per_gpu(asked(**{"memory_per_cpu": 0} | facts), a_partition(memory_per_gpu_mib=300))
     machine = a_machine(effective_cpus=16, configured_gres={"gpu": 4})
     assert compute_requested_per_node(record, machine, nodes)[1] == memory_mib
-    assert not record.get("memory_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
+    assert not record.memory_per_gpu or find_task_split(record._replace(max_nodes=9), machine, 0) is None
 
 
 def test_leaves_typed_gpus_counted_per_job() -> None:
@@ -332,7 +318,6 @@ def test_split_uses_only_allowed_nodes(tasks: int, expected: EqualJobSplit) -> N
         ({}, 2, (4, 400, 0)),
         ({"cpus": 9, "allocated_tres": {"mem": 801}}, 2, (5, 401, 0)),
         ({"cpus": None}, 1, (1, 800, 0)),
-        ({"cpus": 0}, 1, (1, 800, 0)),
         ({"cpus": None, "allocated_tres": {"cpu": 1}}, 2, (1, 0, 0)),
         ({"allocated_tres": {"mem": 800, "gres/gpu": 3}}, 2, (4, 400, 2)),
         ({"allocated_tres": {"mem": 800, "gres/fpga": 3}}, 2, (4, 400, 0)),
@@ -350,7 +335,7 @@ def test_split_uses_only_allowed_nodes(tasks: int, expected: EqualJobSplit) -> N
 )
 def test_rounds_share_of_allocated_job_up(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...]) -> None:
     """Where accounting does not track what a job got, what it asked for counts."""
-    record = {"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts}
+    record = a_slurm_job(**{"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts})
     assert compute_allocated_per_node(record, a_machine(), nodes) == amounts
 
 
@@ -453,7 +438,7 @@ def test_splits_by_task_without_per_node_request(facts: dict[str, Any], expected
 def test_leaves_tasks_that_share_cores_to_slurm() -> None:
     machine, record = a_machine(threads_per_core=2), asked(ntasks=5, max_nodes=5)
     assert find_task_split(record, machine, 0) is None
-    assert find_task_split({**record, "cpus_per_task": 2}, machine, 0) == EqualJobSplit(5, (2, 200, 0), True)
+    assert find_task_split(record._replace(cpus_per_task=2), machine, 0) == EqualJobSplit(5, (2, 200, 0), True)
 
 
 PRIME, FOUR = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualJobSplit(4, TASK, True)
@@ -489,4 +474,4 @@ def test_finds_possible_split_or_reports_too_large_job(
     ],
 )
 def test_unpinned_record_drops_node_count_set_by_pin(facts: dict[str, Any], as_before: dict[str, Any]) -> None:
-    assert restore_requested_node_count(asked(**facts)) == asked(**facts) | as_before
+    assert restore_requested_node_count(asked(**facts)) == asked(**facts)._replace(**as_before)

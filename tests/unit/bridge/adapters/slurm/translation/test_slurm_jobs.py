@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import Request
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     UNLIMITED_WALLTIME_S,
@@ -21,7 +22,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import ReservedNodes
-from tests.builders import a_node, words
+from tests.builders import a_node, a_slurm_job, words
 
 
 def a_machine(**facts: Any) -> SlurmNodeTable:
@@ -46,22 +47,13 @@ def a_partition(**facts: Any) -> PartitionRules:
     return PartitionRules(**parts | facts)
 
 
-def a_record(**facts: Any) -> dict[str, Any]:
-    return {
-        "submit_time": 7,
-        "user_name": "ada",
-        "user_id": 1001,
-        "name": "run",
-        "partition": "main",
-        "account": "physics",
-        "time_limit": 10,
-        "constraints": None,
-        "excluded_nodes": None,
-        "resource_sharing": "OK",
-        "allocated_tres": {"mem": 4000},
-        "cpus": 8,
-        **facts,
-    }
+def a_record(**facts: Any) -> SlurmJob:
+    return a_slurm_job(
+        **{
+            "submit_time": 7, "user_name": "ada", "user_id": 1001, "name": "run", "partition": "main",
+            "account": "physics", "time_limit": 10, "allocated_tres": {"mem": 4000}, "cpus": 8, **facts,
+        }
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
-from tests.builders import words
+from tests.builders import a_slurm_job, words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -72,7 +72,7 @@ def test_unmanaged_job_has_readable_label_and_safe_reason() -> None:
     ("facts", "reason"),
     [
         ({"partition": "nowhere"}, "unknown partition nowhere"),
-        ({"partition": None}, "unknown partition None"),
+        ({"partition": None}, "unknown partition "),
         ({"partition": ""}, "unknown partition "),
         ({"partition": "main,nowhere"}, "unknown partition nowhere"),
         ({"partition": "main,a b"}, "requests several partitions"),
@@ -354,11 +354,9 @@ def test_keeps_requests_by_job_id_until_job_is_gone() -> None:
 def test_array_above_its_lowered_limit_has_no_remaining_tasks() -> None:
     """Its owner has lowered the limit."""
     limits = array_tasks.RememberedArrayTaskLimits()
-    assert limits.count_startable_tasks({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
-    assert limits.count_startable_tasks({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, (
-        "the limit is remembered"
-    )
-    assert limits.count_startable_tasks({"array_id": 20, "array_tasks_parallel": None}, {}) is None
+    assert limits.count_startable_tasks(a_slurm_job(array_id=19, array_tasks_parallel=2), {19: 5}) == 0
+    assert limits.count_startable_tasks(a_slurm_job(array_id=19), {19: 1}) == 1, "the limit is remembered"
+    assert limits.count_startable_tasks(a_slurm_job(array_id=20), {}) is None
 
 
 ON_ITS_WAY = {**FREE, "required_nodes": "n2"}

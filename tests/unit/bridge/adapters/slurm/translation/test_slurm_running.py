@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cpsched.model import Job, Request, RunningJob
-from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched.slurm_text.jobs import NodeShare
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_running import adjust_to_state, drop_overcommitted_nodes
@@ -25,9 +26,8 @@ class Site:
 
     def observe(self, **layouts: Any) -> Observation:
         records = self.scene.read()
-        mine = {self.job["id"]: layouts["layout"]} if layouts else {}
-        seen = SlurmRecords(records.now_s, records.nodes, records.partitions, records.reservations, records.jobs, mine)
-        return self.translator.observe(seen)
+        layout = tuple(NodeShare(*share) for share in layouts.get("layout", ()))
+        return self.translator.observe(replace(records, jobs=[job._replace(layout=layout) for job in records.jobs]))
 
     def runs_on(self, nodes: str, **cores: int) -> None:
         allocated = {"cpu": 17, "mem": 17000}

@@ -9,6 +9,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.ports import Hold
+from tests.builders import a_slurm_job
 
 USER, ADMIN = "JobHeldUser", "JobHeldAdmin"
 WAIT = "bridge:wait"
@@ -76,7 +77,10 @@ def test_classifies_hold_of_priority_0(
     guarded: bool,
     holder: Hold,
 ) -> None:
-    assert slurm_states.classify_hold(0, reason, admin_comment, comment, restarts, guarded) is holder
+    slurm_job = a_slurm_job(
+        priority=0, state_reason=reason, admin_comment=admin_comment, comment=comment, requeue_count=restarts
+    )
+    assert slurm_states.classify_hold(slurm_job, guarded) is holder
 
 
 REASONS = (USER, ADMIN, "Dependency", "BadConstraints", None)
@@ -88,7 +92,10 @@ def test_hold_is_ours_only_by_documented_rule(guarded: bool) -> None:
     """Every combination: never the bridge's without the mark, with another's word, or on an administrator's reason."""
     ours = set()
     for reason, mark, comment, restarts in product(REASONS, (WAIT, None, "bridge:wait x"), COMMENTS, (0, 1)):
-        if slurm_states.classify_hold(0, reason, mark, comment, restarts, guarded) is Hold.PLUGIN:
+        slurm_job = a_slurm_job(
+            priority=0, state_reason=reason, admin_comment=mark, comment=comment, requeue_count=restarts
+        )
+        if slurm_states.classify_hold(slurm_job, guarded) is Hold.PLUGIN:
             ours.add((reason, mark, comment, restarts))
     assert {mark for _, mark, _, _ in ours} == {WAIT}
     assert not any("-held" in (comment or "") for _, _, comment, _ in ours)
@@ -99,7 +106,8 @@ def test_hold_is_ours_only_by_documented_rule(guarded: bool) -> None:
 
 @pytest.mark.parametrize("priority", [1, 4_294_901_757, None])
 def test_only_priority_0_is_hold(priority: int | None) -> None:
-    assert slurm_states.classify_hold(priority, ADMIN, WAIT, "bridge:wait", 0, True) is Hold.NONE
+    slurm_job = a_slurm_job(priority=priority, state_reason=ADMIN, admin_comment=WAIT, comment="bridge:wait")
+    assert slurm_states.classify_hold(slurm_job, True) is Hold.NONE
 
 
 @pytest.mark.parametrize(
@@ -117,8 +125,8 @@ def test_only_priority_0_is_hold(priority: int | None) -> None:
 def test_classifies_owner_of_node_list(
     admin_comment: str | None, comment: str | None, guarded: bool, ours: bool
 ) -> None:
-    record = {"admin_comment": admin_comment, "comment": comment}
-    assert slurm_states.is_pinned_by_bridge(record, guarded) is ours
+    slurm_job = a_slurm_job(admin_comment=admin_comment, comment=comment)
+    assert slurm_states.is_pinned_by_bridge(slurm_job, guarded) is ours
 
 
 @pytest.mark.parametrize(
@@ -135,5 +143,5 @@ def test_classifies_owner_of_node_list(
 )
 def test_only_plugin_delays_jobs(changes: dict[str, Any], begin_s: int | None) -> None:
     """The values of a job that Slurm 26.05 shows as delayed; users cannot write an admin comment."""
-    record = {"priority": 1, "admin_comment": WAIT, "comment": "bridge:begin(0)", **changes}
-    assert slurm_states.find_begin_of_delayed_job(record) == begin_s
+    slurm_job = a_slurm_job(**{"priority": 1, "admin_comment": WAIT, "comment": "bridge:begin(0)", **changes})
+    assert slurm_states.find_begin_of_delayed_job(slurm_job) == begin_s

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct_parsing, scontrol_job_parsing, squeue_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingJobParser
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import (
     NODE,
@@ -38,30 +39,30 @@ class Clock:
 def test_distinguishes_tasks_that_squeue_merges(release: str) -> None:
     programs = Programs(ARRAY, release)
     common, task = SlurmCliReader(programs=programs).read().jobs
-    assert (common["id"], common["array_id"], common["array_tasks_waiting"], common["array_tasks_parallel"]) == (
+    assert (common.id, common.array_id, common.array_tasks_waiting, common.array_tasks_parallel) == (
         7,
         7,
         "0-2,5",
         3,
     )
-    assert common["state_reason"] == "JobHeldUser"
-    assert (task["id"], task["array_id"], task["array_task_id"], task["priority"]) == (8, 7, 3, 9)
-    assert (task["state_reason"], task["array_tasks_waiting"]) == ("JobHeldAdmin", None)
+    assert common.state_reason == "JobHeldUser"
+    assert (task.id, task.array_id, task.array_task_id, task.priority) == (8, 7, 3, 9)
+    assert (task.state_reason, task.array_tasks_waiting) == ("JobHeldAdmin", "")
 
 
 def test_vanished_hidden_task_leaves_others_unchanged() -> None:
     programs = Programs(ARRAY)
     programs.broken["squeue --local --all --states=all --noheader --noconvert --jobs"] = ""
     (common,) = SlurmCliReader(programs=programs).read().jobs
-    assert (common["array_tasks_waiting"], common["state_reason"]) == ("0-2,5", "JobHeldUser")
+    assert (common.array_tasks_waiting, common.state_reason) == ("0-2,5", "JobHeldUser")
 
 
 @each_release
 def test_targeted_query_distinguishes_merged_tasks(release: str) -> None:
     looking = SlurmCliReader(programs=Programs([Job(5), *ARRAY], release))
-    assert [job["id"] for job in looking.read_jobs(None)] == [5, 7, 8]
+    assert [job.id for job in looking.read_jobs(None)] == [5, 7, 8]
     common, task = looking.read_jobs([7])
-    assert (common["array_tasks_waiting"], common["state_reason"], task["array_task_id"]) == ("0-2,5", "JobHeldUser", 3)
+    assert (common.array_tasks_waiting, common.state_reason, task.array_task_id) == ("0-2,5", "JobHeldUser", 3)
     assert looking.read_jobs([]) == []
 
 
@@ -86,7 +87,7 @@ def test_targeted_query_omits_vanished_job() -> None:
 )
 def test_removes_extra_node_added_before_24_05(release: str, columns: dict[str, str], expected: int) -> None:
     job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2", **columns}, lines={"tasks": "2", "nodes": "2"})
-    assert SlurmCliReader(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
+    assert SlurmCliReader(programs=Programs([job], release)).read().jobs[0].num_nodes == expected
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_removes_extra_node_added_before_24_05(release: str, columns: dict[str, 
 )
 def test_reports_sharing_in_terms_before_26_05(oversubscribe: str, exclusive: str, expected: str) -> None:
     job = Job(5, columns={"OverSubscribe": oversubscribe, "Exclusive": exclusive})
-    assert SlurmCliReader(programs=Programs([job])).read().jobs[0]["resource_sharing"] == expected
+    assert SlurmCliReader(programs=Programs([job])).read().jobs[0].resource_sharing == expected
 
 
 FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5")
@@ -104,8 +105,8 @@ FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5"
 def test_forged_records_harm_no_other_job() -> None:
     programs = Programs([Job(5, submit=FORGED), Job(6), Job(7, submit=FORGED + Job(9).shown("26.05.5"))])
     looked, other, third = SlurmCliReader(programs=programs).read().jobs
-    assert [job["unreadable"] for job in (looked, other, third)] == [None, None, None]
-    assert (other["name"], other["state"]) == ("wrap", "PENDING")
+    assert [job.unreadable for job in (looked, other, third)] == [(), (), ()]
+    assert (other.name, other.state) == ("wrap", "PENDING")
     assert programs.counted("scontrol", "--details") == 2
 
 
@@ -113,56 +114,56 @@ def test_forged_tasks_hide_no_task_and_cost_one_query() -> None:
     flood = "".join(Job(number, array=7, task=1).shown("26.05.5") for number in range(100, 4000))
     programs = Programs([Job(5, submit=f"x\n\n{flood}"), *ARRAY])
     seen = SlurmCliReader(programs=programs).read()
-    assert [(job["id"], job["unreadable"]) for job in seen.jobs] == [(5, None), (7, None), (8, None)]
+    assert [(job.id, job.unreadable) for job in seen.jobs] == [(5, ()), (7, ()), (8, ())]
     assert programs.counted("squeue", "--jobs") == 1
 
 
 def test_forging_own_record_leaves_only_own_job() -> None:
     forger = Job(5, submit="x\n\n" + Job(5).shown("26.05.5") + FORGED)
     first, second = SlurmCliReader(programs=Programs([forger, Job(6)])).read().jobs
-    assert "requested_tres" in first["unreadable"]
-    assert first["requested_tres"] is None
-    assert second["unreadable"] is None
+    assert "requested_tres" in first.unreadable
+    assert first.requested_tres == {}
+    assert second.unreadable == ()
 
 
 def test_multi_line_name_is_cut_before_parsing() -> None:
     name = "x\n   UserId=root(0)\n   Priority=7 Nice=0\n   MinCPUsNode=9 MinMemoryNode=1M MinTmpDiskNode=0"
     found = SlurmCliReader(programs=Programs([Job(5, name=name)])).read().jobs[0]
-    assert (found["name"], found["unreadable"], found["memory_per_cpu"], found["memory_per_node"]) == (
+    assert (found.name, found.unreadable, found.memory_per_cpu, found.memory_per_node) == (
         name,
-        None,
+        (),
         1000,
-        None,
+        0,
     )
 
 
 def test_record_prefix_without_id_is_part_of_name() -> None:
     name = "x\nJobId=a b\nJobId=12345678901 c"
     found, other = SlurmCliReader(programs=Programs([Job(5, name=name), Job(6)])).read().jobs
-    assert [(job["unreadable"], job["ntasks"]) for job in (found, other)] == [(None, 1), (None, 1)]
+    assert [(job.unreadable, job.ntasks) for job in (found, other)] == [((), 1), ((), 1)]
 
 
 def test_leaves_job_renamed_during_reading() -> None:
     programs = Programs([Job(5)])
     for name in ("new", "warp"):
         programs.broken["scontrol --details show job"] = Job(5, name=name).shown("26.05.5")
-        assert "ntasks" in SlurmCliReader(programs=programs).read().jobs[0]["unreadable"]
+        assert "ntasks" in SlurmCliReader(programs=programs).read().jobs[0].unreadable
 
 
 def test_duplicate_line_makes_job_unreadable() -> None:
     job = Job(5, lines={"required": "(null)\n   RunTime=00:00:00 TimeLimit=UNLIMITED TimeMin=N/A"})
     found = SlurmCliReader(programs=Programs([job])).read().jobs[0]
-    assert "ntasks" in found["unreadable"]
-    assert found["time_limit"] == 60
+    assert "ntasks" in found.unreadable
+    assert found.time_limit == 60
 
 
 def test_keeps_details_while_squeue_row_is_unchanged() -> None:
     clock = Clock()
     programs = Programs([Job(5, submit=FORGED), Job(6)])
     looking = SlurmCliReader(clock=clock, programs=programs)
-    assert looking.read().jobs[1]["ntasks"] == 1
+    assert looking.read().jobs[1].ntasks == 1
     programs.jobs = [programs.jobs[0], Job(6, lines={"tasks": "4"}, columns={"PriorityLong": "3"})]
-    assert looking.read().jobs[1]["ntasks"] == 4
+    assert looking.read().jobs[1].ntasks == 4
     programs.asked.clear()
     clock.now_s = cli_reader.DETAILS_INTERVAL_S
     looking.read()
@@ -203,7 +204,7 @@ def test_comment_resembling_setting_is_ignored() -> None:
         .read()
         .jobs[0]
     )
-    assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (False, None, None)
+    assert found.special_requests == frozenset()
 
 
 def test_unchanged_jobs_need_few_queries() -> None:
@@ -246,8 +247,8 @@ def test_queries_few_changed_jobs_by_id() -> None:
     programs, looking = after_a_reading([*MANY, Job(5), Job(6)])
     changed = Job(5, columns={"TimeLimit": "2:00:00"}, lines={"tasks": "3", "limit": "02:00:00"})
     programs.jobs = [*MANY, changed, Job(6, lines={"tasks": "4"}), Job(7, lines={"tasks": "2"})]
-    found = {job["id"]: job for job in looking.read().jobs}
-    assert [(found[number]["ntasks"], found[number]["time_limit"]) for number in (5, 6, 7)] == [
+    found = {job.id: job for job in looking.read().jobs}
+    assert [(found[number].ntasks, found[number].time_limit) for number in (5, 6, 7)] == [
         (3, 120),
         (1, 60),  # squeue shows nothing new of it
         (2, 60),
@@ -261,14 +262,14 @@ def test_queries_few_changed_jobs_by_id() -> None:
 def test_changes_made_by_slurm_need_no_query() -> None:
     programs, looking = after_a_reading([*MANY, Job(5)])
     programs.jobs = [replace(job, columns={"PriorityLong": "77", "Reason": "Priority"}) for job in programs.jobs]
-    assert {job["priority"] for job in looking.read().jobs} == {77}
+    assert {job.priority for job in looking.read().jobs} == {77}
     assert details_asked(programs) == (0, 0)
 
 
 def test_queries_many_changed_jobs_together() -> None:
     programs, looking = after_a_reading([*MANY, Job(5)])
     programs.jobs = [*MANY, *(Job(number, lines={"tasks": "2"}) for number in range(1, 6))]
-    assert [job["ntasks"] for job in looking.read().jobs if job["id"] < 6] == [2] * 5
+    assert [job.ntasks for job in looking.read().jobs if job.id < 6] == [2] * 5
     assert details_asked(programs) == (1, 0)
 
 
@@ -276,8 +277,8 @@ def test_vanished_changed_job_makes_query_for_all() -> None:
     programs, looking = after_a_reading([*MANY])
     programs.jobs = [*MANY, Job(5, columns={"State": "COMPLETED"})]
     programs.silent = {5}
-    (gone,) = [job for job in looking.read().jobs if job["id"] == 5]
-    assert (gone["state"], gone["ntasks"]) == ("COMPLETED", None)
+    (gone,) = [job for job in looking.read().jobs if job.id == 5]
+    assert (gone.state, gone.ntasks) == ("COMPLETED", 0)
     assert details_asked(programs) == (1, 1)
 
 
@@ -305,12 +306,12 @@ def test_changed_job_cannot_forge_other_records() -> None:
     )
     programs.jobs = [*MANY, Job(6), Job(7, lines={"tasks": "2"}), Job(8, submit=forged)]
     programs.asked.clear()
-    found = {job["id"]: job for job in looking.read().jobs}
-    assert [(found[n]["ntasks"], found[n]["unreadable"]) for n in (6, 7, 8, 1000)] == [
-        (1, None),
-        (2, None),
-        (1, None),
-        (1, None),
+    found = {job.id: job for job in looking.read().jobs}
+    assert [(found[n].ntasks, found[n].unreadable) for n in (6, 7, 8, 1000)] == [
+        (1, ()),
+        (2, ()),
+        (1, ()),
+        (1, ()),
     ]
     assert details_asked(programs)[0] == 0
 
@@ -347,12 +348,12 @@ def test_queries_some_jobs_after_late_query_for_all(monkeypatch: pytest.MonkeyPa
     programs.broken["scontrol --details show job"] = BackendTimeout("scontrol --details show job: no answer")
     with pytest.raises(BackendTimeout):
         looking.read()
-    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 9]
-    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
+    assert [job.id for job in looking.read().jobs] == [5, 6, 7, 9]
+    assert [job.id for job in looking.read().jobs] == [5, 6, 7, 8, 9]
     assert details_asked(programs)[0] == 2
     del programs.broken["scontrol --details show job"]
     clock.now_s += cli_reader.MAX_DETAILS_INTERVAL_S
-    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
+    assert [job.id for job in looking.read().jobs] == [5, 6, 7, 8, 9]
     assert details_asked(programs)[0] == 3
 
 
@@ -388,7 +389,7 @@ def test_elapsed_time_changes_no_record() -> None:
     later = shown.replace("LastSchedEval=1795379580", "LastSchedEval=1795379999").replace("NumTasks=1", "NumTasks=2", 1)
     programs.broken["scontrol --details show job"] = later.replace("RunTime=00:00:00", "RunTime=00:00:09")
     first, second = looking.read().jobs
-    assert (first["ntasks"], second["ntasks"]) == (2, 1)
+    assert (first.ntasks, second.ntasks) == (2, 1)
     assert second is before[1]
 
 
@@ -397,10 +398,10 @@ def test_always_queries_pending_array() -> None:
     looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.jobs = [Job(7, array=7, tasks="0-1,5%3"), ARRAY[1], Job(9, array=7, task=2)]
-    assert [(job["id"], job["array_tasks_waiting"]) for job in looking.read().jobs] == [
+    assert [(job.id, job.array_tasks_waiting) for job in looking.read().jobs] == [
         (7, "0-1,5"),
-        (8, None),
-        (9, None),
+        (8, ""),
+        (9, ""),
     ]
 
 
@@ -415,12 +416,12 @@ def test_queries_hidden_tasks_on_change_and_periodically() -> None:
     other = Job(8, array=7, task=3, columns={"Reason": "JobHeldUser", "PriorityLong": "0"})
     programs.jobs = [ARRAY[0], other]
     common, task = looking.read().jobs
-    assert (common, task["state_reason"], task["priority"]) == (before[0], "JobHeldUser", 0)
+    assert (common, task.state_reason, task.priority) == (before[0], "JobHeldUser", 0)
     programs.jobs = [ARRAY[0], Job(8, array=7, task=3, columns={"Reason": "JobHeldUser", "PriorityLong": "5"})]
     clock.now_s = 2.0 + cli_reader.DETAILS_INTERVAL_S
-    assert looking.read().jobs[1]["priority"] == 5
+    assert looking.read().jobs[1].priority == 5
     programs.jobs = [Job(7, array=7, tasks="0-2,5%3", columns={"Reason": "JobHeldUser"})]
-    assert [job["id"] for job in looking.read().jobs] == [7]
+    assert [job.id for job in looking.read().jobs] == [7]
 
 
 def test_does_not_query_ended_array_again() -> None:
@@ -463,19 +464,18 @@ def test_reports_ended_jobs_once_database_answers() -> None:
     looking = SlurmCliReader(programs=Past(1, SACCT, *rows))
     with pytest.raises(BackendTimeout):
         looking.read_accounting(since_s)
-    told = {
-        "id": 12, "name": "a\nb", "user_name": "root", "account": "lab", "partition": "main",
-        "submit_time": 1795381000, "start_time": 1795381100, "end_time": 1795381200, "time_limit": 60,
-        "state": "CANCELLED", "num_nodes": 2, "cpus": 8, "array_id": 10, "array_task_id": 2, "nodelist": "n[1-2]",
-        "allocated_tres": {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2}, "reservation": None,
-        "constraints": "a100&ib",
-    }  # fmt: skip
-    just_later = {
-        "id": 13, "end_time": since_s + 1, "time_limit": None, "state": "FAILED", "num_nodes": 0, "cpus": 0,
-        "array_task_id": None, "nodelist": None, "allocated_tres": None, "constraints": None,
-    }  # fmt: skip
-    in_partitions_limit = {"id": 14, "end_time": since_s + 1, "time_limit": "PartitionLimit", "array_task_id": None}
-    assert list(looking.read_accounting(since_s)) == [told, told | just_later, told | in_partitions_limit]
+    told = SlurmJob(
+        id=12, state="CANCELLED", name="a\nb", user_id=0, user_name="root", account="lab", partition="main",
+        submit_time=1795381000, start_time=1795381100, end_time=1795381200, time_limit=60, num_nodes=2, cpus=8,
+        array_id=10, array_task_id=2, allocated_nodes="n[1-2]", constraints=("a100&ib",),
+        allocated_tres={"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2},
+    )  # fmt: skip
+    just_later = told._replace(
+        id=13, end_time=since_s + 1, time_limit="UNLIMITED", state="FAILED", num_nodes=1, cpus=1, array_task_id=0,
+        allocated_nodes="", allocated_tres={}, constraints=(),
+    )  # fmt: skip
+    in_partitions_limit = told._replace(id=14, end_time=since_s + 1, time_limit=None, array_task_id=0)
+    assert list(looking.read_accounting(since_s)) == [told, just_later, in_partitions_limit]
 
 
 @pytest.mark.parametrize(("since_s", "expected"), [(5, "uts1000000"), (1795380000, "uts1795380000")])
@@ -533,10 +533,7 @@ def test_reads_common_record_again_while_it_hides_tasks() -> None:
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
     rows = {7: {name: job.column(name) for name in (*squeue_parsing.ALL_COLUMNS, *squeue_parsing.COLUMNS_SINCE_26_05)}}
     shown, _ = scontrol_job_parsing.split_job_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
-    jobs = CachingSlurmJobRecordBuilder()
-    reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]
+    jobs = CachingJobParser()
+    reasons = [jobs.parse(rows, shown, hidden)[0].state_reason for hidden in (set(), {7}, set())]
     assert reasons == ["Resources", "JobHeldUser", "Resources"]
-    assert CachingSlurmJobRecordBuilder().read(rows, {}, {7})[0][0]["unreadable"][:2] == [
-        "array_tasks_waiting",
-        "array_tasks_parallel",
-    ]
+    assert CachingJobParser().parse(rows, {}, {7})[0].unreadable[:2] == ("array_tasks_parallel", "array_tasks_waiting")

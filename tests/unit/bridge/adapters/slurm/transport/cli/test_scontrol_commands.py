@@ -9,26 +9,16 @@ from typing import Any
 import pytest
 
 from cpsched.slurm_text.configuration import SlurmConfig
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply
+from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from tests.builders import a_slurm_job
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scancel, put_scontrol
 
 ENOUGH_S = 20.0
-JOB: Record = {
-    "state": "PENDING",
-    "state_reason": "JobHeldAdmin",
-    "priority": 0,
-    "admin_comment": "bridge:wait",
-    "comment": "bridge:wait",
-    "requeue_count": 0,
-    "array_id": None,
-    "array_task_id": None,
-    "array_tasks_waiting": None,
-    "num_nodes": 1,
-}
+JOB = a_slurm_job(state_reason="JobHeldAdmin", priority=0, admin_comment="bridge:wait", comment="bridge:wait")
 
 
 class Jobs:
@@ -45,15 +35,15 @@ class Jobs:
     def read_config(self) -> SlurmConfig:
         return SlurmConfig(job_submit_plugins=self.plugins)
 
-    def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
+    def read_jobs(self, numbers: Collection[int] | None) -> list[SlurmJob]:
         if self.error is not None:
             raise self.error
         assert numbers is not None
         self.before()
         self.looks.append(sorted(numbers))
-        found = [{**JOB, "id": number, **facts} for number, facts in self.facts.items()]
+        found = [JOB._replace(id=number, **facts) for number, facts in self.facts.items()]
         self.then()
-        return [job for job in found if job["id"] in numbers or job["array_id"] in numbers]
+        return [job for job in found if job.id in numbers or job.array_id in numbers]
 
 
 @pytest.fixture
@@ -62,8 +52,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def start(job: int, *nodes: str, **more: Any) -> Record:
-    return {"job": job, "nodes": list(nodes), "tasks_per_node": 0, **more}
+def start(job: int, *nodes: str, **more: Any) -> JobOrder:
+    return JobOrder(job=job, nodes=nodes, **more)
 
 
 def commands(jobs: Jobs) -> SlurmCliOrderExecutor:
@@ -157,7 +147,7 @@ def test_scontrol_exit_after_pin_leaves_rest_unsent(programs: Path) -> None:
     [
         ({"state": "RUNNING"}, "RUNNING"),
         ({"priority": 17}, "not held"),
-        ({"admin_comment": None, "state_reason": "JobHeldUser"}, "owner"),
+        ({"admin_comment": "", "state_reason": "JobHeldUser"}, "owner"),
         ({"comment": "mine bridge:user-held"}, "owner"),
         ({"priority": None, "unreadable": ["priority"]}, "priority cannot be read"),
     ],
@@ -230,7 +220,7 @@ def test_node_name_may_have_dots_and_dashes(name: str) -> None:
 @pytest.mark.parametrize("command", ["hold", "release"])
 def test_refuses_settings_other_than_pin_removal(programs: Path, clear: str, command: str) -> None:
     said = put_scontrol(programs)
-    ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [{"job": 7, "clear": clear}])
+    ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [JobOrder(job=7, clear=clear)])
     assert result == "refused"
     assert not said.exists()
 
@@ -240,19 +230,21 @@ def test_hold_and_release_clear_pins(programs: Path) -> None:
     jobs = Jobs(j7={"priority": 5})
     jobs.before = lambda: jobs.facts[7].update(priority=0 if said.exists() else 5)
     clear = "ReqNodeList= Partition=main,short TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
-    assert commands(jobs).send("hold", [{"job": 7, "clear": clear}]) == [CommandReply("done")]
+    assert commands(jobs).send("hold", [JobOrder(job=7, clear=clear)]) == [CommandReply("done")]
     assert said.read_text() == f"hold 7\nupdate JobId=7 {clear}\n"
     said.unlink()
     jobs.before = lambda: None
-    assert commands(jobs).send("release", [{"job": 7, "clear": clear}]) == [CommandReply("done")]
+    assert commands(jobs).send("release", [JobOrder(job=7, clear=clear)]) == [CommandReply("done")]
     assert said.read_text() == f"update JobId=7 {clear}\nrelease 7\n"
 
 
-@pytest.mark.parametrize("held", [{}, {"admin_comment": None, "comment": None, "state_reason": "JobHeldUser"}])
+@pytest.mark.parametrize("held", [{}, {"admin_comment": "", "comment": "", "state_reason": "JobHeldUser"}])
 def test_unpin_keeps_any_hold(programs: Path, held: dict[str, Any]) -> None:
     """By whomever the job is held."""
     said = put_scontrol(programs)
-    assert commands(Jobs(j7=held)).send("unpin", [{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [CommandReply("done")]
+    assert commands(Jobs(j7=held)).send("unpin", [JobOrder(job=7, clear="ReqNodeList= Nice=5")]) == [
+        CommandReply("done")
+    ]
     assert said.read_text() == "update JobId=7 ReqNodeList= Nice=5\n"
 
 
@@ -266,7 +258,7 @@ def test_unpin_keeps_any_hold(programs: Path, held: dict[str, Any]) -> None:
 )
 def test_refuses_unpin_of_other_jobs(programs: Path, facts: dict[str, Any], clear: str, why: str) -> None:
     said = put_scontrol(programs)
-    ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [{"job": 7, "clear": clear}])
+    ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [JobOrder(job=7, clear=clear)])
     assert result == "refused"
     assert why in words
     assert not said.exists()
@@ -276,7 +268,7 @@ def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.then = lambda: jobs.facts[7].update(state="RUNNING")
-    ((result, *_),) = commands(jobs).send("hold", [{"job": 7, "clear": "ReqNodeList="}])
+    ((result, *_),) = commands(jobs).send("hold", [JobOrder(job=7, clear="ReqNodeList=")])
     assert result == "refused"
     assert said.read_text() == "hold 7\n"
 
@@ -284,8 +276,8 @@ def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
 RUNS = {"state": "RUNNING", "start_time": 500, "partition": "main", "qos": "low"}
 
 
-def victim(job: int, mode: str = "requeue", **more: Any) -> Record:
-    return {"job": job, "start_s": 500, "partition": "main", "qos": "low", "mode": mode, **more}
+def victim(job: int, mode: str = "requeue", **more: Any) -> JobOrder:
+    return JobOrder(**{"job": job, "start_s": 500, "partition": "main", "qos": "low", "mode": mode, **more})
 
 
 def test_stops_victims_by_their_mode(programs: Path) -> None:
@@ -302,14 +294,14 @@ def test_stops_victims_by_their_mode(programs: Path) -> None:
 def test_stops_victim_whose_partitions_are_listed_in_another_order(programs: Path) -> None:
     put_scontrol(programs)
     jobs = Jobs(j17={**RUNS, "partition": "slow,fast"})
-    assert commands(jobs).send("preempt", [{**victim(17), "partition": "fast,slow"}]) == [CommandReply("done")]
+    assert commands(jobs).send("preempt", [victim(17, partition="fast,slow")]) == [CommandReply("done")]
 
 
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
         ({"state": "COMPLETING"}, "is COMPLETING"),
-        ({"state": "PENDING", "start_time": None}, "is PENDING"),
+        ({"state": "PENDING", "start_time": 0}, "is PENDING"),
         ({"start_time": 501}, "its start_time is 501, not 500"),
         ({"partition": "fast"}, "its partition is fast, not main"),
         ({"qos": "high"}, "its qos is high, not low"),
@@ -352,7 +344,7 @@ def test_splits_off_array_tasks_and_names_indices(programs: Path) -> None:
     def split() -> None:
         if said.exists():
             jobs.facts = {
-                20: {"array_id": 19, "array_task_id": None},
+                20: {"array_id": 19, "array_task_id": 0},
                 21: {"array_id": 19, "array_task_id": 1},
                 19: {"array_id": 19, "array_tasks_waiting": "5"},
             }
@@ -369,7 +361,7 @@ def test_holds_pending_tasks_of_record_together(programs: Path) -> None:
     said = put_scontrol(programs)
     common = {"array_id": 19, "array_tasks_waiting": "2,4-8:2", "priority": 5}
     jobs = Jobs(j19=common, j30={"array_id": 19, "array_task_id": 1, "state": "RUNNING", "priority": 5})
-    assert commands(jobs).send("hold", [{"job": 3 << 32 | 19, "clear": ""}]) == [CommandReply("done")]
+    assert commands(jobs).send("hold", [JobOrder(job=3 << 32 | 19, clear="")]) == [CommandReply("done")]
     assert said.read_text() == "hold 19_[2,4-8:2]\n"
 
 
@@ -390,7 +382,7 @@ def test_failed_first_check_sends_no_command(
     jobs = Jobs(j7={})
     jobs.error = error
     with pytest.raises(raised, match="squeue"):
-        commands(jobs).send(command, [{**start(7, "n1"), "clear": ""}])
+        commands(jobs).send(command, [start(7, "n1")])
     assert not said.exists()
 
 
@@ -405,7 +397,7 @@ def test_releases_jobs_without_pins_by_one_command(programs: Path) -> None:
 
     jobs.before = released
     wanted = [7, 8, 9, 3 << 32 | 19, 10]
-    answers = commands(jobs).send("release", [{"job": job, "clear": ""} for job in wanted])
+    answers = commands(jobs).send("release", [JobOrder(job=job, clear="") for job in wanted])
     done = CommandReply("done")
     assert answers == [
         done,
@@ -423,7 +415,7 @@ def test_releases_delayed_job(programs: Path) -> None:
     said = put_scontrol(programs)
     delayed = {"priority": 1, "admin_comment": "bridge:wait", "comment": "bridge:begin(0)"}
     jobs = Jobs(j7=delayed, j8={"priority": 1})
-    answers = commands(jobs).send("release", [{"job": job, "clear": ""} for job in (7, 8)])
+    answers = commands(jobs).send("release", [JobOrder(job=job, clear="") for job in (7, 8)])
     assert answers == [CommandReply("done")] * 2
     assert said.read_text().splitlines() == ["release 7"]
 
@@ -437,7 +429,7 @@ def test_failed_check_after_unpin_leaves_release_unknown(programs: Path) -> None
             jobs.error = BackendUnavailable("squeue: not reached")
 
     jobs.then = breaks
-    ((result, why, _),) = commands(jobs).send("release", [{"job": 7, "clear": "ReqNodeList="}])
+    ((result, why, _),) = commands(jobs).send("release", [JobOrder(job=7, clear="ReqNodeList=")])
     assert (result, why) == ("unknown", "not released: squeue: not reached")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from cpsched.slurm_text.jobs import JobDependencies
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 
 
@@ -98,15 +97,10 @@ def test_rejects_resources_that_slurm_rejects(word: str) -> None:
 
 def test_parses_dependencies_by_type() -> None:
     found = slurm_output_values.parse_dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
-    assert found is not None
-    assert (found["afterok"], found["singleton"], found["satisfy"]) == (["12(unfulfilled)", 13], True, "all")
-    either: dict[str, Any] | None = slurm_output_values.parse_dependencies(
-        "afterany:40_*(unfulfilled)?afternotok:40_1(failed)"
-    )
-    assert either is not None
-    assert (either["afterany"], either["afternotok"], either["satisfy"]) == (
-        ["40_*(unfulfilled)"], ["40_1(failed)"], "any",
-    )  # fmt: skip
-    assert (either["singleton"], slurm_output_values.parse_dependencies("(null)")) == (False, None)
+    assert found == JobDependencies((("afterok", "12(unfulfilled)"), ("afterok", "13")), singleton=True)
+    either = slurm_output_values.parse_dependencies("afternotok:40_1(failed)?afterany:40_*(unfulfilled)")
+    conditions = (("afterany", "40_*(unfulfilled)"), ("afternotok", "40_1(failed)"))
+    assert either == JobDependencies(conditions, is_any_sufficient=True)
+    assert slurm_output_values.parse_dependencies("(null)") is None
     with pytest.raises(ValueError, match="dependency 'unknown:7"):
         slurm_output_values.parse_dependencies("afterok:6,unknown:7(unfulfilled)")

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from cpsched.slurm_text.jobs import NodeShare, SlurmJob
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import (
     MAX_SINGLE_QUERIES,
     SHOW_JOB_COMMAND,
     CachingJobLayoutReader,
     parse_layouts,
 )
+from tests.builders import a_slurm_job
 
 RECORD = """\
 JobId={} JobName={} Nodes=b CPU_IDs=0 Mem=1 GRES=
@@ -24,7 +26,7 @@ JobId={} JobName={} Nodes=b CPU_IDs=0 Mem=1 GRES=
    Comment={}
 
 """
-LAYOUT = [["n[1-2]", 5, 5000, {"gpu:1g.10gb+me": 2, "mic": 1}], ["n3", 1, 0, {}]]
+LAYOUT = NodeShare("n[1-2]", 5, 5000, {"gpu:1g.10gb+me": 2, "mic": 1}), NodeShare("n3", 1, 0, {})
 
 
 def record(number: int, name: str = "a", comment: str = "") -> str:
@@ -44,8 +46,8 @@ class Shown:
         return "".join(record(number) for number in wanted if number in self.known) if self.answers else None
 
 
-def a_job(number: int, **facts: Any) -> dict[str, Any]:
-    return {"id": number, "state": "RUNNING", "num_nodes": 3, "cpus": 11, "start_time": 5, **facts}
+def a_job(number: int, **facts: Any) -> SlurmJob:
+    return a_slurm_job(number, **{"state": "RUNNING", "num_nodes": 3, "cpus": 11, "start_time": 5, **facts})
 
 
 def test_parses_nodes_cpus_memory_and_gres() -> None:
@@ -132,8 +134,3 @@ def test_queries_silent_scontrol_once_per_reading() -> None:
     assert shown.asked == [["7"]]
     shown.answers = True
     assert sorted(layouts.read([a_job(7), a_job(8)])) == [7, 8]
-
-
-def test_unreadable_job_does_not_affect_others() -> None:
-    unread = a_job(6, cpus=None, start_time=None)
-    assert CachingJobLayoutReader(Shown(7)).read([unread, a_job(7)]) == {7: LAYOUT}

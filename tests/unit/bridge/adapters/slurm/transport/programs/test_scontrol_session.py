@@ -14,7 +14,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_ERROR_BYTES, ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scontrol
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import send_and_read_error
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontrol
 
@@ -23,6 +23,11 @@ from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontro
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path
+
+
+def run_scontrol(commands: list[str]) -> list[str]:
+    with ScontrolSession(ENOUGH_S) as session:
+        return [send_and_read_error(session, command) for command in commands]
 
 
 def test_each_command_has_own_error_in_one_process(programs: Path) -> None:
@@ -139,8 +144,10 @@ def test_removes_slurm_variables_from_environment(programs: Path, monkeypatch: p
 def test_exits_with_bridge_during_command(programs: Path) -> None:
     put_scontrol(programs, f"echo $$ >{programs}/pid; sleep 600")
     program = textwrap.dedent("""
-        from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scontrol
-        run_scontrol(["hold 1", "hold 2"])
+        from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+        session = ScontrolSession(20.0)
+        session.send_command("hold 1")
+        session.send_command("hold 2")
 """)
     bridge = subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ))
     until_s = time.monotonic() + ENOUGH_S

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.slurm_text.jobs import JobDependencies, SlurmJob
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import SingletonDependencyLookup
+from tests.builders import a_slurm_job
 
 SHOWN = """\
 5 (null)
@@ -14,15 +15,15 @@ SHOWN = """\
 """
 
 
-def job(number: int, on: str = "7(unfulfilled)", state: str = "PENDING") -> Record:
-    return {"id": number, "state": state, "dependencies": {"afterok": [on], "singleton": False}}
+def job(number: int, on: str = "7(unfulfilled)", state: str = "PENDING") -> SlurmJob:
+    return a_slurm_job(number, state, dependencies=JobDependencies((("afterok", on),)))
 
 
 def test_queries_squeue_once_per_dependency_list() -> None:
     asked: list[list[str]] = []
     singletons = SingletonDependencyLookup(lambda command: asked.append(command) or SHOWN)
     jobs = [job(number) for number in (11, 12, 13, 14, 15)]
-    others: list[Record] = [job(16, state="RUNNING"), {"id": 5, "state": "PENDING", "dependencies": None}]
+    others = [job(16, state="RUNNING"), a_slurm_job(5)]
     assert singletons.read(others) == {}
     assert not asked
     expected = {11: False, 12: True, 13: True, 14: True}  # job 15 came after squeue had looked

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.errors import BackendTimeout
 
 KEPT = """Current Association Manager state
 
@@ -56,67 +52,3 @@ def test_reports_unknown_level_without_any_answer(programs: Path) -> None:
     put(programs, "sacctmgr", "exit 1")
     put(programs, "scontrol", "exit 1")
     assert query_admin_level("cpsched") == {"admin_level": None, "accounting_answers": False}
-
-
-class Waits(PyslurmClient):
-    """Never answers; notes how long it was waited for."""
-
-    waited_s: list[float]
-
-    def wait_until_ready(self, wait_s: float) -> bool:
-        return True
-
-    def send_call(self, name: str, deadline_s: float, **arguments: Any) -> None:
-        pass
-
-    def wait_for_answer(self, wait_s: float) -> bool:
-        self.waited_s.append(wait_s)
-        return False
-
-
-class Facts(PyslurmClient):
-    """A controller's child that reports the user of its connection."""
-
-    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        return {"user": "cpsched", "config": {}}
-
-
-@pytest.mark.parametrize(("script", "waited_s"), [("echo Operator", [7.0, 0.0]), ("exit 1", [0.0, 0.0])])
-def test_waits_for_history_once_and_only_if_accounting_answers(
-    programs: Path, script: str, waited_s: list[float]
-) -> None:
-    put(programs, "sacctmgr", script)
-    put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
-    accounting = Waits()
-    accounting.waited_s = []
-    transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
-    assert transport.gather_doctor_facts()["admin_level"] == "Operator"
-    for _ in range(2):
-        with pytest.raises(BackendTimeout, match="no response yet"):
-            transport.read_accounting(0)
-    assert accounting.waited_s == waited_s
-
-
-class Begins(PyslurmClient):
-    """Has not begun; notes how long it was waited for, and takes no question."""
-
-    waited_s: list[float]
-
-    def wait_until_ready(self, wait_s: float) -> bool:
-        self.waited_s.append(wait_s)
-        return False
-
-    def not_ready_reason(self) -> str | None:
-        return "the process imports pyslurm"
-
-
-def test_slow_import_is_no_accounting_failure() -> None:
-    """The process that asks it imports pyslurm first: the first reading waits a while for that, later ones do not."""
-    accounting = Begins()
-    accounting.waited_s = []
-    transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
-    for _ in range(2):
-        with pytest.raises(BackendTimeout, match=r"no response yet after .* s: the process imports pyslurm"):
-            transport.read_accounting(0)
-    assert accounting.waited_s == [7.0, 0.0]
-    assert accounting.starts == 0

@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 PATH = Path(os.environ["FAKE_SLURM"])
@@ -116,36 +115,7 @@ class Job:
         save(now)
 
 
-class Empty:
+class Nodes:
     @staticmethod
     def load() -> dict[str, Any]:
         return {}
-
-
-Nodes = Partitions = Reservations = Empty
-
-
-class Config:
-    @staticmethod
-    def load() -> Any:
-        misbehave("config")
-        return SimpleNamespace(
-            cluster_name="fake",
-            select_type_parameters=["CR_CORE_MEMORY"],
-            version="26.05.5",
-            job_submit_plugins=world().get("plugins", ["lua"]),
-            scheduler_parameters={},
-        )
-
-
-slurmctld = SimpleNamespace(Config=Config)
-
-
-class PastJobs:
-    @staticmethod
-    def load(_: Any) -> dict[int, Any]:
-        misbehave("past")
-        return {3: Record(3, {"id": 3})}
-
-
-db = SimpleNamespace(Jobs=PastJobs, JobFilter=SimpleNamespace)

@@ -15,11 +15,9 @@ import pytest
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client as clients
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import (
-    READ_TIMEOUT_S,
     START_TIMEOUT_S,
     PyslurmClient,
 )
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
     BackendDied,
     BackendStartFailed,
@@ -199,56 +197,6 @@ def test_child_dying_at_startup_received_no_call(children: list[Child], monkeypa
     assert client.pid is None
 
 
-@pytest.mark.parametrize(
-    ("asked_ago_s", "wait_s", "waited_s", "over"),
-    [
-        (0.0, 2.0, 2.0, False),
-        (0.0, 0.0, 0.0, False),
-        (0.0, 0.5, 0.5, False),
-        (0.0, 4.9, 4.9, False),
-        (0.0, 5.0, 5.0, True),
-        (0.0, 9.0, 5.0, True),
-        (4.0, 0.5, 0.5, False),
-        (4.0, 2.0, 1.0, True),
-        (5.0, 0.0, 0.0, True),
-        (7.0, 3.0, 0.0, True),
-        (7.0, 0.0, 0.0, True),
-    ],
-)
-def test_waits_for_answer_until_its_deadline_at_most(
-    children: list[Child],
-    clock: Clock,
-    waits: SimpleNamespace,
-    asked_ago_s: float,
-    wait_s: float,
-    waited_s: float,
-    over: bool,
-) -> None:
-    """A call of 5 seconds, to which no answer comes: it has come to something once its time is over."""
-    client = a_client_whose_child_has_begun(waits)
-    client.send_call("hello", 5.0)
-    clock.now_s += asked_ago_s
-    assert client.wait_for_answer(wait_s) is over
-    assert waits.seconds == [pytest.approx(waited_s)]
-
-
-@pytest.mark.parametrize(
-    ("asked_ago_s", "left_s"),
-    [(0.0, 60.0), (54.0, 6.0), (55.0, READ_TIMEOUT_S), (59.0, READ_TIMEOUT_S), (90.0, READ_TIMEOUT_S)],
-)
-def test_arrived_answer_may_be_read_after_deadline(
-    children: list[Child], clock: Clock, waits: SimpleNamespace, asked_ago_s: float, left_s: float
-) -> None:
-    client = a_client_whose_child_has_begun(waits)
-    client.send_call("hello", 60.0)
-    wire_protocol.send_frame(children[0].end, {"result": "late"})
-    clock.now_s += asked_ago_s
-    waits.comes = True
-    assert client.wait_for_answer(0.0)
-    assert client._until_s - clock.now_s == pytest.approx(left_s)  # noqa: SLF001
-    assert client.receive_answer() == "late"
-
-
 def test_answer_not_awaited_in_time_kills_child(children: list[Child], clock: Clock) -> None:
     client = PyslurmClient()
     client.send_call("hello", 60.0)
@@ -263,8 +211,6 @@ def test_call_without_child_fails_at_once(children: list[Child], clock: Clock) -
     client = PyslurmClient()
     client.send_call("past", 5.0)
     client.close()
-    assert client.wait_for_answer(1.0)
-    assert client.wait_for_answer(0.0)
     with pytest.raises(
         BackendDied, match=r"^past: the pyslurm process died \(exit status None\): the process has already ended$"
     ):
@@ -332,17 +278,3 @@ def test_call_sends_request_and_receives_answer(children: list[Child], monkeypat
     monkeypatch.setattr(client, "receive_answer", lambda: "answered")
     assert client.call("hold", 3.0, orders=[1]) == "answered"
     assert done == [("hold", 3.0, {"orders": [1]})]
-
-
-@pytest.mark.parametrize(("orders", "deadline_s"), [(1, 10.0), (3, 30.0), (500, 60.0)])
-def test_deadline_of_batch_grows_with_its_orders(orders: int, deadline_s: float) -> None:
-    """500 starts took 19 s on a slow controller, which is longer than the time limit of one call."""
-    asked: list[tuple[str, float]] = []
-
-    def call(kind: str, limit_s: float, orders: list[Any]) -> list[Any]:
-        asked.append((kind, limit_s))
-        return [("done",)] * len(orders)
-
-    transport = PyslurmTransport(10.0, client=SimpleNamespace(call=call))
-    assert len(transport.send("start", [{}] * orders)) == orders
-    assert asked == [("start", deadline_s)]

@@ -1,7 +1,6 @@
 """The bridge's side of the pyslurm child, with a stand-in for pyslurm.
 
-The child of the fixture `client` is forked from this process. Tests of accounting and of a killed parent start real
-ones.
+The child of the fixture `client` is forked from this process. The test of a killed parent starts a real one.
 """
 
 from __future__ import annotations
@@ -19,11 +18,14 @@ from typing import Any
 
 import pytest
 
+from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
 from tests.forked import forks
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import Programs
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
 REPOSITORY = Path(__file__).parents[7]
@@ -71,6 +73,17 @@ def client(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyslurmClien
     made.close()
 
 
+@pytest.fixture
+def transport(client: PyslurmClient, programs: Programs) -> PyslurmTransport:
+    return PyslurmTransport(ENOUGH_S, reader=PyslurmReader(client, deadline_s=ENOUGH_S, programs=programs))
+
+
+@pytest.fixture
+def programs(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    monkeypatch.setenv("PATH", f"{fake.bin}{os.pathsep}{os.environ['PATH']}")
+    return Programs()
+
+
 def gone(pid: int) -> bool:
     """Return whether the process is dead (a zombie of another parent counts)."""
     try:
@@ -79,76 +92,36 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize(
-    ("printed", "defaults"),
-    [
-        ("JobDefaults             = DefCpuPerGPU=4", "DefCpuPerGPU=4"),
-        ("JobDefaults             = (null)", None),
-        ("", None),
-    ],
-)
-def test_reads_job_defaults_from_scontrol(
-    client: PyslurmClient, fake: Fake, printed: str, defaults: str | None
-) -> None:
-    """pyslurm has no field for what slurm.conf adds to jobs that request GPUs."""
-    script = fake.bin / "scontrol"
-    script.write_text(f"#!/bin/sh\necho 'ClusterName = fake'\necho '{printed}'\n")
-    script.chmod(0o755)
-    assert client.call("hello", ENOUGH_S)["config"]["job_defaults"] == defaults
-
-
 def test_call_is_answered_by_child_process(client: PyslurmClient) -> None:
-    answer = client.call("hello", ENOUGH_S)
-    assert answer["config"]["cluster_name"] == "fake"
-    assert answer["pid"] == client.pid != os.getpid()
+    assert client.call("version", ENOUGH_S) == "25.11.2"
+    assert client.pid != os.getpid()
 
 
 def test_receives_large_answer_completely(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={str(n): {"name": "x" * 1000} for n in range(1, 3001)})
-    table = client.call("snapshot", ENOUGH_S)["jobs"]
-    names = {row[table["fields"].index("name")] for row in table["rows"]}
-    assert len(table["rows"]) == 3000
-    assert names == {"x" * 1000}
+    table = client.call("jobs", ENOUGH_S)
+    assert [row[table["fields"].index("name")] for row in table["rows"]] == ["x" * 1000] * 3000
 
 
 def test_hung_child_is_killed_at_deadline_and_replaced(client: PyslurmClient, fake: Fake) -> None:
-    hung = client.call("hello", ENOUGH_S)["pid"]
+    assert client.wait_until_ready(ENOUGH_S)
+    hung = client.pid
     fake.set(jobs={}, hang="jobs")
     began_s = time.monotonic()
     with pytest.raises(BackendTimeout, match="no response from the pyslurm process"):
-        client.call("snapshot", 0.5)
+        client.call("jobs", 0.5)
     assert time.monotonic() - began_s < 5
+    assert hung is not None
     assert gone(hung)
     fake.set(jobs={"7": {}})
-    assert len(client.call("snapshot", ENOUGH_S)["jobs"]["rows"]) == 1
+    assert len(client.call("jobs", ENOUGH_S)["rows"]) == 1
     assert client.starts == 2
-
-
-def test_slow_accounting_database_does_not_delay_readings(fake: Fake) -> None:
-    """The controller is asked by another process meanwhile."""
-    controller, accounting = (PyslurmClient("fake_pyslurm", fake.environment()) for _ in range(2))
-    controller.call("hello", ENOUGH_S)
-    assert accounting.wait_until_ready(ENOUGH_S)
-    transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
-    fake.set(jobs={"7": {}}, waits="past")
-    for _ in range(2):
-        with pytest.raises(BackendTimeout, match="no response yet"):
-            transport.read_accounting(0)
-    asked = transport.accounting.pid
-    assert len(transport.read().jobs) == 1
-    fake.set(jobs={"7": {}})
-    assert transport.accounting.wait_for_answer(ENOUGH_S)
-    assert [record["id"] for record in transport.read_accounting(0)] == [3]
-    assert asked is not None
-    assert gone(asked)
-    assert transport.child_starts == 1
-    transport.close()
 
 
 def test_child_crash_during_call_may_have_had_effect(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={}, crash="jobs")
     with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
-        client.call("snapshot", ENOUGH_S)
+        client.call("jobs", ENOUGH_S)
 
 
 def test_child_exits_with_parent_during_call(fake: Fake, tmp_path: Path) -> None:
@@ -159,8 +132,8 @@ def test_child_exits_with_parent_during_call(fake: Fake, tmp_path: Path) -> None
         import pathlib
         from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
         client = PyslurmClient("fake_pyslurm")
-        pathlib.Path({str(note)!r}).write_text(str(client.call("hello", 30.0)["pid"]))
-        client.call("snapshot", 600.0)
+        pathlib.Path({str(note)!r}).write_text(str(client.call("version", 30.0) and client.pid))
+        client.call("jobs", 600.0)
     """)
     parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **fake.environment()})
     until_s = time.monotonic() + ENOUGH_S
@@ -175,34 +148,39 @@ def test_child_exits_with_parent_during_call(fake: Fake, tmp_path: Path) -> None
     assert gone(child)
 
 
-def order(job: int, nodes: list[str], tasks_per_node: int = 0) -> dict[str, Any]:
-    return {"job": job, "nodes": nodes, "tasks_per_node": tasks_per_node}
+def order(job: int, *nodes: str, **more: Any) -> JobOrder:
+    return JobOrder(job=job, nodes=nodes, **more)
 
 
-def test_start_pins_and_releases_in_one_change(client: PyslurmClient, fake: Fake) -> None:
+DONE = CommandReply("done")
+
+
+def test_start_pins_and_releases_in_one_change(transport: PyslurmTransport, fake: Fake) -> None:
     fake.set(jobs={"7": {}, "8": {}})
-    orders = [order(7, ["n1"], 4), {**order(8, ["n1"]), "partition": "short"}]
-    assert client.call("start", ENOUGH_S, orders=orders) == [["done", "", ""]] * 2
+    orders = [order(7, "n1", tasks_per_node=4, nice=-3), order(8, "n1", partition="short")]
+    assert transport.send("start", orders) == [DONE, DONE]
     start = {"required_nodes": ["n1"], "priority": 0xFFFFFFFF}
-    assert fake.now()["log"] == [[7, {**start, "ntasks_per_node": 4}], [8, {**start, "partitions": "short"}]]
+    assert fake.now()["log"] == [
+        [7, {**start, "ntasks_per_node": 4, "nice": -3}],
+        [8, {**start, "partitions": "short"}],
+    ]
 
 
-def test_sets_node_count_before_release(client: PyslurmClient, fake: Fake) -> None:
+def test_sets_node_count_before_release(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
-    orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"]), {**order(9, ["n3"]), "num_nodes": "1"}]
-    assert [result for result, *_ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
+    orders = [order(7, "n1", "n2", num_nodes="2-2"), order(8, "n3"), order(9, "n3", num_nodes="1")]
+    assert [reply.result for reply in transport.send("start", orders)] == ["done", "done", "refused"]
     assert said.read_text() == "update JobId=7 NumNodes=2-2\n"
     assert [number for number, _ in fake.now()["log"]] == [7, 8]
 
 
-def test_does_not_start_job_with_refused_node_count(client: PyslurmClient, fake: Fake) -> None:
+def test_does_not_start_job_with_refused_node_count(transport: PyslurmTransport, fake: Fake) -> None:
     put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
-    orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"])]
-    (result, why, _), other = client.call("start", ENOUGH_S, orders=orders)
-    assert (result, other) == ("refused", ["done", "", ""])
-    assert "Invalid node count" in why
+    refused, other = transport.send("start", [order(7, "n1", "n2", num_nodes="2-2"), order(8, "n3")])
+    assert (refused.result, other) == ("refused", DONE)
+    assert "Invalid node count" in refused.detail
     assert [number for number, _ in fake.now()["log"]] == [8]
 
 
@@ -211,168 +189,73 @@ def test_does_not_start_job_with_refused_node_count(client: PyslurmClient, fake:
     [
         ({"state": "RUNNING"}, "RUNNING"),
         ({"priority": 17}, "not held"),
-        ({"admin_comment": None, "state_reason": "JobHeldUser"}, "owner"),
         ({"priority": {"broken": "too large"}}, "priority cannot be read"),
         ({"requeue_count": {"broken": "too large"}}, "requeue_count cannot be read"),
-        ({"comment": "mine bridge:user-held"}, "owner"),
+        ({"comment": {"bytes": b"bridge:user-held \xff".hex()}}, "owner"),
     ],
 )
 def test_starts_only_pending_jobs_held_by_bridge(
-    client: PyslurmClient, fake: Fake, facts: dict[str, Any], why: str
+    transport: PyslurmTransport, fake: Fake, facts: dict[str, Any], why: str
 ) -> None:
     """Above all: a node list on a running job would resize it."""
-    fake.set(jobs={"7": facts, "8": {}})
-    answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n2"]), order(9, ["n2"])])
-    assert [answer[0] for answer in answers] == ["refused", "done", "refused"]
-    assert why in answers[0][1]
+    fake.set(jobs={"7": facts, "8": {"comment": {"bytes": b"bridge:wait \xff".hex()}}})
+    replies = transport.send("start", [order(7, "n1"), order(8, "n2"), order(9, "n2")])
+    assert [reply.result for reply in replies] == ["refused", "done", "refused"]
+    assert why in replies[0].detail
     assert [number for number, _ in fake.now()["log"]] == [8]
 
 
-ODD = {"bytes": b"abc\xff\xfe".hex()}
-
-
-@pytest.mark.parametrize("command", ["start", "hold", "release"])
-@pytest.mark.parametrize("field", ["comment", "admin_comment", "name"])
-def test_invalid_utf8_fails_no_reading_or_batch(client: PyslurmClient, fake: Fake, command: str, field: str) -> None:
-    jobs = {str(n): {"priority": 5} if command == "hold" else {} for n in range(1, 31)}
-    jobs["7"][field] = ODD
+@pytest.mark.parametrize("field", ["comment", "name"])
+def test_invalid_utf8_fails_no_reading_or_batch(transport: PyslurmTransport, fake: Fake, field: str) -> None:
+    jobs: dict[str, dict[str, Any]] = {str(n): {} for n in range(1, 31)}
+    jobs["7"][field] = {"bytes": b"abc\xff\xfe".hex()}
     fake.set(jobs=jobs)
-    table = client.call("snapshot", ENOUGH_S)["jobs"]
-    read = {row[table["fields"].index("id")]: row[table["fields"].index(field)] for row in table["rows"]}
+    read = {job.id: getattr(job, field) for job in transport.read().jobs}
     assert read[7] == "abc\\xff\\xfe"
-    orders = [{**order(n, ["n1"]), "clear": ""} for n in range(1, 31)]
-    answers = [answer[0] for answer in client.call(command, ENOUGH_S, orders=orders)]
-    assert answers[:6] + answers[7:] == ["done"] * 29
+    replies = transport.send("start", [order(n, "n1") for n in range(1, 31)])
+    assert replies[:6] + replies[7:] == [DONE] * 29
 
 
-def test_recognizes_mark_next_to_invalid_utf8(client: PyslurmClient, fake: Fake) -> None:
-    held = {"comment": {"bytes": b"bridge:admin-held \xff".hex()}}
-    fake.set(jobs={"7": held, "8": {"comment": {"bytes": b"bridge:wait \xff".hex()}}})
-    answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n1"])])
-    assert [answer[0] for answer in answers] == ["refused", "done"]
-
-
-def test_comment_is_no_proof_without_plugin(client: PyslurmClient, fake: Fake) -> None:
-    fake.set(jobs={}, plugins=None)
-    assert client.call("snapshot", ENOUGH_S)["guarded"] is False
-    client.close()  # the next child reads the configuration again
-    fake.set(jobs={}, plugins=["lua"])
-    assert client.call("snapshot", ENOUGH_S)["guarded"] is True
-
-
-@pytest.mark.parametrize(("reason", "released"), [("BadConstraints", True), ("JobHoldMaxRequeue", False)])
-def test_release_triggers_scheduling_but_keeps_admin_hold(
-    client: PyslurmClient, fake: Fake, reason: str, released: bool
-) -> None:
-    fake.set(jobs={"7": {"state_reason": reason}})
-    assert client.call("release", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", "", ""]]
-    assert ("log" in fake.now()) is released
-
-
-def test_unreadable_array_does_not_affect_others(client: PyslurmClient, fake: Fake) -> None:
-    odd = {"array_id": 30, "array_tasks_waiting": "0-99999999999"}
-    fake.set(jobs={"30": odd, "20": {"array_id": 19, "array_task_id": 1}})
-    answers = client.call("start", ENOUGH_S, orders=[order(2 << 32 | 19, ["n1"]), order(5 << 32 | 30, ["n1"])])
-    assert [answer[0] for answer in answers] == ["done", "refused"]
-
-
-def test_clears_pin_of_array_task_under_task_name(client: PyslurmClient, fake: Fake) -> None:
-    """Under the array's bare number the change would be meant for its running tasks too."""
-    said = put_scontrol(fake.bin)
-    fake.set(jobs={"19": {"array_id": 19, "array_task_id": 2}, "20": {"array_id": 19, "state": "RUNNING"}})
-    answers = client.call("hold", ENOUGH_S, orders=[{"job": 3 << 32 | 19, "clear": "ReqNodeList="}])
-    assert answers == [["done", "", ""]]
-    assert said.read_text() == "update JobId=19_2 ReqNodeList=\n"
-
-
-def test_traces_anonymous_error_to_its_job(client: PyslurmClient, fake: Fake) -> None:
-    put_scontrol(fake.bin, r"case $line in *JobId=13\ *) printf 'scontrol: error: no \377 resizing\n' >&2;; esac")
-    fake.set(jobs={str(n): {"required_nodes": "n1"} for n in range(1, 21)})
-    orders = [{"job": n, "clear": "ReqNodeList="} for n in range(1, 21)]
-    answers = client.call("hold", ENOUGH_S, orders=orders)
-    assert [n for n, answer in enumerate(answers, start=1) if answer[0] != "done"] == [13]
-    assert answers[12] == ["unknown", "held, but its pin was not cleared: scontrol: error: no \\xff resizing", ""]
-
-
-def test_lost_answer_to_change_is_unknown(client: PyslurmClient, fake: Fake) -> None:
-    fake.set(jobs={"7": {}}, **{"raise": {"modify": "Unable to contact slurm controller (connect failure)"}})
-    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"])])[0][0] == "unknown"
-
-
-def test_hold_keeps_running_jobs_and_owner_holds_unchanged(client: PyslurmClient, fake: Fake) -> None:
-    mine = {"admin_comment": None, "state_reason": "JobHeldUser"}
-    fake.set(jobs={"7": {"priority": 5}, "8": {"state": "RUNNING", "priority": 5}, "9": mine})
-    answers = client.call("hold", ENOUGH_S, orders=[{"job": n, "clear": ""} for n in (7, 8, 9)])
-    assert [answer[0] for answer in answers] == ["done", "refused", "refused"]
-    assert fake.now()["log"] == [[7, {"priority": 0}]]
-
-
-@pytest.mark.parametrize(
-    ("facts", "code"),
-    [
-        ({"admin_comment": None, "comment": "mine"}, "held_by_administrator"),
-        ({"admin_comment": None, "comment": None}, "held_by_administrator"),
-        ({"admin_comment": None, "comment": "bridge:wait mine"}, ""),
-        ({"admin_comment": "bridge:wait", "comment": None, "state_reason": "JobHeldUser"}, ""),
-    ],
-)
-def test_does_not_take_earlier_admin_hold_for_own(
-    client: PyslurmClient, fake: Fake, facts: dict[str, Any], code: str
-) -> None:
-    """The bridge has read the job without a hold; by now it has one, and the plugin has not seen the bridge."""
-    fake.set(jobs={"7": facts})
-    order = {"job": 7, "clear": ""}
-    assert client.call("hold", ENOUGH_S, orders=[order])[0][2] == code
-    fake.set(jobs={"7": facts}, plugins=[])
-    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin this cannot be seen"
-
-
-def test_clears_pin_by_scontrol_before_release(client: PyslurmClient, fake: Fake) -> None:
+def test_holds_and_releases_with_library_and_clears_pins_with_scontrol(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
-    orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
-    assert client.call("release", ENOUGH_S, orders=orders) == [["done", "", ""], ["done", "", ""]]
+    orders = [order(7, clear="ReqNodeList= TasksPerNode=0 NumNodes=1-4"), order(8)]
+    assert transport.send("release", orders) == [DONE, DONE]
     assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
     assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
 
 
-def test_job_with_uncleared_pin_stays_held(client: PyslurmClient, fake: Fake) -> None:
-    put_scontrol(fake.bin, complaining("slurm_update error: Access denied for job 7"))
-    fake.set(jobs={"7": {"required_nodes": "n1"}})
-    answers = client.call("release", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
-    assert answers[0][0] == "unknown"
-    assert "Access denied" in answers[0][1]
-    assert "log" not in fake.now()
+def test_lost_answer_to_change_is_unknown(transport: PyslurmTransport, fake: Fake) -> None:
+    fake.set(jobs={"7": {}}, **{"raise": {"modify": "Unable to contact slurm controller (connect failure)"}})
+    assert transport.send("start", [order(7, "n1")])[0].result == "unknown"
 
 
-def test_keeps_pin_of_job_that_started_during_hold(client: PyslurmClient, fake: Fake) -> None:
-    """Slurm answers such a hold with success; a change of nodes would resize the running job."""
+def test_refused_change_affects_no_other_job(transport: PyslurmTransport, fake: Fake) -> None:
+    fake.set(jobs={"7": {}, "8": {}}, **{"raise": {"modify": "Access/permission denied"}})
+    replies = transport.send("start", [order(7, "n1"), order(8, "n1")])
+    assert [(reply.result, reply.detail) for reply in replies] == [("refused", "modify: Access/permission denied")] * 2
+
+
+@pytest.mark.parametrize("trouble", [{"crash": "modify"}, {"hang": "modify"}])
+def test_sends_nothing_after_change_without_answer(
+    client: PyslurmClient, programs: Programs, fake: Fake, trouble: dict[str, str]
+) -> None:
+    """Each further change might wait as long as the first."""
+    fake.set(jobs={"7": {}, "8": {}}, **trouble)
+    assert client.wait_until_ready(ENOUGH_S)
+    transport = PyslurmTransport(1.0, reader=PyslurmReader(client, deadline_s=ENOUGH_S, programs=programs))
+    first, second = transport.send("start", [order(7, "n1"), order(8, "n1")])
+    assert (first.result, second.result, second.code) == ("unknown", "refused", "not_sent")
+    assert client.starts <= 2
+
+
+def test_preempts_and_reads_single_job_with_library(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
-    fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}}, starts=7)
-    answers = client.call("hold", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
-    assert answers[0][0] == "refused"
-    assert not said.exists()
+    fake.set(jobs={"7": {"state": "RUNNING", "start_time": 500, "partition": "main", "qos": "low"}})
+    stop = order(7, start_s=500, partition="main", qos="low")
+    assert transport.send("preempt", [stop]) == [DONE]
+    assert said.read_text() == "requeue 7\n"
 
 
-def test_lost_controller_in_batch_leaves_rest_unknown(client: PyslurmClient, fake: Fake) -> None:
-    jobs = {str(n): {} for n in range(1, 31)}
-    fake.set(jobs=jobs, breaks_after=20)
-    answers = client.call("start", ENOUGH_S, orders=[order(n, ["n1"]) for n in range(1, 31)])
-    assert [answer[0] for answer in answers] == ["done"] * 20 + ["unknown"] * 10
-
-
-def test_splits_array_tasks_off_before_start(client: PyslurmClient, fake: Fake) -> None:
-    """All waiting tasks are wanted: all but the last are split off, which keeps the common record."""
-    said = put_scontrol(
-        fake.bin,
-        f"cat >{fake.path} <<'E'\n"
-        '{"jobs": {"20": {"array_id": 19}, "21": {"array_id": 19, "array_task_id": 1},'
-        ' "19": {"array_id": 19, "array_tasks_waiting": "5"}}}\n'
-        "E",
-    )
-    fake.set(jobs={"19": {"array_id": 19, "array_tasks_waiting": "0-1,5"}})
-    tasks = [(task + 1) << 32 | 19 for task in (0, 1, 5)]
-    answers = client.call("start", ENOUGH_S, orders=[order(job, ["n1"]) for job in tasks])
-    assert [answer[0] for answer in answers] == ["done"] * 3
-    assert said.read_text() == "hold 19_[0-1]\n"
-    assert [number for number, _ in fake.now()["log"]] == [20, 21, 19]
+def test_doctor_facts_name_library(transport: PyslurmTransport) -> None:
+    assert transport.gather_doctor_facts()["pyslurm"] == "25.11.2"
