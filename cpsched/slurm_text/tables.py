@@ -6,7 +6,7 @@ Values are users' text and may contain any line separator but a line feed, so no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 _NAME = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/()-]*)=")
@@ -38,17 +38,25 @@ def parse_pipe_table(text: str) -> Iterator[TableRow]:
             yield TableRow(number, dict(zip(headings, values, strict=False)), missing)
 
 
-def parse_name_values(line: str) -> dict[str, str]:
+def parse_name_values(line: str, text_names: Collection[str] = ()) -> dict[str, str]:
     """Return the NAME=VALUE pairs in a line from `scontrol`.
 
-    A value may be empty or contain spaces. If a name appears more than once, its first value counts.
+    A value may be empty or contain spaces. If a name appears more than once, its first value counts. The value of a
+    name in `text_names` is the rest of the line. A line that does not begin with a name has no pairs, because it
+    continues a user's text.
 
     >>> parse_name_values("OS=Linux 6.1 #1 State=IDLE Comment= State=DOWN")
     {'OS': 'Linux 6.1 #1', 'State': 'IDLE', 'Comment': ''}
     """
+    line = line.strip()
     names = list(_NAME.finditer(line))
     values: dict[str, str] = {}
+    if names and names[0].start():
+        return values
     for at, name in enumerate(names, start=1):
+        if name[1] in text_names:
+            values.setdefault(name[1], line[name.end() :])
+            break
         end = names[at].start() if at < len(names) else None
         values.setdefault(name[1], line[name.end() : end].strip())
     return values

@@ -7,14 +7,14 @@ because its effect in Slurm is unknown.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from cpsched.slurm_text.tables import parse_name_values
 
 MAX_QUOTED_CHARS = 80
 """Maximum length of a value quoted in a message."""
 
-_KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/()-]*)=")
 _INDENT = "   "
 """Indentation of every line of a record except the first."""
 Words = dict[str, str]
@@ -43,19 +43,9 @@ class KnownScontrolFields:
         values: Words = {}
         for line in f"{_INDENT}{record}".split("\n"):
             if line.startswith(_INDENT):  # any other line continues the text of the previous line
-                for name, value in self._split_line(line.strip()):
+                for name, value in parse_name_values(line, self.text).items():
                     values.setdefault(name, value)
         return values
-
-    def _split_line(self, line: str) -> Iterator[tuple[str, str]]:
-        keys = list(_KEY.finditer(line))
-        if keys and keys[0].start():
-            return
-        for at, key in enumerate(keys, start=1):
-            if key[1] in self.text:
-                yield key[1], line[key.end() :]
-                return
-            yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
     def find_unsupported_fields(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the fields that are not listed, or whose value is not listed."""
