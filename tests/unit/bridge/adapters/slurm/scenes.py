@@ -48,6 +48,7 @@ class Scene:
         self.tables: dict[str, Any] = content["snapshot"]
         self.now_s: int = self.tables["now_s"]
         self.guarded = True
+        self.outside: dict[str, list[str]] = {}
         self.topologies: dict[str, SlurmTopology] = {}
         self.rows = {t: table_to_records(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
         for name, facts in LATER.items():
@@ -80,7 +81,7 @@ class Scene:
     def read(self) -> SlurmRecords:
         """The records with all changes made so far."""
         records = make_records(self.now_s, copy.deepcopy(self.rows))
-        return replace(records, guarded=self.guarded, topologies=self.topologies)
+        return replace(records, guarded=self.guarded, topologies=self.topologies, outside=self.outside)
 
 
 ObjectT = TypeVar("ObjectT", bound=SlurmObject)

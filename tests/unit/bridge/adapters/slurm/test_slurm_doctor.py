@@ -28,7 +28,6 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import (
     run_policy_checks,
     run_slurm_doctor_checks,
 )
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import to_config
 from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import ReadinessCheck
@@ -43,8 +42,8 @@ def failing(facts: dict[str, Any]) -> dict[str, bool]:
 
 def changed(**config: Any) -> dict[str, Any]:
     """Facts of the recorded cluster, with other settings."""
-    facts = Scene().facts
-    return {**facts, "config": to_config({**facts["config"], **config})}
+    scene = Scene()
+    return {**scene.facts, "config": replace(scene.config(), **config)}
 
 
 def test_documented_cluster_passes_all_required_checks() -> None:

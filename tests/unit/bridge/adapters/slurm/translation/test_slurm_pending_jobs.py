@@ -62,7 +62,7 @@ def test_plugin_mark_is_no_hold_without_plugin() -> None:
 
 def test_unmanaged_job_has_readable_label_and_safe_reason() -> None:
     task = {"array_id": 19, "array_task_id": 3, "array_tasks_waiting": None}
-    left = the_left(one(**task, user_name=None, partition="a\x1bb"))
+    left = the_left(one(**task, user_name="", partition="a\x1bb"))
     assert (left.job_id, left.label, left.user) == (slurm_job_ids.make_task_id(19, 3), "19_3", "")
     assert words(left.reason).startswith("unknown partition a")
     assert "\x1b" not in words(left.reason)

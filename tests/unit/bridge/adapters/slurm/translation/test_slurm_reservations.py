@@ -272,9 +272,7 @@ def test_leaves_jobs_that_magnetic_reservation_may_take(facts: dict[str, Any], j
     """While Slurm could start them there, and where it is not known whether it could."""
     scene = scene_with(**{"users": ["alice"], "flags": ["MAGNETIC"], **facts})
     scene.job("first").update({"account": "lab", "qos": "normal", **job})
-    snapshot = scene.snapshot()
-    snapshot["outside"] = {"alice": ["bio"]}
-    scene.snapshot = lambda: snapshot  # type: ignore[method-assign]
+    scene.outside = {"alice": ["bio"]}
     seen = observe(scene, above={"below": "lab", "lab": "root", "other": "root"})
     reasons = [words(each.reason) for each in seen.left]
     assert reasons == (["may run in a magnetic reservation (r)"] if left else [])
