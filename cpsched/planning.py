@@ -120,7 +120,7 @@ ORDERS: dict[str, QueueOrder] = {
         QueueOrder("f4", "r^0.5*E + 530000*log10(s)", "", "Smallest F4 first", SC17,
               by=lambda q: np.sqrt(q.r) * q.E + 530_000 * np.log10(q.s)),
         QueueOrder("boost", "s - tau*log(1/(1 - exp(-r*E/(R*tau))))", "", "By arrival minus a boost of small jobs", YU,
-              by=lambda q: q.s + q.tau * np.log(-np.expm1(-q.r * q.E / (q.R * q.tau)))),
+              by=lambda q: q.s + q.tau * np.log(-np.expm1(-np.maximum(q.r * q.E, 1) / (max(q.R, 1) * q.tau)))),
     )
 }  # fmt: skip
 """All queue orders by name (debs24 section 3; mod17 section 4)."""

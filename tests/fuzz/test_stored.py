@@ -45,7 +45,7 @@ IN_TURN = (
         ("journal", "replay", "--all"),
         ("events",),
         ("events", "--job", stored.OWN),
-        ("unsupported",),
+        ("unmanaged",),
     ),
 )
 

@@ -21,7 +21,7 @@ from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOption
 from cpsched_sim.cluster.preemption import SimulatedPreemption
 from cpsched_sim.simulation import simulate
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from tests.builders import a_cluster, a_job, a_running
+from tests.builders import a_cluster, a_job, a_running, a_slurm_job
 from tests.properties.test_victims import starts
 from tests.unit.sim.cluster.test_preemption import BY_QOS, workload
 
@@ -77,8 +77,10 @@ def observation_of(snapshot, limits):
 
 def record_of(running, now_s, every_s):
     saved_s = running.start_s + (now_s - running.start_s) // every_s * every_s
-    return {"id": running.job.id, "state": "RUNNING", "qos": running.job.qos, "partition": running.job.queue,
-            "comment": f"checkpoint={saved_s}", "is_requeueable": True, "is_batch_job": True}  # fmt: skip
+    return a_slurm_job(
+        running.job.id, "RUNNING", qos=running.job.qos, partition=running.job.queue, comment=f"checkpoint={saved_s}",
+        is_requeueable=True, is_batch_job=True,
+    )  # fmt: skip
 
 
 @scaled_example_settings(100)

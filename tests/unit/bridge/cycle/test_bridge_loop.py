@@ -193,7 +193,7 @@ def test_releases_held_job_that_cannot_be_modelled(bridge_at):
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert cluster.commands == [("hand_back", (1,))]
-    assert [(a.job_id, a.reason) for a in bridge.journal.list_unscheduled_jobs("unsupported")] == [
+    assert [(a.job_id, a.reason) for a in bridge.journal.list_unscheduled_jobs("unmanaged")] == [
         (1, "heterogeneous job")
     ]
 

@@ -207,7 +207,7 @@ def test_size_is_bounded_and_rest_is_complete(tmp_path):
 def test_replaces_whole_list_of_unscheduled_jobs(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     journal.write_unscheduled_jobs(
-        [UnscheduledJob(1, "unsupported", "array"), UnscheduledJob(2, "ineligible", "dependency")]
+        [UnscheduledJob(1, "unmanaged", "array"), UnscheduledJob(2, "ineligible", "dependency")]
     )
     journal.write_unscheduled_jobs(
         [UnscheduledJob(2, "ineligible", "dependency"), UnscheduledJob(3, "held", "held by its owner")]

@@ -83,7 +83,7 @@ def test_columns_grow_with_jobs():
 
 
 def test_overdue_jobs_end_one_second_later():
-    cluster = a_simulated()
+    cluster = SimulatedCluster(a_cluster(), overrun="one-second")
     for i, estimate_s in ((1, 10), (2, 11)):
         cluster.submit(a_job(i), run_s=100)
         cluster.table.estimate_s[i - 1] = estimate_s
