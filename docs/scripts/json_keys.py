@@ -66,6 +66,9 @@ def _api() -> Iterator[str]:
         codes = [(code(status), answer["description"]) for status, answer in methods["get"]["responses"].items()]
         yield table(("status", "meaning"), codes)
     for name, schema in found["components"]["schemas"].items():
+        if "properties" not in schema:
+            yield f"### {name}\n\n{schema.get('description', '')}\n\n{_type(schema)}"
+            continue
         rows = [(code(key), _type(each), each.get("description", "")) for key, each in schema["properties"].items()]
         yield f"### {name}\n\n{schema.get('description', '')}"
         yield table(("key", "type", "meaning"), rows)
@@ -78,7 +81,11 @@ def _type(schema: Mapping[str, Any]) -> str:
         return " or ".join(map(_type, schema["anyOf"]))
     if "enum" in schema:
         return " or ".join(map(code, schema["enum"]))
-    return f"list of {_type(schema['items'])}" if schema.get("type") == "array" else str(schema.get("type", "any"))
+    if "prefixItems" in schema:
+        return f"list of {' and '.join(map(_type, schema['prefixItems']))}"
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"
+    return str(schema.get("type", "any"))
 
 
 def _recorded() -> dict[str, Tree]:
