@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, JobTable, Need, Snapshot, Starts
-from cpsched.planning import ORDERS
+from cpsched.planning import ORDERS, OrderSymbols
 
 NOT_STARTED_S = -1
 
@@ -87,7 +87,9 @@ class PublishedLoop(Dispatcher):
             return s if self.rule == "fcfs" else E
         by = ORDERS[self.rule].by
         assert by is not None
-        return np.asarray(by(E.astype(float), r.astype(float), np.maximum(s, 1.0), (NOT_STARTED_S - s).astype(float)))
+        waits_s = (NOT_STARTED_S - s).astype(float)
+        symbols = OrderSymbols(E.astype(float), r.astype(float), np.maximum(s, 1.0), waits_s, R=0.0, tau=0.0)
+        return np.asarray(by(symbols))
 
 
 def _processors_of(table: JobTable, slot: int) -> int:
