@@ -335,6 +335,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> AssociationManagerSt
         raise UnreadablePolicyOutput(
             "scontrol show assoc_mgr: the root account is missing; the bridge's user needs AdminLevel=Operator"
         )
+
     qos_rows = {_strip_number(line["QOS"]): line for line in lines if "QOS" in line}
     of_associations = _parse_usage({at: row.texts for at, row in enumerate(found.rows)})
     of_qos = _parse_usage(qos_rows)
@@ -346,6 +347,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> AssociationManagerSt
         }
         qos = {name: make_unreadable("qos", name, error) for name, error in of_qos.errors.items()}
         unreadable = replace(unreadable, associations=associations | found.unreadable, qos=qos)
+
     unmodelled = [
         f"{limit} of {labels[at]}" for at, row in enumerate(found.rows) for limit in unsupported_limits(row.texts)
     ]
@@ -355,6 +357,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> AssociationManagerSt
         for limit in unsupported_limits(texts)
         if limit not in QOS_COLUMNS
     ]
+
     user_ids = [_NAME_AND_ID.fullmatch(row.texts.get("UserName", "")) for row in found.rows]
     return AssociationManagerState(
         AssociationTree(tuple(found.associations)),
@@ -397,10 +400,8 @@ def _parse_usage(rows: Mapping[KeyT, Texts]) -> _Usage[KeyT]:
     usage = _Usage[KeyT]({}, {}, {})
     for key, texts in rows.items():
         try:
-            minutes, wall_min = (
-                _parse_used_minutes(texts.get("GrpTRESMins", "")),
-                _parse_used_wall(texts.get("GrpWall", "")),
-            )
+            minutes = _parse_used_minutes(texts.get("GrpTRESMins", ""))
+            wall_min = _parse_used_wall(texts.get("GrpWall", ""))
         except InvalidValue as error:
             minutes, wall_min, usage.errors[key] = {}, 0.0, error
         usage.minutes[key], usage.wall_min[key] = minutes, wall_min

@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from cpsched.slurm_text.jobs import NO_AMOUNTS, NodeShare, SlurmJob
+from cpsched.slurm_text.jobs import NO_AMOUNTS, NodeShare, SlurmJob, TimeLimit
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
@@ -174,6 +174,23 @@ class _FieldReader:
             self.unreadable.append(name)
             return default
 
+    def time_limit(self) -> TimeLimit:
+        """Return the time limit. squeue shows none above one year, and a wrong one above 136 years."""
+        if self._detail is None:
+            return self.column("time_limit", "TimeLimit", parse_time_limit, None)
+        return self.setting("time_limit", "RunTime", "TimeLimit", parse_time_limit, None)
+
+    def memory(self, name: str, setting: str) -> int:
+        """Return the memory per CPU or per node, or 0 if scontrol does not show this one."""
+        line = "" if self._detail is None else self._detail.settings.get("MinCPUsNode", "")
+        return self.setting(name, "MinCPUsNode", setting, _parse_memory, 0) if f" {setting}=" in line else 0
+
+    def required_nodes(self) -> str:
+        """Return the nodes that the job requires."""
+        if self._detail is None:
+            return _parse_text(self._texts["ReqNodes"])
+        return self.setting("required_nodes", "ReqNodeList", "ReqNodeList", _parse_text, "")
+
 
 def parse_job(
     texts: Row, shown: UnparsedScontrolJob | None, merged: bool = False, filters_by_extra: bool = False
@@ -184,12 +201,14 @@ def parse_job(
     settings = {} if detail is None else detail.settings
     reader = _FieldReader(texts, detail)
     column, setting, text = reader.column, reader.setting, reader.text
+
     number, state = int(texts["JobID"]), texts["State"]
     user_id = column("user_id", "UserID", int, None)
     array = _parse_array(texts, shown, merged, reader)
     special, unreadable_special = _find_special_requests(_get_special_columns(texts))
     if detail is not None:
         special |= _find_special_settings(detail, reader, filters_by_extra)
+
     reason = texts["Reason"]
     if merged:
         reason = detail.get_pending_reason() if detail is not None else ""
@@ -197,11 +216,11 @@ def parse_job(
     allocated = "" if is_pending else settings.get("AllocTRES", texts["tres-alloc"])
     num_nodes = column("num_nodes", "NumNodes", parse_number, 0) or 1
     has_limit = not {"-", ","}.isdisjoint(settings.get("NumNodes", "").partition(" NumCPUs=")[0])
-    memory = settings.get("MinCPUsNode", "")
     licenses = parse_names(texts["Licenses"])
     if not is_pending:
         licenses = parse_names(texts.get("LicensesAlloc", "")) or licenses
     has_own_cpus = parse_text_or_none(texts["cpus-per-tres"]) in (None, "N/A")
+
     job = SlurmJob(
         id=number,
         state=state,
@@ -218,24 +237,17 @@ def parse_job(
         accrue_time=column("accrue_time", "AccrueTime", parse_number, 0),
         start_time=column("start_time", "StartTime", parse_number, 0),
         end_time=column("end_time", "EndTime", parse_number, 0),
-        # squeue does not show limits above one year, and shows a wrong limit above 136 years
-        time_limit=column("time_limit", "TimeLimit", parse_time_limit, None)
-        if detail is None
-        else setting("time_limit", "RunTime", "TimeLimit", parse_time_limit, None),
+        time_limit=reader.time_limit(),
         num_nodes=num_nodes,
         max_nodes=(column("max_nodes", "MaxNodes", parse_number, 0) or None) if has_limit else None,
         cpus=column("cpus", "NumCPUs", parse_number, 0) or 1,
-        ntasks=0 if detail is None else setting("ntasks", "NumNodes", "NumTasks", _parse_task_count, 0),
+        ntasks=setting("ntasks", "NumNodes", "NumTasks", _parse_task_count, 0),
         ntasks_per_node=column("ntasks_per_node", "NTPerNode", parse_number, 0),
         ntasks_per_core=column("ntasks_per_core", "NTPerCore", parse_count, 0),
         cpus_per_task=(column("cpus_per_task", "CPUsPerTask", parse_number, 0) or 1) if has_own_cpus else 0,
         min_cpus_per_node=column("min_cpus_per_node", "MinCPUs", parse_number, 0),
-        memory_per_cpu=setting("memory_per_cpu", "MinCPUsNode", "MinMemoryCPU", _parse_memory, 0)
-        if " MinMemoryCPU=" in memory
-        else 0,
-        memory_per_node=setting("memory_per_node", "MinCPUsNode", "MinMemoryNode", _parse_memory, 0)
-        if " MinMemoryNode=" in memory
-        else 0,
+        memory_per_cpu=reader.memory("memory_per_cpu", "MinMemoryCPU"),
+        memory_per_node=reader.memory("memory_per_node", "MinMemoryNode"),
         resource_sharing=normalize_job_oversubscribe(texts["OverSubscribe"], texts.get("Exclusive")),
         gres_per_node=column("gres_per_node", "tres-per-node", parse_gres_counts, NO_AMOUNTS),
         tres_per_task=column("tres_per_task", "tres-per-task", _parse_tres, NO_AMOUNTS),
@@ -250,9 +262,7 @@ def parse_job(
         admin_comment=_parse_text(texts["admin_comment"]),
         comment=_parse_text(texts["Comment"]),
         requeue_count=column("requeue_count", "RestartCnt", parse_number, 0),
-        required_nodes=_parse_text(texts["ReqNodes"])
-        if detail is None
-        else setting("required_nodes", "ReqNodeList", "ReqNodeList", _parse_text, ""),
+        required_nodes=reader.required_nodes(),
         excluded_nodes=setting("excluded_nodes", "ReqNodeList", "ExcNodeList", _parse_text, ""),
         allocated_nodes=_parse_text(texts["NodeList"]),
         dependencies=column("dependencies", "Dependency", parse_dependencies, None),
@@ -266,6 +276,7 @@ def parse_job(
         if detail is not None and state in slurm_states.OCCUPYING_STATES
         else (),
     )
+
     unreadable = [*reader.unreadable, *unreadable_special, *(["state_reason"] if merged and detail is None else [])]
     if detail is not None:
         unreadable += detail.unknown
