@@ -55,14 +55,9 @@ class SentBoost:
 
 
 @dataclass(frozen=True, slots=True)
-class EventReport:
+class EventReport(JournalEvent):
     """An event of the journal, with its job's label."""
 
-    at_unix_s: float
-    round: int
-    kind: str
-    job_id: int | None
-    detail: str
     label: str | None
 
 
@@ -185,7 +180,7 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
     """
     if entry is not None:
         return entry.job_id
-    named = {aside.label: aside.job_id for aside in journal.list_unscheduled_jobs()}
+    named = {job.label: job.job_id for job in journal.list_unscheduled_jobs()}
     if journal.list_rounds(1):
         named |= {label: id for id, label in journal.read_round(journal.last_round).labels.items()}
     if text in named:

@@ -132,7 +132,7 @@ class JobView:
         return format_reason(self.reason, self.request is not None and self.request.distinct)
 
 
-JOB_VIEW_ADAPTER = TypeAdapter(JobView)
+_JOB_VIEW_ADAPTER = TypeAdapter(JobView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ def make_reason_fields(reason: PendingReason | None) -> dict[str, Any]:
 
 def job_to_json(job: JobView) -> dict[str, Any]:
     """Return a job as JSON, with its pending reason as text."""
-    fields: dict[str, Any] = JOB_VIEW_ADAPTER.dump_python(job, mode="json", exclude={"reason"})
+    fields: dict[str, Any] = _JOB_VIEW_ADAPTER.dump_python(job, mode="json", exclude={"reason"})
     return fields | {"reason": job.reason_text}
 
 

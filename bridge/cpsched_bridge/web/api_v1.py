@@ -105,6 +105,14 @@ def backfill_windows_to_json(windows: Sequence[BackfillWindow], now_s: int) -> d
 
 def build_openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of version 1."""
+    schemas = _make_schemas()
+    job_parameters = [_TIME_PARAMETER, _NODES_PARAMETER, _WHOLE_PARAMETER, _PARTITION_PARAMETER, _AMOUNTS_PARAMETER]
+    paths = {
+        "/jobs": _make_openapi_path("Jobs", schemas, [_USER_PARAMETER]),
+        "/jobs/{job}": _make_openapi_path("Job", schemas, [_JOB_PARAMETER], unknown=True),
+        "/when": _make_openapi_path("When", schemas, job_parameters),
+        "/windows": _make_openapi_path("Windows", schemas, [_PARTITION_PARAMETER]),
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -116,15 +124,8 @@ def build_openapi_document() -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "../..", "description": "The host that served this document."}],
-        "paths": {
-            f"{PREFIX}/jobs": _make_openapi_path("Jobs", [_USER_PARAMETER]),
-            f"{PREFIX}/jobs/{{job}}": _make_openapi_path("Job", [_JOB_PARAMETER], unknown=True),
-            f"{PREFIX}/when": _make_openapi_path(
-                "When", [_TIME_PARAMETER, _NODES_PARAMETER, _WHOLE_PARAMETER, _PARTITION_PARAMETER, _AMOUNTS_PARAMETER]
-            ),
-            f"{PREFIX}/windows": _make_openapi_path("Windows", [_PARTITION_PARAMETER]),
-        },
-        "components": {"schemas": _make_schemas()},
+        "paths": {PREFIX + path: operations for path, operations in paths.items()},
+        "components": {"schemas": schemas},
     }
 
 
@@ -199,8 +200,10 @@ def _make_list_schema(description: str, key: str, element: str) -> dict[str, Any
     return {"type": "object", "description": description, "properties": {"now_s": now_s, key: rows}}
 
 
-def _make_openapi_path(response: str, parameters: list[dict[str, Any]], unknown: bool = False) -> dict[str, Any]:
-    description = _make_schemas()[response]["description"]
+def _make_openapi_path(
+    response: str, schemas: dict[str, Any], parameters: list[dict[str, Any]], unknown: bool = False
+) -> dict[str, Any]:
+    description = schemas[response]["description"]
     responses = {"200": _make_openapi_response(description, response)}
     if unknown:
         responses["404"] = _make_openapi_response("The job is unknown, or the reader may not see it.", response)
