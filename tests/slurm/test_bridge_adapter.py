@@ -277,7 +277,7 @@ def test_killed_or_hung_child_fails_one_call(slurm: Slurm) -> None:
         + """
 import threading
 backend.observe()
-first = transport.client.pid
+first = transport.reader.client.pid
 os.kill(first, signal.SIGSTOP)
 began = time.monotonic()
 kinds = []
@@ -287,7 +287,7 @@ except BackendError as error:
     kinds.append(type(error).__name__)
 waited = time.monotonic() - began
 backend.observe()
-second = transport.client.pid
+second = transport.reader.client.pid
 os.kill(second, signal.SIGSTOP)
 threading.Timer(0.5, os.kill, (second, signal.SIGKILL)).start()
 try:
@@ -295,7 +295,7 @@ try:
 except BackendError as error:
     kinds.append(type(error).__name__)
 seen = backend.observe()
-print(json.dumps([kinds, waited, len({first, second, transport.client.pid}), len(seen.cluster.node_names)]))""",
+print(json.dumps([kinds, waited, len({first, second, transport.reader.client.pid}), len(seen.cluster.node_names)]))""",
     )
     kinds, waited, children, nodes = told
     assert kinds == ["BackendTimeout", "BackendDied"]

@@ -33,19 +33,19 @@ class PyslurmTransport(SlurmCliTransport):
         budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
         budget = budget or SlurmRpcTokenBucket()
-        self._reader = reader or PyslurmReader(
+        self.reader = reader or PyslurmReader(
             PyslurmClient(), deadline_s=deadline_s, history_deadline_s=history_deadline_s, budget=budget
         )
-        super().__init__(deadline_s, history_deadline_s, why, self._reader, budget)
+        super().__init__(deadline_s, history_deadline_s, why, self.reader, budget)
 
     @property
     @override
     def child_starts(self) -> int:
-        return self._reader.client.starts
+        return self.reader.client.starts
 
     @override
     def not_ready_reason(self) -> str | None:
-        return self._reader.client.not_ready_reason()
+        return self.reader.client.not_ready_reason()
 
     @override
     def transport_choice(self) -> tuple[str, str]:
@@ -53,14 +53,14 @@ class PyslurmTransport(SlurmCliTransport):
 
     @override
     def gather_doctor_facts(self) -> Record:
-        version = self._reader.client.call("version", self._deadline_s)
+        version = self.reader.client.call("version", self._deadline_s)
         return super().gather_doctor_facts() | {"pyslurm": version}
 
     @override
     def close(self) -> None:
         super().close()
-        self._reader.client.close()
+        self.reader.client.close()
 
     @override
     def _make_actions(self, session: ScontrolSession) -> PyslurmJobActions:
-        return PyslurmJobActions(self._reader, session, self._deadline_s)
+        return PyslurmJobActions(self.reader, session, self._deadline_s)
