@@ -377,9 +377,9 @@ class FakeCluster:
         return self._unpinned(fake, Hold.ADMIN if fake.hold is Hold.NONE else fake.hold)
 
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("hand_back", job_ids, [partial(self.hand_back_one, id) for id in job_ids])
+        return self._batch("release", job_ids, [partial(self.release_one, id) for id in job_ids])
 
-    def hand_back_one(self, job_id: int) -> Outcome:
+    def release_one(self, job_id: int) -> Outcome:
         self.left = [replace(each, held_for_bridge=False) if each.job_id == job_id else each for each in self.left]
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:

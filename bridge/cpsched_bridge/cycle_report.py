@@ -132,7 +132,7 @@ class CycleReport:
     starts: dict[int, Placement] = field(default_factory=dict)
     """The placements to start, by job id, or {} if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """The kind (start, hold, hand_back, advise or preempt) and outcome of each command."""
+    """The kind (start, hold, release, advise or preempt) and outcome of each command."""
     bridge_events: list[CycleEvent] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
     """Time in seconds from the decision until the job ran, for jobs first observed running in this cycle."""

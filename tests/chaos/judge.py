@@ -11,9 +11,9 @@ OURS = ("plugin", "bridge")
 """Holders whose holds the bridge must eventually undo."""
 
 HELD_STATES = frozenset(
-    {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
+    {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RELEASING}
 )
-NOT_RUNNING = frozenset({LedgerState.HELD, LedgerState.HOLDING, LedgerState.HANDING_BACK, LedgerState.ROLLING_BACK})
+NOT_RUNNING = frozenset({LedgerState.HELD, LedgerState.HOLDING, LedgerState.RELEASING, LedgerState.ROLLING_BACK})
 
 
 def after_a_good_cycle(site: Site, entries: Mapping[int, ManagedJobEntry], arrived: frozenset[int]) -> list[str]:

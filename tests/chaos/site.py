@@ -213,7 +213,7 @@ class Site(FakeCluster):
             self.fuse.burn()
         return self._cleared(job_id, super().hold_one(job_id), "the bridge holds job {}")
 
-    def hand_back_one(self, job_id: int) -> Outcome:
+    def release_one(self, job_id: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is not None and job.pending and job.held_by == "admin":
             if self.plugin:
@@ -223,7 +223,7 @@ class Site(FakeCluster):
         if job is not None and job.pending and job.hold is not Hold.USER:
             job.pin = ()
             self.fuse.burn()
-        return self._cleared(job_id, super().hand_back_one(job_id), "the bridge hands job {} back")
+        return self._cleared(job_id, super().release_one(job_id), "the bridge releases job {}")
 
     def unpin_one(self, job_id: int) -> Outcome:
         return self._cleared(job_id, super().unpin_one(job_id), "the bridge takes the pin off job {}")

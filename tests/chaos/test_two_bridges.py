@@ -38,7 +38,7 @@ class Watched(SiteBackend):
 
     def __getattr__(self, name):
         command = super().__getattr__(name)
-        if name not in ("hold", "hand_back", "unpin"):
+        if name not in ("hold", "release", "unpin"):
             return command
 
         def watched(ids):
@@ -54,7 +54,7 @@ class Watched(SiteBackend):
     def _look(self, call, ids):
         if self.site.claimed is None or self.site.claimed.owner != self.owner:
             theirs = [id for id in ids if self.site.jobs[id].held_by == "plugin"]
-            if call != "hand_back":
+            if call != "release":
                 self.wrongs.append(f"{call} of {ids} by a bridge that is not in control")
             elif theirs and self.site.claimed is not None:
                 self.wrongs.append(f"jobs {theirs}, held by the plugin, are released by a bridge not in control")

@@ -139,7 +139,7 @@ class World:
     def _held_now(self) -> set[int]:
         """Return the jobs that the bridge holds or may hold, according to its ledger when it last ran."""
         if self._bridge is not None:
-            sending = [LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK]
+            sending = [LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.RELEASING]
             if self.disk.trouble:  # a start may have been undone without a record in the ledger
                 sending.append(LedgerState.STARTING)
             self._sent = {entry.job_id for entry in self._bridge.ledger.list_entries(*sending)}
@@ -330,10 +330,10 @@ class World:
             self.counts["killed"] += 1
         else:
             self.counts["stopped"] += not problems
-            self._look_at_what_is_handed_back(problems)
+            self._look_at_what_is_released(problems)
         self._bury("the bridge stops")
 
-    def _look_at_what_is_handed_back(self, problems: list[str]) -> None:
+    def _look_at_what_is_released(self, problems: list[str]) -> None:
         """Check that no job is left held unless the disk or an obstacle prevented its release."""
         if not problems or (self.disk.trouble and all("ledger cannot be written" in words for words in problems)):
             self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs))
@@ -353,7 +353,7 @@ class World:
         backend, book = SiteBackend(self.site), BoostLedger(self.state_dir / "advice.sqlite", read_only=True)
         problems = release_all_jobs(backend, ledger, "release-all") + remove_all_boosts(backend, book)
         self.counts["released by hand"] += not problems
-        self._look_at_what_is_handed_back(problems)
+        self._look_at_what_is_released(problems)
         self._bury("all is released")
 
     def _pause(self, step: Step) -> None:

@@ -269,7 +269,7 @@ POINTS: dict[str, Point] = {
     "between that intent and the hold that rolls back": (overdue, lambda w: w.die_sending("hold"), FIRST),
     "after the hold that rolls back, before its answer is written": (
         overdue, lambda w: w.die_sending("hold", done=1), FIRST),
-    "before the intent to release is written": (waiting, lambda w: w.die_writing(LedgerState.HANDING_BACK, "stop"), FIRST),  # noqa: E501
+    "before the intent to release is written": (waiting, lambda w: w.die_writing(LedgerState.RELEASING, "stop"), FIRST),
     "between that intent and the release": (waiting, lambda w: w.die_sending("release", "stop"), FIRST),
     "after the release, before its answer is written": (
         waiting, lambda w: w.die_sending("release", "stop", done=1), FIRST),

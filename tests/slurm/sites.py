@@ -41,8 +41,7 @@ PREEMPTED = ("|PREEMPTED", "|REQUEUED")
 
 STARTED = "select label from jobs where id in (select job_id from transitions where after = 'starting')"
 LEFT = (
-    "select why, count(distinct job_id) from transitions where after = 'handing-back' group by why "
-    "order by 2 desc limit 3"
+    "select why, count(distinct job_id) from transitions where after = 'releasing' group by why order by 2 desc limit 3"
 )
 
 

@@ -61,7 +61,7 @@ def test_jobs_start_in_advised_order_without_holds(slurm: Slurm) -> None:
         slurm.wait_for_state(jobs, "COMPLETED", 120)
     ran = slurm.wait_for_accounting(jobs)
     assert sorted(jobs, key=lambda job: ran[job].start_s or 0) == jobs[::-1]
-    assert not {"hold", "start", "hand_back"} & set(bridge.events())
+    assert not {"hold", "start", "release"} & set(bridge.events())
 
 
 @pytest.mark.conformance

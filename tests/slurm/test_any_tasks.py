@@ -72,12 +72,12 @@ def submit(slurm: Slurm, wanted: list[tuple[str, int]]) -> list[str]:
 
 def was_left(steps: list[Step] | None) -> bool:
     """Return whether the bridge left the job to Slurm."""
-    return any(step.after == "handing-back" for step in steps or [])
+    return any(step.after == "releasing" for step in steps or [])
 
 
 def left_because(steps: list[Step]) -> str:
     """Return the reason for which the bridge left a job to Slurm."""
-    return next(step.why for step in steps if step.after == "handing-back")
+    return next(step.why for step in steps if step.after == "releasing")
 
 
 STARTED, OTHERWISE = "started on the planned nodes", "started with a different distribution: "
@@ -95,7 +95,7 @@ def as_it_should(steps: list[Step] | None) -> bool:
         began = [step.why for step in steps if step.after == "running"]
         unseen = not began and [step.after for step in steps[-2:]] == ["starting", "ended"]
         return unseen or (len(began) == 1 and began[0].startswith((STARTED, OTHERWISE)))
-    given_back = next(step for step in steps if step.after == "handing-back")
+    given_back = next(step for step in steps if step.after == "releasing")
     return given_back.round - steps[0].round <= CYCLES
 
 

@@ -28,7 +28,7 @@ def agree(slurm: Slurm, bridge: LiveBridge) -> bool:
             return False
         if entry.state == "running" and not (job and job.state in ("RUNNING", "COMPLETING")):
             return False
-        if entry.state in ("starting", "rolling-back", "handing-back", "holding"):
+        if entry.state in ("starting", "rolling-back", "releasing", "holding"):
             return False
     return all(label in ledger for label, job in queue.items() if job.held and job.admin_comment == "bridge:wait")
 

@@ -294,8 +294,8 @@ class BackoffQueue:
             entry, failures = entries.get(each.job.id), given_up.get(make_equivalence_class_key(each.job))
             if failures is None or entry is None or each.release_is_pointless:
                 continue
-            if entry.state is LedgerState.HELD and not entry.leave:
-                why, state = f"{failures} consecutive starts in its equivalence class failed", LedgerState.HANDING_BACK
+            if entry.state is LedgerState.HELD and not entry.unmanaged_reason:
+                why, state = f"{failures} consecutive starts in its equivalence class failed", LedgerState.RELEASING
                 found.append(make_transition_until_request_changes(entry, each.job, state, seen.now_s, why))
         return found
 

@@ -16,7 +16,7 @@ from cpsched_bridge.ports import Observation
 from cpsched_bridge.store.ledger import Ledger, LedgerState, ManagedJobEntry, make_transition
 from cpsched_bridge.store.lock_and_request_files import ForgetFile, ForgetRequest, MemoryFile, RememberedFact
 
-_LEFT_STATES = frozenset({LedgerState.FREE, LedgerState.HANDING_BACK})
+_LEFT_STATES = frozenset({LedgerState.FREE, LedgerState.RELEASING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,13 @@ class BridgeMemory:
     def apply_forget_requests(self, seen: Observation, report: CycleReport) -> None:
         """Forget what operators have asked to forget since the last cycle."""
         for request in self.requests.consume_requests():
-            entries = [entry for entry in self._find_entries(request, seen) if entry.leave or entry.failures]
+            entries = [entry for entry in self._find_entries(request, seen) if entry.unmanaged_reason or entry.failures]
             why = "an operator ran `cpsched forget`"
             self.ledger.record(
-                (make_transition(each, each.state, seen.now_s, why, leave="", failures=0) for each in entries),
+                (
+                    make_transition(each, each.state, seen.now_s, why, unmanaged_reason="", failures=0)
+                    for each in entries
+                ),
                 report.number,
             )
             user = request.name if request.kind == "user" else ""
@@ -77,6 +80,8 @@ class BridgeMemory:
     def _list_left_jobs(self, seen: Observation, report: CycleReport) -> Iterator[RememberedFact]:
         pending = {each.job.id for each in seen.pending}  # the bridge could manage these jobs
         for entry in self.ledger.list_entries(*_LEFT_STATES):
-            if entry.leave and entry.job_id in pending:
+            if entry.unmanaged_reason and entry.job_id in pending:
                 since_unix_s = report.at_unix_s - (seen.now_s - entry.since_s)
-                yield RememberedFact(f"job {entry.label or entry.job_id}", f"left: {entry.leave}", since_unix_s)
+                yield RememberedFact(
+                    f"job {entry.label or entry.job_id}", f"left: {entry.unmanaged_reason}", since_unix_s
+                )

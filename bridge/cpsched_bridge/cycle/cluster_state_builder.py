@@ -141,7 +141,7 @@ def _explain_unscheduled(
         return "ineligible", limit
     if entry is None:
         return "held" if pending.hold is Hold.ADMIN else "free", _UNMANAGED_BY_HOLD[pending.hold]
-    return entry.state.value, entry.unmanaged_reason or entry.why
+    return entry.state.value, entry.unmanaged_text or entry.why
 
 
 def list_unscheduled_jobs(seen: Observation, reasons: Mapping[int, UnscheduledReason]) -> list[UnscheduledJob]:

@@ -30,7 +30,7 @@ from cpsched_bridge.store.ledger import (
 T = TypeVar("T")
 
 
-TRANSIENT_STATES = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK})
+TRANSIENT_STATES = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.RELEASING})
 """States that a job leaves within one or two cycles if the cluster executes the commands."""
 
 
@@ -98,7 +98,7 @@ class LedgerCommandSender:
         jobs = {each.job.id: each.job for each in seen.pending}
         users = {each.job_id: each.user for each in seen.left} | {id: job.user for id, job in jobs.items()}
         now_s = seen.now_s
-        undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.HANDING_BACK
+        undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.RELEASING
         intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
         for job_id, since_s in self._retries.update_stuck_jobs([entry.job_id for entry in intended], now_s).items():
             entry = self._get_entry(job_id)
@@ -119,8 +119,8 @@ class LedgerCommandSender:
         ]
         self._send_commands("hold", backend.hold, to_hold, partial(self._process_hold_outcome, jobs), now_s, report)
         leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
-        to_hand_back = take_due_entries("hand_back", leaving)
-        self._send_commands("hand_back", backend.release, to_hand_back, self._process_release_outcome, now_s, report)
+        to_release = take_due_entries("release", leaving)
+        self._send_commands("release", backend.release, to_release, self._process_release_outcome, now_s, report)
         self._send_commands(
             "unpin",
             backend.unpin,

@@ -101,5 +101,5 @@ class ObservationReader:
         old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
         self.ledger.record((make_unrecorded_release_transition(entry, now_s) for entry in old), report.number)
         report.add_event(
-            "handed_back", f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
+            "released", f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
         )

@@ -163,7 +163,7 @@ class PreemptionExecutor:
             entry = entries.get(job.id)
             if job.id in under_way or job.id not in left or not offer.victims:
                 continue
-            if _start_not_permitted_reason(offer.pending, entry) or (entry is not None and entry.leave):
+            if _start_not_permitted_reason(offer.pending, entry) or (entry is not None and entry.unmanaged_reason):
                 continue
             if job.id in failed_s and 0 <= seen.now_s - failed_s[job.id] < HOUR_S:
                 continue

@@ -84,17 +84,17 @@ def make_transition_after_failure(
     failures = entry.failures + 1
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
-    leave = f"{failures} consecutive attempts failed; last failure: {why}"
-    left = make_transition_until_request_changes(entry, job, LedgerState.HANDING_BACK, now_s, leave, failures=failures)
-    return replace(left, failed=True)
+    reason = f"{failures} consecutive attempts failed; last failure: {why}"
+    release = make_transition_until_request_changes(entry, job, LedgerState.RELEASING, now_s, reason, failures=failures)
+    return replace(release, failed=True)
 
 
 def make_transition_until_request_changes(
     entry: ManagedJobEntry, job: Job, state: LedgerState, now_s: int, why: str, **changes: Any
 ) -> LedgerTransition:
     """Return a transition that leaves a job to the cluster until its request changes."""
-    asked = make_request_fingerprint(job)
-    return make_transition(entry, state, now_s, why, event="left", leave=why, asked=asked, **changes)
+    changes |= {"unmanaged_reason": why, "unmanaged_request": make_request_fingerprint(job)}
+    return make_transition(entry, state, now_s, why, event="left", **changes)
 
 
 def _reconcile_absent(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
@@ -102,7 +102,7 @@ def _reconcile_absent(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     return make_transition(entry, state, now_s, "no longer known to the cluster")
 
 
-_WAITING_STATES = frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK})
+_WAITING_STATES = frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.RELEASING})
 
 
 def _reconcile_ended(entry: ManagedJobEntry | None, ended: EndedJob, now_s: int) -> LedgerTransition | None:
@@ -153,12 +153,12 @@ def _reconcile_unmanaged(
     reason = format_reason(left.reason)
     if not ours and entry is not None and entry.state is LedgerState.RUNNING:
         return make_transition(entry, LedgerState.FREE, now_s, f"requeued and left to the cluster: {reason}")
-    if not ours or (entry is not None and entry.state is LedgerState.HANDING_BACK):
+    if not ours or (entry is not None and entry.state is LedgerState.RELEASING):
         return None
     why, pinned = f"left to the cluster: {reason}", left.pinned or known_pin
-    facts = {"leave": reason, "label": left.label, "pinned": pinned}
+    facts = {"unmanaged_reason": reason, "label": left.label, "pinned": pinned}
     return make_transition(
-        entry, LedgerState.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts
+        entry, LedgerState.RELEASING, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts
     )
 
 
@@ -184,11 +184,11 @@ def _keep_held_instead_of_release(
 ) -> LedgerTransition | None:
     """Return a transition that keeps a job held if only the bridge can start it."""
     then = entry if found is None else found.entry
-    if then.state is not LedgerState.HANDING_BACK:
+    if then.state is not LedgerState.RELEASING:
         return found
     state = LedgerState.ROLLING_BACK if entry.state is LedgerState.STARTING else LedgerState.HOLDING
     why = f"{CANNOT_BE_RELEASED}: {then.why}"
-    kept = replace(then, state=state, since_s=now_s, leave="", asked="", why=why, cause="")
+    kept = replace(then, state=state, since_s=now_s, unmanaged_reason="", unmanaged_request="", why=why, cause="")
     return LedgerTransition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
 
 
@@ -211,7 +211,7 @@ def _leave_to_other_bridge(entry: ManagedJobEntry | None, now_s: int) -> LedgerT
 def _release_to_cluster(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    if entry is not None and entry.state is LedgerState.HANDING_BACK:
+    if entry is not None and entry.state is LedgerState.RELEASING:
         return _reconcile_releasing(entry, pending, now_s)
     if entry is not None and entry.state in MANAGED_STATES and pending.hold is Hold.USER:
         return _leave_to_holder(entry, pending, now_s)
@@ -233,7 +233,7 @@ def _release_to_cluster(
         return None
     return make_transition(
         entry,
-        LedgerState.HANDING_BACK,
+        LedgerState.RELEASING,
         now_s,
         "not in control",
         job_id=pending.job.id,
@@ -247,23 +247,27 @@ def _reconcile_unadopted(
 ) -> LedgerTransition | None:
     """Manage a job that the submit plugin holds, or adopt a job that is not held."""
     id, label = pending.job.id, pending.label
-    leave = entry.leave if entry is not None and not _has_new_request(entry, pending.job) else ""
-    taken: dict[str, Any] = {"leave": ""}
-    if entry is not None and entry.leave:
+    unmanaged_reason = entry.unmanaged_reason if entry is not None and not _has_new_request(entry, pending.job) else ""
+    taken: dict[str, Any] = {"unmanaged_reason": ""}
+    if entry is not None and entry.unmanaged_reason:
         taken["failures"] = 0
     if pending.hold is Hold.PLUGIN:
-        if leave:
-            return make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
+        if unmanaged_reason:
+            return make_transition(entry, LedgerState.RELEASING, now_s, unmanaged_reason, event="left")
         return make_transition(entry, LedgerState.HELD, now_s, "held for the bridge", job_id=id, label=label, **taken)
     may_be_held = pending.awaits_hold or (options.adopt and not pending.may_preempt)
-    if pending.hold is Hold.NONE and may_be_held and not leave:
+    if pending.hold is Hold.NONE and may_be_held and not unmanaged_reason:
         return make_transition(
             entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, **taken
         )
     if pending.hold is Hold.NONE and (pending.pinned or pending.awaits_hold):
-        why = "released, but still pinned by the bridge" if pending.pinned else leave or "delayed by the submit plugin"
+        why = (
+            "released, but still pinned by the bridge"
+            if pending.pinned
+            else unmanaged_reason or "delayed by the submit plugin"
+        )
         pinned = pending.pinned
-        return make_transition(entry, LedgerState.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=pinned)
+        return make_transition(entry, LedgerState.RELEASING, now_s, why, job_id=id, label=label, pinned=pinned)
     return _unpin_unmanaged_job(entry, pending, now_s)
 
 
@@ -273,7 +277,7 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
         return None
     why = "held by the cluster, but still pinned by the bridge"
     return make_transition(
-        entry, LedgerState.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True
+        entry, LedgerState.RELEASING, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True
     )
 
 
@@ -281,13 +285,13 @@ def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -
     """Stop managing a job held by the cluster until its request changes. Unpin it."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     why, pinned = f"the cluster holds it: {reason}", entry.pinned and pending.pinned
-    state = LedgerState.HANDING_BACK if pending.pinned else LedgerState.FREE
+    state = LedgerState.RELEASING if pending.pinned else LedgerState.FREE
     return make_transition_until_request_changes(entry, pending.job, state, now_s, why, pinned=pinned)
 
 
 def _has_new_request(entry: ManagedJobEntry, job: Job) -> bool:
     """Return whether a job left to the cluster because of its request has a new one."""
-    return bool(entry.asked) and entry.asked != make_request_fingerprint(job)
+    return bool(entry.unmanaged_request) and entry.unmanaged_request != make_request_fingerprint(job)
 
 
 def _reconcile_holding(
@@ -316,7 +320,7 @@ def _reconcile_held(
         return make_transition(entry, LedgerState.FREE, now_s, "released while no cycle was successful")
     if pending.hold is Hold.NONE:
         why = "released by another actor"
-        return make_transition(entry, LedgerState.FREE, now_s, why, event="left", leave=why)
+        return make_transition(entry, LedgerState.FREE, now_s, why, event="left", unmanaged_reason=why)
     return None
 
 
@@ -375,8 +379,8 @@ def _reconcile_requeued(
     if pending.hold in (Hold.ADMIN, Hold.USER):
         holder = pending.holder if pending.hold is Hold.USER else Holder.ADMINISTRATOR
         return make_transition(entry, LedgerState.FREE, now_s, f"requeued and held by {holder}")
-    if entry.leave or pending.may_preempt or not (options.adopt or pending.hold is Hold.PLUGIN):
-        return make_transition(entry, LedgerState.HANDING_BACK, now_s, "requeued")
+    if entry.unmanaged_reason or pending.may_preempt or not (options.adopt or pending.hold is Hold.PLUGIN):
+        return make_transition(entry, LedgerState.RELEASING, now_s, "requeued")
     return make_transition(entry, LedgerState.HOLDING, now_s, "requeued", nodes=())
 
 
@@ -442,7 +446,7 @@ RULES_BY_STATE: dict[
     LedgerState.HELD: _reconcile_held,
     LedgerState.STARTING: _reconcile_starting,
     LedgerState.ROLLING_BACK: _reconcile_holding,
-    LedgerState.HANDING_BACK: _reconcile_releasing,
+    LedgerState.RELEASING: _reconcile_releasing,
     LedgerState.FREE: _reconcile_unadopted,
     LedgerState.RUNNING: _reconcile_requeued,
     LedgerState.ENDED: _reconcile_requeued,

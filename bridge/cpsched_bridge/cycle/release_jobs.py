@@ -98,8 +98,8 @@ def _record_release_intents(
         transitions = reconcile(ledger.by_id, ledger.list_open_job_ids(), seen, options)
     except (Exception, CompilationCancelled) as error:  # the jobs in the ledger are released anyway
         text = str(error) if isinstance(error, BackendError) else describe_failure(error)
-        kept = ledger.list_entries(*(MANAGED_STATES - {LedgerState.HANDING_BACK}))
-        intents = [make_transition(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
+        kept = ledger.list_entries(*(MANAGED_STATES - {LedgerState.RELEASING}))
+        intents = [make_transition(entry, LedgerState.RELEASING, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, so the submit plugin may hold more jobs: {text}"]
         if isinstance(error, CompilationCancelled):  # from a simulated cluster before its start
             unread = []

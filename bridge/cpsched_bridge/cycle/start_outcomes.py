@@ -94,7 +94,7 @@ class StartOutcomeTracker:
                 report.add_event("started_elsewhere", entry.why, entry.job_id)
             if transition.event == "kept_on":
                 report.add_event("not_left", entry.why, entry.job_id)
-            newly_left = transition.event == "left" and before is not LedgerState.HANDING_BACK
+            newly_left = transition.event == "left" and before is not LedgerState.RELEASING
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
             )  # the group is reported instead

@@ -239,16 +239,15 @@ def _explain_ledger_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> l
     if entry is None:
         return []
     failures = f", {format_count(entry.failures, 'failed attempt')}" if entry.failures else ""
-    leave = f"; not managed again: {entry.unmanaged_reason}" if entry.leave else ""
+    unmanaged = f"; not managed again: {entry.unmanaged_text}" if entry.unmanaged_reason else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
     seen = (
         f", observed running at {format_cluster_time(ran_s)}"
         if ran_s is not None and entry.state is not LedgerState.RUNNING
         else ""
     )
-    return [
-        f"ledger: {entry.state} since {format_cluster_time(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"
-    ]
+    state = f"ledger: {entry.state} since {format_cluster_time(entry.since_s)}: {entry.why}"
+    return [f"{state}{seen}{nodes}{failures}{unmanaged}"]
 
 
 def _print_events(out: Console, events: Iterable[EventReport]) -> None:

@@ -50,7 +50,7 @@ class LedgerState(StrEnum):
     """A start (pin and release) was sent or is about to be sent. The job is not running yet."""
     ROLLING_BACK = "rolling-back"
     """The start failed. The job must be held again, and its pin must be cleared."""
-    HANDING_BACK = "handing-back"
+    RELEASING = "releasing"
     """The job must be released to the cluster's own scheduler, without a pin."""
     FREE = "free"
     """The job is pending and is managed only by the cluster's own scheduler."""
@@ -63,7 +63,7 @@ class LedgerState(StrEnum):
 
 
 MANAGED_STATES = frozenset(
-    {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
+    {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RELEASING}
 )
 """States in which a job may have the bridge's hold or pin. `release-all` releases these jobs."""
 
@@ -73,24 +73,24 @@ _OBSERVED_STATES = frozenset({LedgerState.RUNNING, LedgerState.ENDED, LedgerStat
 """States that a job may enter from any other state, because the cluster decides."""
 
 PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
-    None: frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK}),
-    LedgerState.HOLDING: _OBSERVED_STATES | {LedgerState.HELD, LedgerState.FREE, LedgerState.HANDING_BACK},
-    LedgerState.HELD: _OBSERVED_STATES | {LedgerState.STARTING, LedgerState.HANDING_BACK, LedgerState.FREE},
+    None: frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.RELEASING}),
+    LedgerState.HOLDING: _OBSERVED_STATES | {LedgerState.HELD, LedgerState.FREE, LedgerState.RELEASING},
+    LedgerState.HELD: _OBSERVED_STATES | {LedgerState.STARTING, LedgerState.RELEASING, LedgerState.FREE},
     LedgerState.STARTING: _OBSERVED_STATES
-    | {LedgerState.HELD, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK, LedgerState.FREE},
-    LedgerState.ROLLING_BACK: _OBSERVED_STATES | {LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.FREE},
-    LedgerState.HANDING_BACK: _OBSERVED_STATES | {LedgerState.FREE, LedgerState.HELD, LedgerState.HOLDING},
-    LedgerState.FREE: _OBSERVED_STATES | {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK},
+    | {LedgerState.HELD, LedgerState.ROLLING_BACK, LedgerState.RELEASING, LedgerState.FREE},
+    LedgerState.ROLLING_BACK: _OBSERVED_STATES | {LedgerState.HELD, LedgerState.RELEASING, LedgerState.FREE},
+    LedgerState.RELEASING: _OBSERVED_STATES | {LedgerState.FREE, LedgerState.HELD, LedgerState.HOLDING},
+    LedgerState.FREE: _OBSERVED_STATES | {LedgerState.HOLDING, LedgerState.HELD, LedgerState.RELEASING},
     LedgerState.RUNNING: _OBSERVED_STATES - {LedgerState.RUNNING}
-    | {LedgerState.HOLDING, LedgerState.FREE, LedgerState.HANDING_BACK},
+    | {LedgerState.HOLDING, LedgerState.FREE, LedgerState.RELEASING},
     LedgerState.ENDED: frozenset(
-        {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.RUNNING, LedgerState.FREE}
+        {LedgerState.HOLDING, LedgerState.HELD, LedgerState.RELEASING, LedgerState.RUNNING, LedgerState.FREE}
     ),
     LedgerState.GONE: frozenset(
         {
             LedgerState.HOLDING,
             LedgerState.HELD,
-            LedgerState.HANDING_BACK,
+            LedgerState.RELEASING,
             LedgerState.RUNNING,
             LedgerState.ENDED,
             LedgerState.FREE,
@@ -143,22 +143,23 @@ class ManagedJobEntry:
     """Number of consecutive failed starts and holds."""
     nodes: tuple[tuple[str, int], ...] = ()
     """Nodes of the last start, as (node name, units) pairs."""
-    leave: str = ""
+    unmanaged_reason: str = ""
     """Why the job must not be adopted again, or "" if it may be adopted."""
     label: str = ""
     """Label shown to users, such as "19_3"."""
     why: str = ""
     """Human-readable reason for the last transition."""
     cause: Cause = ""
-    asked: str = ""
-    """Request to which `leave` applies, as a `make_request_fingerprint`, or "" if it applies to any request."""
+    unmanaged_request: str = ""
+    """Request to which this reason applies, as a `make_request_fingerprint`, or "" if it applies to any request."""
     restore: str = ""
     """The last start's `StartCommand.restore`."""
 
     @property
-    def unmanaged_reason(self) -> str:
-        """Why the job must not be adopted again, with the request to which this applies, as text."""
-        return f"{self.leave}, while it requests {self.asked}" if self.leave and self.asked else self.leave
+    def unmanaged_text(self) -> str:
+        """Why the job must not be adopted again, with the request to which this applies."""
+        reason, request = self.unmanaged_reason, self.unmanaged_request
+        return f"{reason}, while it requests {request}" if reason and request else reason
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
@@ -166,7 +167,7 @@ TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
 
 - `as_decided`: the job was started on the nodes of the decision.
 - `kept_on`: the job stays held and is retried, because the cluster's own scheduler could not start it either.
-- `left`: the job becomes unmanaged, for the reason in `ManagedJobEntry.leave`.
+- `left`: the job becomes unmanaged, for the reason in `ManagedJobEntry.unmanaged_reason`.
 """
 
 
@@ -199,11 +200,13 @@ def make_transition(
     """Return a transition of `entry` to `state`, with `changes` to its fields.
 
     If `entry` is None, the transition creates an entry for `job_id`. `cause` applies only to this transition, and
-    `asked` only to a `leave` that is set in the same transition.
+    `unmanaged_request` only to an `unmanaged_reason` that is set in the same transition.
     """
     if entry is None:
         return LedgerTransition(None, ManagedJobEntry(job_id, state, now_s, why=why, **changes), event=event)
-    changes = {"cause": "", **({"asked": ""} if "leave" in changes else {}), **changes}
+    changes = {"cause": "", **changes}
+    if "unmanaged_reason" in changes:
+        changes = {"unmanaged_request": "", **changes}
     return LedgerTransition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes), event=event)
 
 
@@ -215,8 +218,9 @@ def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: in
 SCHEMA = """
 create table if not exists jobs (
   id integer primary key, state text not null, since_s integer not null, pinned integer not null,
-  failures integer not null, nodes text not null, leave text not null, label text not null, why text not null,
-  cause text not null, asked text not null, restore text not null, seal integer not null);
+  failures integer not null, nodes text not null, unmanaged_reason text not null, label text not null,
+  why text not null, cause text not null, unmanaged_request text not null, restore text not null,
+  seal integer not null);
 create index if not exists jobs_by_state on jobs (state);
 create table if not exists transitions (
   seq integer primary key, at_s integer not null, round integer not null, job_id integer not null,
@@ -224,7 +228,7 @@ create table if not exists transitions (
 create index if not exists transitions_by_job on transitions (job_id);
 """
 
-_FIELD_COUNT = len(fields(ManagedJobEntry))
+_COLUMNS = ("id", *(field.name for field in fields(ManagedJobEntry)[1:]), "seal")
 _OLDER_FIELD_COUNT = 9
 _SELECT_ROWS = "select * from jobs"
 _COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
@@ -295,8 +299,8 @@ class Ledger:
 
     def _check_format(self) -> None:
         """Raise `OtherLedgerFormat` if the table of jobs has other columns."""
-        count = len(self._db.execute("pragma table_info(jobs)").fetchall())
-        if count not in (0, _FIELD_COUNT + 1):
+        columns = tuple(name for _, name, *_ in self._db.execute("pragma table_info(jobs)"))
+        if columns not in ((), _COLUMNS):
             raise OtherLedgerFormat(self._path)
 
     def _check_integrity(self) -> None:
@@ -519,6 +523,11 @@ def _make_transition_row(transition: LedgerTransition, round_number: int) -> tup
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
 
 
+def _parse_state(state: str) -> LedgerState:
+    """Return a stored state, which an older build may have named otherwise."""
+    return LedgerState.RELEASING if state == "handing-back" else LedgerState(state)
+
+
 def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry stored in a row. Raise `CorruptFileContent`."""
     with convert_content_errors(f"job {row[0]!r:.20}"):
@@ -527,12 +536,12 @@ def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
             raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, *texts = values
         places = tuple((name, units) for name, units in json.loads(nodes))
-        return ManagedJobEntry(int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, *texts)
+        return ManagedJobEntry(int(id), _parse_state(state), int(since_s), bool(pinned), int(failures), places, *texts)
 
 
 def _parse_entry_row_of_any_format(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry stored in a row of this or an older build's ledger. Raise `CorruptFileContent`."""
-    if len(row) == _FIELD_COUNT + 1:
+    if len(row) == len(_COLUMNS):
         return _parse_entry_row(row)
     with convert_content_errors(f"job {row[0]!r:.20}"):
         id, state, since_s, pinned, failures, nodes, leave, label, why = row[:_OLDER_FIELD_COUNT]
@@ -540,13 +549,16 @@ def _parse_entry_row_of_any_format(row: tuple[Any, ...]) -> ManagedJobEntry:
         places = tuple((name, units) for name, units in pairs if units != _OLDER_RESTORE_UNITS)
         restore = next((str(name) for name, units in pairs if units == _OLDER_RESTORE_UNITS), "")
         return ManagedJobEntry(
-            int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
+            int(id), _parse_state(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
             restore=restore,
         )  # fmt: skip
 
 
 def _make_entry_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
-    texts = map(replace_surrogates, (entry.leave, entry.label, entry.why, entry.cause, entry.asked, entry.restore))
+    texts = map(
+        replace_surrogates,
+        (entry.unmanaged_reason, entry.label, entry.why, entry.cause, entry.unmanaged_request, entry.restore),
+    )
     numbers = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures)
     values = (*numbers, json.dumps(entry.nodes), *texts)
     return (*values, compute_row_checksum(values))

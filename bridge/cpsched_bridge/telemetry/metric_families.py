@@ -40,9 +40,9 @@ _LATENCY_BUCKETS_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
 _WAIT_BUCKETS_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
 _SLOWDOWN_BUCKETS = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
 _FORECAST_ERROR_BUCKETS_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
-COMMAND_KINDS = ("start", "hold", "hand_back", "advise", "preempt")
+COMMAND_KINDS = ("start", "hold", "release", "advise", "preempt")
 """Label values for the kinds of commands."""
-_COUNTED_AS = {"unpin": "hand_back"}
+_COUNTED_AS = {"unpin": "release"}
 """Kinds without their own series, because they are rare, and the kinds that they are counted as."""
 _OUTCOME_CLASSES = (*map(str, HORIZONS_S), "+Inf", "first")
 """Label values for the time from a forecast to its median: upper bounds in seconds."""

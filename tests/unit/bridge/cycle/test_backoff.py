@@ -354,10 +354,12 @@ def test_leaves_equal_jobs_after_too_many_failures() -> None:
         world.step(failed=(1, 3))
     found = world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
-    assert {each.entry.state for each in found} == {LedgerState.HANDING_BACK}
+    assert {each.entry.state for each in found} == {LedgerState.RELEASING}
     request = "1 x 1 for 100 s in any queue"
     why = "3 consecutive starts in its equivalence class failed"
-    assert {(each.event, each.entry.leave, each.entry.asked) for each in found} == {("left", why, request)}
+    assert {(each.event, each.entry.unmanaged_reason, each.entry.unmanaged_request) for each in found} == {
+        ("left", why, request)
+    }
 
 
 def test_does_not_leave_jobs_that_cannot_be_released() -> None:

@@ -191,7 +191,7 @@ def test_persistently_bad_dispatcher_pauses_and_releases(at, name, monkeypatch):
     bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
     modes = [bridge.cycle().mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]
-    assert cluster.commands == [("hand_back", (1, 2))]
+    assert cluster.commands == [("release", (1, 2))]
     assert bridge.pause.read_reason().startswith("circuit breaker: 2 consecutive decisions failed")
 
 
@@ -319,5 +319,5 @@ def test_exit_exception_ends_loop_and_releases_jobs(at):
     bridge, cluster, _ = at(dispatcher=Bad(raising(KeyboardInterrupt())))
     with pytest.raises(KeyboardInterrupt):
         bridge.run()
-    assert cluster.commands == [("hand_back", (1, 2))]
+    assert cluster.commands == [("release", (1, 2))]
     assert bridge.ledger.list_managed_job_ids() == []

@@ -192,7 +192,7 @@ def test_releases_held_job_that_cannot_be_modelled(bridge_at):
     cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
-    assert cluster.commands == [("hand_back", (1,))]
+    assert cluster.commands == [("release", (1,))]
     assert [(a.job_id, a.reason) for a in bridge.journal.list_unscheduled_jobs("unmanaged")] == [
         (1, "heterogeneous job")
     ]
@@ -285,7 +285,7 @@ def test_bad_decisions_are_not_applied_and_trip_breaker(bridge_at, dispatcher, k
     assert [report.result for report in reports[:3]] == [kind] * 3
     assert "stood_down" in kinds(reports[2])
     assert reports[-1].mode == "paused"
-    assert cluster.commands == [("hand_back", (1, 2))]
+    assert cluster.commands == [("release", (1, 2))]
     assert bridge.pause.read_reason().startswith("circuit breaker: 3 consecutive decisions failed")
 
 

@@ -31,9 +31,9 @@ def test_shows_what_it_remembers_with_its_age(tmp_path):
     bridge, _ = bridge_that_left_job(tmp_path)
     left = bridge.ledger.get(7)
     (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"]
-    assert left.asked == REQUEST
+    assert left.unmanaged_request == REQUEST
     age_s = bridge.backend.now_s - left.since_s
-    assert fact == RememberedFact("job 7", f"left: {left.leave}", bridge.pace.unix_s() - age_s)
+    assert fact == RememberedFact("job 7", f"left: {left.unmanaged_reason}", bridge.pace.unix_s() - age_s)
 
 
 @pytest.mark.parametrize("request_", [ForgetRequest("job", "7"), ForgetRequest("user", "eve")])
@@ -46,7 +46,7 @@ def test_forgotten_job_is_managed_again(tmp_path, request_):
     (report,) = settle(bridge, cluster, 1)
     assert "forgotten" in {event.kind for event in report.bridge_events}
     assert cluster.commands == [("hold", (7,))]
-    assert (bridge.ledger.get(7).leave, bridge.ledger.get(7).failures) == ("", 0)
+    assert (bridge.ledger.get(7).unmanaged_reason, bridge.ledger.get(7).failures) == ("", 0)
     assert [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"] == []
 
 
@@ -56,7 +56,7 @@ def test_changed_job_is_managed_again(tmp_path):
     cluster.jobs[7].job = replace(cluster.jobs[7].job, walltime_s=50)
     settle(bridge, cluster, 1)
     assert cluster.commands == [("hold", (7,))]
-    assert (bridge.ledger.get(7).leave, bridge.ledger.get(7).failures) == ("", 0)
+    assert (bridge.ledger.get(7).unmanaged_reason, bridge.ledger.get(7).failures) == ("", 0)
 
 
 def test_forgotten_backoff_ends_at_once(tmp_path):

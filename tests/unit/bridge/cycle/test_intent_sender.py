@@ -104,15 +104,15 @@ def test_refused_holds_never_undo_admin_hold(tmp_path):
 
 @pytest.mark.parametrize(
     ("result", "becomes"),
-    [("done", LedgerState.FREE), ("refused", LedgerState.HANDING_BACK), ("unknown", LedgerState.HANDING_BACK)],
+    [("done", LedgerState.FREE), ("refused", LedgerState.RELEASING), ("unknown", LedgerState.RELEASING)],
 )
 def test_records_release_outcome(tmp_path, result, becomes):
-    setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK)
-    setting.ledger.record([make_transition(setting.entry(), LedgerState.HANDING_BACK, 1, "", pinned=True)])
-    setting.answer("hand_back", result)
+    setting = Setting(tmp_path, j1=LedgerState.RELEASING)
+    setting.ledger.record([make_transition(setting.entry(), LedgerState.RELEASING, 1, "", pinned=True)])
+    setting.answer("release", result)
     setting.send()
     assert (setting.entry().state, setting.entry().pinned) == (becomes, result != "done")
-    assert setting.report.outcomes == [("hand_back", Outcome(1, result, "words"))]
+    assert setting.report.outcomes == [("release", Outcome(1, result, "words"))]
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_records_start_batch_failure(tmp_path, error, becomes, pinned, result):
 
 
 def test_sends_holds_first_within_budget(tmp_path):
-    setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK, j2=LedgerState.HOLDING, j3=LedgerState.HOLDING)
+    setting = Setting(tmp_path, j1=LedgerState.RELEASING, j2=LedgerState.HOLDING, j3=LedgerState.HOLDING)
     setting.send(allowed=2)
     assert setting.cluster.commands == [("hold", (2, 3))]
     setting.send(allowed=2)
-    assert setting.cluster.commands[1:] == [("hand_back", (1,))]
+    assert setting.cluster.commands[1:] == [("release", (1,))]
 
 
 def test_holds_jobs_that_plugin_delays_after_starts(tmp_path):
@@ -194,7 +194,7 @@ def test_budget_serves_holds_of_users_in_turn(tmp_path):
 
 
 def test_sends_nothing_for_missing_jobs_or_empty_batch(tmp_path):
-    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HANDING_BACK)
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.RELEASING)
     for id in (1, 2):
         setting.cluster.cancel(id)
     setting.send()

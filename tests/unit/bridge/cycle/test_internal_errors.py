@@ -95,7 +95,7 @@ def test_pauses_even_if_disk_is_full(bridge_at, tmp_path, monkeypatch):
     draft.mkdir()
     assert bridge.cycle().result == "storage_error"
     assert bridge.cycle().mode == "paused"
-    assert cluster.commands == [("hand_back", (1,))]
+    assert cluster.commands == [("release", (1,))]
     assert bridge.pause.read_reason() is None
     draft.rmdir()
     bridge.cycle()

@@ -235,21 +235,21 @@ def test_leaves_plugin_holds_to_other_bridge():
 
 
 def test_releases_hold_known_only_to_own_ledger():
-    assert one_left_to(Hold.ADMIN, LedgerState.HELD) == (LedgerState.HANDING_BACK, "not in control")
+    assert one_left_to(Hold.ADMIN, LedgerState.HELD) == (LedgerState.RELEASING, "not in control")
     assert one_left_to(Hold.ADMIN, None) is None
 
 
 def test_leaves_released_job_to_other_bridge_unless_pinned():
     assert one_left_to(Hold.NONE, LedgerState.HELD) == LEFT
     assert one_left_to(Hold.NONE, None, pinned=True) is None
-    assert one_left_to(Hold.NONE, LedgerState.STARTING, pinned=True) == (LedgerState.HANDING_BACK, "not in control")
+    assert one_left_to(Hold.NONE, LedgerState.STARTING, pinned=True) == (LedgerState.RELEASING, "not in control")
 
 
 def test_leaves_owner_hold():
     assert one_left_to(Hold.USER, LedgerState.HELD) == (LedgerState.FREE, "held by its owner")
 
 
-@pytest.mark.parametrize("state", [None, LedgerState.HELD, LedgerState.HANDING_BACK])
+@pytest.mark.parametrize("state", [None, LedgerState.HELD, LedgerState.RELEASING])
 def test_other_bridge_releases_unmodelled_plugin_hold(state):
     known = {} if state is None else {7: ManagedJobEntry(7, state, 0)}
     seen = replace(FakeCluster().observe(), left=(UnmanagedJob(7, "requests licenses", held_for_bridge=True),))

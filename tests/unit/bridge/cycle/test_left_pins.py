@@ -103,7 +103,7 @@ def test_leaves_pins_to_other_bridge_in_control(left, cluster):
 def test_paused_bridge_releases_only_pinned_jobs(left, bridge_at, cluster):
     bridge_at(cluster).pause.pause("for a while")
     left()
-    assert cluster.commands == [("hand_back", (1, 2))]
+    assert cluster.commands == [("release", (1, 2))]
     assert cluster.jobs[3].hold is Hold.PLUGIN
 
 

@@ -117,7 +117,7 @@ def test_rejects_power_cap_of_unknown_resource_before_deciding(tmp_path):
         InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must be a resource of the cluster: cores$"
     ):
         bridge.run()
-    assert [kind for kind, _ in cluster.commands] == ["hand_back"], "as a bridge that stops does"
+    assert [kind for kind, _ in cluster.commands] == ["release"], "as a bridge that stops does"
 
 
 def test_resource_lost_later_only_fails_cycle(tmp_path):

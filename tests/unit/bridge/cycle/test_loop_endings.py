@@ -64,8 +64,8 @@ def test_stop_during_compilation_releases_held_jobs(bridge_at):
 def test_interrupt_releases_jobs_and_logs_those_still_held(bridge_at, end):
     cluster, pace = blocked(), FakePace()
     bridge = bridge_at(cluster, pace=pace)
-    give = cluster.hand_back_one
-    cluster.hand_back_one = lambda id: Outcome(id, "refused", "no") if id == 3 else give(id)
+    give = cluster.release_one
+    cluster.release_one = lambda id: Outcome(id, "refused", "no") if id == 3 else give(id)
 
     def interrupted(seconds):
         raise end
@@ -231,7 +231,7 @@ def test_reports_file_problem_until_recorded(bridge_at, store):
 
 
 @pytest.mark.parametrize(
-    ("state", "commands"), [("waiting", [("hold", (1,))]), ("left", [("hand_back", (1,))]), ("gone", [])]
+    ("state", "commands"), [("waiting", [("hold", (1,))]), ("left", [("release", (1,))]), ("gone", [])]
 )
 def test_sends_intents_for_pending_or_unmanaged_jobs_only(bridge_at, state, commands):
     """A bridge died after it had written down that it would hold a job, or hand one back."""

@@ -159,7 +159,7 @@ def test_pauses_if_policy_and_fallback_fail(at, monkeypatch):
     assert "nor I" in report.bridge_events[-1].detail
     bridge.cycle()
     assert bridge.cycle().mode == "paused"
-    assert cluster.commands == [("hand_back", (1, 2))]
+    assert cluster.commands == [("release", (1, 2))]
 
 
 def test_cycle_fails_without_fallback(at):
@@ -235,7 +235,7 @@ def test_releases_jobs_if_startup_is_slow_without_fallback(at, monkeypatch):
         assert (report.result, report.decision, report.waits_for) == ("ok", None, "compiles kernels")
         modes.append(report.mode)
     assert modes == ["control", "control", "control", "paused"]
-    assert cluster.commands[-1] == ("hand_back", (3,))
+    assert cluster.commands[-1] == ("release", (3,))
     starting.words = None
     bridge.cycle()
     assert bridge.cycle().mode == "control"

@@ -78,7 +78,7 @@ def test_victims_of_least_work_make_room_for_one_start(tmp_path, site, mode):
     assert stopped(site) == [93, 94]
     assert site.jobs[1].running
     assert site.jobs[1].placement == ((2, 1), (3, 1))
-    assert site.sent("hand_back") == []
+    assert site.sent("release") == []
     assert states(tmp_path) == ["started"]
     assert metrics.value("cpsched_events_total", kind="preemption") == 1
     if mode == "requeue":
@@ -231,7 +231,9 @@ def test_requeues_are_sent_before_cancellations(tmp_path, site, monkeypatch):
 
 def test_job_that_the_bridge_leaves_costs_no_victim(tmp_path, site):
     bridge = choosing(tmp_path, site)
-    bridge.ledger.record([make_transition(None, LedgerState.HELD, START_S, "", job_id=1, leave="5 starts failed")])
+    bridge.ledger.record(
+        [make_transition(None, LedgerState.HELD, START_S, "", job_id=1, unmanaged_reason="5 starts failed")]
+    )
     settle(bridge, site, 1)
     assert stopped(site) == []
 
@@ -468,7 +470,7 @@ def test_no_victim_is_stopped_for_a_job_that_is_given_up(tmp_path, site, monkeyp
     monkeypatch.setattr(BackoffQueue, "is_backed_off", lambda queue, job_id: False)
     bridge = start_bounces(site, tmp_path, max_failures=1)
     settle(bridge, site, 6)
-    assert site.sent("hand_back") == [(1,)]
+    assert site.sent("release") == [(1,)]
     assert stopped(site) == []
 
 

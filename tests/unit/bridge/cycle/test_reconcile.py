@@ -43,11 +43,11 @@ BAD = ClusterReason("BadConstraints", BackoffGroupKey("job", ("1",)))
 def test_releases_job_held_by_cluster_once_and_leaves_it(state):
     held = a_pending(hold=Hold.CLUSTER, pinned=True, obstacle=BAD)
     entry = after(an_entry(state, pinned=True), an_observation(held))
-    assert (entry.state, entry.pinned) == (LedgerState.HANDING_BACK, True)
-    assert "BadConstraints" in entry.leave
+    assert (entry.state, entry.pinned) == (LedgerState.RELEASING, True)
+    assert "BadConstraints" in entry.unmanaged_reason
     assert after(entry, an_observation(held)) is None, "not before the pin is off"
     free = after(entry, an_observation(replace(held, pinned=False)))
-    assert (free.state, free.leave) == (LedgerState.FREE, entry.leave)
+    assert (free.state, free.unmanaged_reason) == (LedgerState.FREE, entry.unmanaged_reason)
     for hold in (Hold.CLUSTER, Hold.NONE, Hold.ADMIN):
         assert after(free, an_observation(replace(held, pinned=False, hold=hold))) is None
 
@@ -58,7 +58,7 @@ def test_takes_changed_job_back_from_cluster_hold(hold, state):
     free = after(an_entry(LedgerState.HELD), an_observation(held))
     other = replace(held.job, walltime_s=held.job.walltime_s + 60)
     taken = after(free, an_observation(PendingJob(other, hold)))
-    assert (taken.state, taken.leave) == (state, "")
+    assert (taken.state, taken.unmanaged_reason) == (state, "")
 
 
 def test_keeps_cluster_hold_when_not_in_control():
@@ -68,8 +68,7 @@ def test_keeps_cluster_hold_when_not_in_control():
     assert after(an_entry(LedgerState.HELD), an_observation(held), away).state is LedgerState.FREE
     pinned = replace(held, pinned=True)
     assert (
-        after(an_entry(LedgerState.STARTING, pinned=True), an_observation(pinned), away).state
-        is LedgerState.HANDING_BACK
+        after(an_entry(LedgerState.STARTING, pinned=True), an_observation(pinned), away).state is LedgerState.RELEASING
     )
 
 
@@ -81,17 +80,21 @@ def test_keeps_cluster_hold_when_not_in_control():
             LedgerState.ROLLING_BACK,
             "3 consecutive attempts failed; last failure: held",
         ),
-        (an_entry(LedgerState.HANDING_BACK, failures=3, leave="odd", why="given up"), LedgerState.HOLDING, "given up"),
-        (an_entry(LedgerState.FREE, leave="odd"), LedgerState.HOLDING, "odd"),
-        (an_entry(LedgerState.RUNNING, leave="odd"), LedgerState.HOLDING, "requeued"),
+        (
+            an_entry(LedgerState.RELEASING, failures=3, unmanaged_reason="odd", why="given up"),
+            LedgerState.HOLDING,
+            "given up",
+        ),
+        (an_entry(LedgerState.FREE, unmanaged_reason="odd"), LedgerState.HOLDING, "odd"),
+        (an_entry(LedgerState.RUNNING, unmanaged_reason="odd"), LedgerState.HOLDING, "requeued"),
     ],
 )
 def test_job_startable_only_by_bridge_is_kept_and_retried(entry, becomes, why):
     found = after(entry, an_observation(a_pending(release_is_pointless=True)))
-    assert (found.state, found.leave, found.since_s) == (becomes, "", 100)
+    assert (found.state, found.unmanaged_reason, found.since_s) == (becomes, "", 100)
     assert found.why.startswith(f"{CANNOT_BE_RELEASED}: {why}")
-    handed_back = after(entry, an_observation(a_pending()))
-    assert handed_back is None or handed_back.state is LedgerState.HANDING_BACK
+    released = after(entry, an_observation(a_pending()))
+    assert released is None or released.state is LedgerState.RELEASING
     assert after(found, an_observation(a_pending(release_is_pointless=True), now_s=101)).state is LedgerState.HELD
 
 
@@ -100,10 +103,10 @@ def test_job_startable_only_by_bridge_is_kept_and_retried(entry, becomes, why):
     [
         (an_entry(LedgerState.STARTING, failures=2), a_pending(release_is_pointless=True), "kept_on"),
         (an_entry(LedgerState.STARTING, failures=2), a_pending(), "left"),
-        (an_entry(LedgerState.FREE, leave="odd"), a_pending(), "left"),
+        (an_entry(LedgerState.FREE, unmanaged_reason="odd"), a_pending(), "left"),
         (an_entry(LedgerState.HELD), a_pending(hold=Hold.CLUSTER), "left"),
         (an_entry(LedgerState.HELD), a_pending(hold=Hold.NONE), "left"),
-        (an_entry(LedgerState.RUNNING, leave="odd"), a_pending(hold=Hold.NONE), ""),
+        (an_entry(LedgerState.RUNNING, unmanaged_reason="odd"), a_pending(hold=Hold.NONE), ""),
         (an_entry(LedgerState.STARTING), a_pending(), ""),
     ],
 )
@@ -122,7 +125,7 @@ def test_counts_and_reports_failures_of_unreleasable_job():
 @pytest.mark.parametrize("hold", [Hold.NONE, Hold.ADMIN, Hold.USER, Hold.CLUSTER])
 @pytest.mark.parametrize("state", list(LedgerState))
 def test_unreleasable_job_held_by_others_is_treated_alike(state, hold):
-    entry = an_entry(state, failures=2, leave="odd" if state is LedgerState.FREE else "")
+    entry = an_entry(state, failures=2, unmanaged_reason="odd" if state is LedgerState.FREE else "")
     one, other = (
         after(entry, an_observation(a_pending(hold=hold, release_is_pointless=stays))) for stays in (True, False)
     )
@@ -161,7 +164,7 @@ def test_earlier_hold_is_not_ours_if_our_hold_was_refused(options, facts, free):
 def test_adopts_job_released_by_deadman(adopt):
     away = replace(CONDUCT, after_dead_man=True, adopt=adopt)
     free = after(an_entry(LedgerState.HELD), an_observation(a_pending(hold=Hold.NONE)), away)
-    assert (free.state, free.leave) == (LedgerState.FREE, "")
+    assert (free.state, free.unmanaged_reason) == (LedgerState.FREE, "")
     again = after(free, an_observation(a_pending(hold=Hold.NONE)), away)
     assert (again.state if again else None) == (LedgerState.HOLDING if adopt else None)
 
@@ -195,8 +198,8 @@ def test_running_job_reports_allocation_other_than_request():
     ("entry", "state"),
     [
         (None, None),
-        (an_entry(LedgerState.RUNNING), LedgerState.HANDING_BACK),
-        (an_entry(LedgerState.RUNNING, pinned=True), LedgerState.HANDING_BACK),
+        (an_entry(LedgerState.RUNNING), LedgerState.RELEASING),
+        (an_entry(LedgerState.RUNNING, pinned=True), LedgerState.RELEASING),
     ],
 )
 def test_a_job_that_may_preempt_is_never_adopted(entry, state):
@@ -223,7 +226,7 @@ ENTRIES = st.one_of(
         since_s=st.integers(0, 100),
         pinned=st.booleans(),
         failures=st.integers(0, 4),
-        leave=st.sampled_from(["", "not ours"]),
+        unmanaged_reason=st.sampled_from(["", "not ours"]),
     ),
 )
 
@@ -244,14 +247,14 @@ def test_reconciliation_converges_to_one_owner_of_pending_job(entry, hold, pinne
         ):
             entry = transition.entry
         if control and stays and hold is Hold.PLUGIN:
-            assert entry.state is not LedgerState.HANDING_BACK
+            assert entry.state is not LedgerState.RELEASING
         if (
             entry is not None
             and entry.state in (LedgerState.HOLDING, LedgerState.ROLLING_BACK)
             and hold is not Hold.USER
         ):
             hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
-        if entry is not None and entry.state is LedgerState.HANDING_BACK and hold is not Hold.USER:
+        if entry is not None and entry.state is LedgerState.RELEASING and hold is not Hold.USER:
             hold, pinned = Hold.NONE, False
     assert (
         reconcile(
@@ -309,8 +312,8 @@ def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
     entry = None if state is None else an_entry(state)
     found = after(entry, an_observation(left=(UnmanagedJob(1, "het job", held_for_bridge=held_for_bridge),)))
     ours = held_for_bridge or (state in MANAGED_STATES)
-    if ours and state is not LedgerState.HANDING_BACK:
-        assert (found.job_id, found.state, found.leave) == (1, LedgerState.HANDING_BACK, "het job")
+    if ours and state is not LedgerState.RELEASING:
+        assert (found.job_id, found.state, found.unmanaged_reason) == (1, LedgerState.RELEASING, "het job")
     elif state is LedgerState.RUNNING:
         assert (found.state, found.why) == (LedgerState.FREE, "requeued and left to the cluster: het job")
     else:
@@ -328,13 +331,13 @@ def test_removes_pin_of_job_that_became_unmodelled(state):
     """A requeued job with the old list: it is Slurm's, and the list must not bind it to nodes that may leave."""
     entry = None if state is None else an_entry(state)
     found = after(entry, an_observation(left=(UnmanagedJob(1, "het job", pinned=True),)))
-    if state is LedgerState.HANDING_BACK:
+    if state is LedgerState.RELEASING:
         assert found is None
     else:
-        assert (found.state, found.pinned, found.leave) == (LedgerState.HANDING_BACK, True, "het job")
+        assert (found.state, found.pinned, found.unmanaged_reason) == (LedgerState.RELEASING, True, "het job")
 
 
-@pytest.mark.parametrize(("known", "becomes"), [(True, LedgerState.HANDING_BACK), (False, None)])
+@pytest.mark.parametrize(("known", "becomes"), [(True, LedgerState.RELEASING), (False, None)])
 def test_removes_only_pins_in_own_ledger_with_other_bridge(known, becomes):
     entry = an_entry(LedgerState.RUNNING, pinned=known)
     found = after(
@@ -375,11 +378,11 @@ def test_identifies_owner_of_hold_on_pinned_job(cause, apart, becomes):
     held = an_observation(a_pending(hold=Hold.ADMIN, pinned=True))
     entry = an_entry(LedgerState.STARTING, cause=cause, pinned=True)
     assert after(entry, held, ReconcileOptions(releases_apart=apart)).state is becomes
-    handed = LedgerState.FREE if becomes is LedgerState.FREE else LedgerState.HANDING_BACK
+    handed = LedgerState.FREE if becomes is LedgerState.FREE else LedgerState.RELEASING
     assert after(entry, held, ReconcileOptions(controlling=False, releases_apart=apart)).state is handed
 
 
-HOLDING, HANDING_BACK, FREE = LedgerState.HOLDING, LedgerState.HANDING_BACK, LedgerState.FREE
+HOLDING, RELEASING, FREE = LedgerState.HOLDING, LedgerState.RELEASING, LedgerState.FREE
 
 
 @pytest.mark.parametrize(
@@ -388,12 +391,12 @@ HOLDING, HANDING_BACK, FREE = LedgerState.HOLDING, LedgerState.HANDING_BACK, Led
         (None, {}, CONDUCT, HOLDING),
         (None, {}, replace(CONDUCT, adopt=False), HOLDING),
         (None, {"may_preempt": True}, CONDUCT, HOLDING),
-        (None, {}, replace(CONDUCT, controlling=False), HANDING_BACK),
+        (None, {}, replace(CONDUCT, controlling=False), RELEASING),
         (None, {}, replace(CONDUCT, other_in_control=True), None),
         (an_entry(HOLDING), {}, CONDUCT, None),
-        (an_entry(HANDING_BACK), {}, CONDUCT, None),
-        (an_entry(HANDING_BACK), {"awaits_hold": False}, CONDUCT, FREE),
-        (an_entry(FREE, leave="3 starts failed"), {}, CONDUCT, HANDING_BACK),
+        (an_entry(RELEASING), {}, CONDUCT, None),
+        (an_entry(RELEASING), {"awaits_hold": False}, CONDUCT, FREE),
+        (an_entry(FREE, unmanaged_reason="3 starts failed"), {}, CONDUCT, RELEASING),
     ],
 )
 def test_job_delayed_by_plugin_is_held_or_released(entry, changes, options, becomes):
@@ -415,7 +418,7 @@ CONDUCTS = {
 
 def outcome(state, leave, hold, pinned, options):
     """The transition in words, of a job with one failure and a pin by the ledger, in its state for a second."""
-    entry = an_entry(state, since_s=99, pinned=True, failures=1, leave=leave, label="1_1") if state else None
+    entry = an_entry(state, since_s=99, pinned=True, failures=1, unmanaged_reason=leave, label="1_1") if state else None
     each = PendingJob(a_job(1), hold, pinned, "1_1")
     (transition,) = reconcile(entry, an_observation(each), options) or [None]
     if transition is None:
@@ -423,7 +426,9 @@ def outcome(state, leave, hold, pinned, options):
     now = transition.entry
     assert (transition.before, now.job_id, now.since_s) == (state, 1, 100)
     words = [now.state.value, "pinned" if now.pinned else "no pin", f"{now.failures} failed", now.label or "no label"]
-    return ", ".join([*words, f"why: {now.why}", f"leave: {now.unmanaged_reason}" if now.leave else "not left"])
+    return ", ".join(
+        [*words, f"why: {now.why}", f"leave: {now.unmanaged_text}" if now.unmanaged_reason else "not left"]
+    )
 
 
 def table():
@@ -459,7 +464,7 @@ def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
     entry = an_entry(state, since_s=95)
     observation = an_observation(ended=(EndedJob(a_job(1), start_s, end_s),))
     (transition,) = reconciling.reconcile({1: entry}, frozenset({1}), observation, CONDUCT)
-    before = state is LedgerState.HELD or (state in (LedgerState.HOLDING, LedgerState.HANDING_BACK) and earlier)
+    before = state is LedgerState.HELD or (state in (LedgerState.HOLDING, LedgerState.RELEASING) and earlier)
     assert transition.entry.state is (LedgerState.GONE if before else LedgerState.ENDED)
 
 
@@ -475,7 +480,7 @@ def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
 def test_request_text_changes_with_request(facts, words):
     held = a_pending(hold=Hold.CLUSTER, job=a_job(1, **facts))
     found = after(an_entry(LedgerState.HELD), an_observation(held))
-    assert found.unmanaged_reason == f"the cluster holds it: no reason given, while it requests {words}"
+    assert found.unmanaged_text == f"the cluster holds it: no reason given, while it requests {words}"
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_releases_once_any_job_that_may_have_our_hold(cluster, ledger, state, pi
     holding(cluster, ledger, state, pinned=pinned)
     cluster.jobs[1].pin = (("n0", 1),) if pinned else ()
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
-    assert cluster.sent("hand_back") == [(1,)]
+    assert cluster.sent("release") == [(1,)]
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.NONE, ())
     assert state_of(ledger) == (LedgerState.FREE, False)
     assert cluster.readings == [{1} if pinned else set()], "our pins are passed to the reader"
@@ -59,7 +59,7 @@ def test_job_held_by_others_after_start_loses_pin_and_stays_held(cluster, ledger
     holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), hold
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
-    assert cluster.sent("hand_back") == []
+    assert cluster.sent("release") == []
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
     assert state_of(ledger) == (LedgerState.FREE, False)
 
@@ -82,12 +82,12 @@ def test_releases_ledger_jobs_if_cluster_is_unreadable(cluster, ledger, state, p
     holding(cluster, ledger, state, pinned=pinned)
     cluster.fail("observe", error, times=3)
     assert release_all_jobs(cluster, ledger, "the bridge stops") == [BLIND + words]
-    assert cluster.sent("hand_back") == [(1,)], "once: what is done is not done again"
+    assert cluster.sent("release") == [(1,)], "once: what is done is not done again"
     assert state_of(ledger) == (LedgerState.FREE, False)
     assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
     whys = [why for _, _, _, _, why in ledger.read_transitions(1)]
     assert whys[-1] == "released to the cluster"
-    assert ("the bridge stops" in whys) is (state is not LedgerState.HANDING_BACK)
+    assert ("the bridge stops" in whys) is (state is not LedgerState.RELEASING)
 
 
 def test_sends_no_command_if_no_job_is_held(cluster, ledger):
@@ -111,28 +111,28 @@ def test_leaves_job_that_has_started(cluster, ledger):
     holding(cluster, ledger, LedgerState.STARTING, 1, 2)
     cluster.run_now(1, ((0, 1),))
     assert release_all_jobs(cluster, ledger, "") == []
-    assert cluster.sent("hand_back") == [(2,)]
+    assert cluster.sent("release") == [(2,)]
     assert ledger.get(1).state is LedgerState.RUNNING
 
 
 @pytest.mark.parametrize(("attempts", "asked"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 2}, 2)])
 def test_retries_failed_release_a_few_times(cluster, ledger, attempts, asked):
     holding(cluster, ledger, LedgerState.HELD, 1, 2)
-    cluster.fail("hand_back", BackendUnavailable("connection refused"), times=5)
+    cluster.fail("release", BackendUnavailable("connection refused"), times=5)
     assert release_all_jobs(cluster, ledger, "", **attempts) == [
         "job 1 may still be held: connection refused",
         "job 2 may still be held: connection refused",
     ]
-    assert cluster.sent("hand_back") == [(1, 2)] * asked
+    assert cluster.sent("release") == [(1, 2)] * asked
     assert len(cluster.readings) == asked
-    assert state_of(ledger) == (LedgerState.HANDING_BACK, False)
+    assert state_of(ledger) == (LedgerState.RELEASING, False)
 
 
 def test_continues_while_remaining_jobs_decrease(cluster, ledger, monkeypatch):
     """With a limit on calls each attempt releases some; each batch is a sign of life."""
     monkeypatch.setattr(release_jobs, "BATCH_SIZE", 4)
     holding(cluster, ledger, LedgerState.HELD, *range(1, 8))
-    give, given = cluster.hand_back_one, []
+    give, given = cluster.release_one, []
 
     def one_at_a_time(id):
         if len(given) < len(cluster.readings):
@@ -140,7 +140,7 @@ def test_continues_while_remaining_jobs_decrease(cluster, ledger, monkeypatch):
             return give(id)
         return Outcome(id, "refused", "not sent: no more calls", "not_sent")
 
-    cluster.hand_back_one = one_at_a_time
+    cluster.release_one = one_at_a_time
     signs = []
     assert (
         release_all_jobs(cluster, ledger, "", on_keep_alive=lambda: signs.append(len(ledger.list_managed_job_ids())))
@@ -154,24 +154,24 @@ def test_continues_while_remaining_jobs_decrease(cluster, ledger, monkeypatch):
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_stops_retrying_after_success(cluster, ledger, failures):
     holding(cluster, ledger)
-    cluster.fail("hand_back", BackendUnavailable("connection refused"), times=failures)
+    cluster.fail("release", BackendUnavailable("connection refused"), times=failures)
     assert release_all_jobs(cluster, ledger, "") == []
-    assert len(cluster.readings) == len(cluster.sent("hand_back")) == failures + 1
+    assert len(cluster.readings) == len(cluster.sent("release")) == failures + 1
 
 
 @pytest.mark.parametrize("result", ["refused", "unknown"])
 def test_names_jobs_possibly_held_and_frees_others(cluster, ledger, result):
     holding(cluster, ledger, LedgerState.HELD, 1, 2, 3)
-    give = cluster.hand_back_one
-    cluster.hand_back_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
+    give = cluster.release_one
+    cluster.release_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
     assert release_all_jobs(cluster, ledger, "") == ["job 2 may still be held: no"]
-    assert cluster.sent("hand_back") == [(1, 2, 3), (2,), (2,)]
-    assert [ledger.get(id).state for id in (1, 2, 3)] == [LedgerState.FREE, LedgerState.HANDING_BACK, LedgerState.FREE]
+    assert cluster.sent("release") == [(1, 2, 3), (2,), (2,)]
+    assert [ledger.get(id).state for id in (1, 2, 3)] == [LedgerState.FREE, LedgerState.RELEASING, LedgerState.FREE]
 
 
 def test_ignores_answer_about_unrequested_job(cluster, ledger):
     holding(cluster, ledger)
-    give = cluster.hand_back_one
+    give = cluster.release_one
     cluster.release = lambda ids: [*(give(id) for id in ids), Outcome(77, "done")]
     assert release_all_jobs(cluster, ledger, "") == []
     assert ledger.get(77) is None
@@ -184,7 +184,7 @@ def test_readonly_ledger_keeps_no_job_held_and_is_reported_once(cluster, ledger,
     with full_disk(ledger):
         problems = release_all_jobs(cluster, ledger, "")
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE]
-    assert cluster.sent("hand_back") == [(1, 2)]
+    assert cluster.sent("release") == [(1, 2)]
     if blind:
         assert problems == [BLIND + "no answer"], "of the last attempt, at which nothing was left to be written"
     else:

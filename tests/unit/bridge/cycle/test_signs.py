@@ -68,7 +68,7 @@ def test_stop_reports_unfinished_releases(bridge_at):
     cluster.drained = {0, 1, 2, 3}
     bridge = bridge_at(cluster)
     bridge.cycle()
-    cluster.fail("hand_back", BackendUnavailable("gone"), times=3)
+    cluster.fail("release", BackendUnavailable("gone"), times=3)
     bridge.stop()
     assert told(bridge, "stopped") == [("stopped", "job 1 may still be held: gone")]
 
@@ -110,7 +110,7 @@ def test_backoff_after_failures_is_no_gap(bridge_at):
 
 
 STATES = {
-    LedgerState.HANDING_BACK: ("hand_back", {"start": {"adopt": False}}),
+    LedgerState.RELEASING: ("release", {"start": {"adopt": False}}),
     LedgerState.HOLDING: ("hold", {"start": {"max_failures": 10**6}}),
 }
 
@@ -122,7 +122,7 @@ def test_reports_stuck_command_once_and_counts_it_while_stuck(bridge_at, metrics
     cluster, pace = FakeCluster(), FakePace()
     cluster.submit(a_job(7), hold=Hold.NONE if unsettled is LedgerState.HOLDING else Hold.PLUGIN)
     bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), **changes)
-    if unsettled is LedgerState.HANDING_BACK:
+    if unsettled is LedgerState.RELEASING:
         bridge.pause.pause("so that it is released")
     counts = []
     for second in range(0, 200, 20):

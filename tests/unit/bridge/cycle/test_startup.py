@@ -55,7 +55,7 @@ def test_neither_decides_nor_holds_before_startup_ends(bridge_at, cluster, steps
         report = bridge.cycle()
         assert (report.result, report.mode, report.decision) == ("ok", "paused", None)
         assert report.waits_for == steps.words
-    assert [kind for kind, _ in cluster.commands] == ["hand_back"], "what the plugin holds does not wait for a compiler"
+    assert [kind for kind, _ in cluster.commands] == ["release"], "what the plugin holds does not wait for a compiler"
     assert bridge.pause.read_reason() is None, "no decision is no failed decision"
     assert bridge.settings.heartbeat_path.exists()
     steps.words = ""
@@ -75,10 +75,10 @@ def test_shadow_mode_reads_during_startup(bridge_at, cluster, steps):
 
 
 @pytest.mark.parametrize(
-    ("takes_s", "handed_back"),
+    ("takes_s", "released"),
     [(0.0, False), (MAX_HELD_WAIT_S - 1, False), (MAX_HELD_WAIT_S + 1, True), (10 * MAX_HELD_WAIT_S, True)],
 )
-def test_releases_jobs_of_previous_run_if_startup_is_slow(bridge_at, cluster, takes_s, handed_back):
+def test_releases_jobs_of_previous_run_if_startup_is_slow(bridge_at, cluster, takes_s, released):
     """Before the end of the beginning, so that a bridge that never begins keeps no job."""
     former = bridge_at(cluster, on_stop="keep")
     cluster.submit(a_job(4, per_unit=99))
@@ -95,7 +95,7 @@ def test_releases_jobs_of_previous_run_if_startup_is_slow(bridge_at, cluster, ta
 
     bridge = bridge_at(cluster, startup=startup, pace=pace, listeners=(look,), on_stop="keep", cycle={})
     bridge.run()
-    assert (("paused", ["hand_back"]) in sent) == handed_back
+    assert (("paused", ["release"]) in sent) == released
     assert sent[-1][0] == "control"
     assert pace.waited[0] == (CHECK_INTERVAL_S if takes_s else pytest.approx(1.0))
 
@@ -114,7 +114,7 @@ def test_signal_ends_startup_and_releases_held_jobs(bridge_at, cluster, steps):
     cluster.submit(a_job(5))
     bridge = bridge_at(cluster, startup=steps.startup, pace=FakePace(cycles=3))
     assert bridge.run() == []
-    assert cluster.commands[-1] == ("hand_back", (5,))
+    assert cluster.commands[-1] == ("release", (5,))
     assert bridge.pace.waited == [CHECK_INTERVAL_S] * 3
 
 

@@ -114,7 +114,7 @@ def test_scenario_contains_writes_of_all_kinds(tmp_path):
         for entry in bridge.ledger.list_entries()
         for _, _, _, after, _ in bridge.ledger.read_transitions(entry.job_id)
     }
-    assert states >= {"holding", "held", "starting", "running", "handing-back", "free", "ended"}
+    assert states >= {"holding", "held", "starting", "running", "releasing", "free", "ended"}
 
 
 @pytest.mark.parametrize("group", [*range(3), *(pytest.param(group, marks=pytest.mark.slow) for group in range(3, 10))])

@@ -392,8 +392,8 @@ def test_unreadable_lock_or_heartbeat_does_not_prevent_release(stranded):
 
 def refusing(cluster, ids=None):
     """The cluster refuses to release these jobs; all where none are named."""
-    give = cluster.hand_back_one
-    cluster.hand_back_one = lambda id: Outcome(id, "refused", "no") if ids is None or id in ids else give(id)
+    give = cluster.release_one
+    cluster.release_one = lambda id: Outcome(id, "refused", "no") if ids is None or id in ids else give(id)
 
 
 @pytest.mark.parametrize(("count", "words"), [(5, ""), (6, "; and 1 more"), (8, "; and 3 more")])
@@ -409,7 +409,7 @@ def test_release_all_names_5_held_jobs_and_counts_others(tmp_path, monkeypatch, 
         release_all.release_all(bridge.settings, "bridge.yaml", None, False)
     named = "; ".join(f"job {id} may still be held: no" for id in range(1, 6))
     assert str(error.value) == named + words
-    asked = [ids for kind, ids in cluster.commands if kind == "hand_back"]
+    asked = [ids for kind, ids in cluster.commands if kind == "release"]
     assert len(asked) == 3, "tried three times"
     assert len(held(cluster)) == count
 

@@ -68,7 +68,7 @@ def test_renames_ledger_damaged_at_start_and_creates_new_one(tmp_path, damage):
     [
         *(("state", "'hold'"), ("nodes", "'['"), ("nodes", "7"), ("failures", "'x'"), ("why", "cast(x'68ff' as text)")),
         *(("id", "1000"), ("state", "'free'"), ("label", "7"), ("nodes", "replace(hex(zeroblob(50000)), '00', '[')")),
-        *(("since_s", "1e300"), ("seal", "0"), ("leave", "x'00'")),
+        *(("since_s", "1e300"), ("seal", "0"), ("unmanaged_reason", "x'00'")),
     ],
 )
 def test_rejects_only_changed_ledger_row(tmp_path, column, value):

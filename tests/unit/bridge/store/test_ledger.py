@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
+from cpsched_bridge.store.corruption_checks import compute_row_checksum
 from cpsched_bridge.store.ledger import (
     CLOSED_STATES,
     MANAGED_STATES,
@@ -26,7 +27,7 @@ from tests.stores import change, nobody_is_writing, rows, setting
 
 def test_each_entry_field_survives_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
-    left = {"leave": "the cluster holds it", "asked": "2 x 4 for 60 s in main"}
+    left = {"unmanaged_reason": "the cluster holds it", "unmanaged_request": "2 x 4 for 60 s in main"}
     refused = make_caused_transition(
         ManagedJobEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator"
     ).entry
@@ -48,19 +49,28 @@ def test_cause_belongs_to_its_transition():
     ).entry
     assert make_transition(entry, LedgerState.STARTING, 7, "decided").entry.cause == ""
     left = make_transition(
-        ManagedJobEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", leave="held", asked="1 x 2"
+        ManagedJobEntry(7, LedgerState.HELD, 5),
+        LedgerState.FREE,
+        6,
+        "",
+        unmanaged_reason="held",
+        unmanaged_request="1 x 2",
     ).entry
-    assert make_transition(left, LedgerState.HOLDING, 7, "").entry.asked == "1 x 2"
-    assert make_transition(left, LedgerState.HOLDING, 7, "", leave="").entry.asked == ""
+    assert make_transition(left, LedgerState.HOLDING, 7, "").entry.unmanaged_request == "1 x 2"
+    assert make_transition(left, LedgerState.HOLDING, 7, "", unmanaged_reason="").entry.unmanaged_request == ""
 
 
 def test_writes_invalid_user_text_escaped(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record(
-        [make_transition(None, LedgerState.HELD, 1, "why \udc80", job_id=7, leave="leave \udc80", label="\udc80")]
+        [
+            make_transition(
+                None, LedgerState.HELD, 1, "why \udc80", job_id=7, unmanaged_reason="leave \udc80", label="\udc80"
+            )
+        ]
     )
     (entry,) = Ledger(tmp_path / "ledger.sqlite").list_entries()
-    assert (entry.why, entry.leave, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
+    assert (entry.why, entry.unmanaged_reason, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
 
 
 OLDER_SCHEMA = """
@@ -90,6 +100,26 @@ def test_refuses_ledger_of_older_build_but_release_all_reads_it(tmp_path, read_o
     with state_paths.open_emergency_ledger(Settings(state_dir=tmp_path)) as emergency:
         assert emergency.list_entries() == [entry]
     assert rows(path, "select * from jobs") == [row]
+
+
+@pytest.mark.parametrize("columns", [9, 12])
+def test_release_all_reads_older_name_of_releasing(tmp_path, columns):
+    """Older builds named the state otherwise, with and without columns of their own for cause, request and restore."""
+    path = tmp_path / "ledger.sqlite"
+    values = (7, "handing-back", 5, 0, 0, "[]", "odd", "7_1", "why", "", "", "")[:columns]
+    schema = OLDER_SCHEMA
+    if columns == 12:
+        schema = schema.replace("seal", "cause text not null, asked text not null, restore text not null, seal")
+    with sqlite3.connect(path) as db:
+        db.executescript(schema)
+        row = (*values, compute_row_checksum(values))
+        db.execute(f"insert into jobs values ({','.join('?' * len(row))})", row)
+    db.close()
+    with pytest.raises(OtherLedgerFormat):
+        Ledger(path)
+    with state_paths.open_emergency_ledger(Settings(state_dir=tmp_path)) as emergency:
+        (entry,) = emergency.list_entries()
+    assert (entry.state, entry.unmanaged_reason, entry.label) == (LedgerState.RELEASING, "odd", "7_1")
 
 
 def test_committed_data_is_in_main_file(tmp_path):
@@ -140,8 +170,8 @@ def test_every_state_can_become_running_or_ended():
 
 
 def test_every_kept_state_can_be_released():
-    for state in MANAGED_STATES - {LedgerState.HANDING_BACK}:
-        assert LedgerState.HANDING_BACK in PERMITTED_TRANSITIONS[state]
+    for state in MANAGED_STATES - {LedgerState.RELEASING}:
+        assert LedgerState.RELEASING in PERMITTED_TRANSITIONS[state]
 
 
 @given(walk=st.lists(st.tuples(st.integers(1, 3), st.sampled_from(LedgerState), st.booleans()), max_size=40))
@@ -214,7 +244,7 @@ def test_closed_ledger_rejects_use(tmp_path):
 def test_new_entry_has_empty_defaults():
     assert make_transition(None, LedgerState.HELD, 5, "", job_id=7).entry == ManagedJobEntry(7, LedgerState.HELD, 5)
     entry = ManagedJobEntry(7, LedgerState.HELD, 5)
-    assert (entry.pinned, entry.failures, entry.nodes, entry.leave, entry.label, entry.why) == (
+    assert (entry.pinned, entry.failures, entry.nodes, entry.unmanaged_reason, entry.label, entry.why) == (
         False,
         0,
         (),
