@@ -51,7 +51,7 @@ def a_bridge(
     pace: LoopClock | None = None,
     listeners: tuple[Listener, ...] = (),
     policy_spec: PolicySpec | None = None,
-    in_force: EffectiveConfig | None = None,
+    config: EffectiveConfig | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
     startup: BridgeStartupSteps | None = None,
@@ -64,7 +64,7 @@ def a_bridge(
     parts = BridgeComponents(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
-        in_force=in_force or EffectiveConfig(spec, configured.policy.to_fallback_spec()),
+        config=config or EffectiveConfig(spec, configured.policy.to_fallback_spec()),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),

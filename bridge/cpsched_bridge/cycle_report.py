@@ -22,7 +22,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 OK_RESULT = "ok"
 """Result of a successful cycle. The result of a failed cycle is the name of its failure."""
 
-IN_FORCE_EVENT = "in_force"
+SETTINGS_EVENT = "settings"
 """Kind of the event with the effective settings."""
 STOPPED_EVENT = "stopped"
 """Kind of a bridge's last event. A journal without this event belongs to a bridge that was killed."""
@@ -157,8 +157,8 @@ class CycleReport:
     """Number of jobs that are released but not running yet."""
     kept: int = 0
     """Number of jobs that the bridge may be holding."""
-    stuck: int = 0
-    """Number of jobs on which repeated commands have had no effect for over `STUCK_S` seconds."""
+    overdue: int = 0
+    """Number of jobs on which repeated commands have had no effect for over `OVERDUE_S` seconds."""
     gap_s: float = 0.0
     """Delay in seconds with which the cycle began, or 0 if the delay is small."""
     pause_s: float = 0.0

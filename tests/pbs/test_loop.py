@@ -221,8 +221,8 @@ def test_subjob_startable_only_by_bridge_is_retried_rarely(world):
     assert (pauses[:-1] <= pauses[1:]).all()
     assert pauses[-1] < 150
     assert not told(world, "qmove")
-    assert kinds["not_left"] == 3, "from the third failure on, after which others are left"
-    assert kinds["left_to_cluster"] == 0
+    assert kinds["still_managed"] == 3, "from the third failure on, after which others are left"
+    assert kinds["unmanaged"] == 0
     assert world.server.wrongs == []
 
 

@@ -54,10 +54,10 @@ SAYS_WHY = RELEASE["slurm"] != "22.05"
 """Whether scontrol shows the submit plugin's message for a refused change."""
 OLD_SACCT = RELEASE["slurm"] == "22.05"
 """Whether sacct lacks --array and Restarts."""
-CALM = {"mode", "in_force", "started", "transport", "cycle_gap", "slowed", "full_pace"}
+CALM = {"mode", "settings", "started", "transport", "cycle_gap", "interval_extended", "interval_restored"}
 """Events of a bridge without faults; a gap or a slower pace is caused by the machine."""
 if TRANSPORT == "cli":
-    CALM |= {"left_to_cluster"}  # a job whose name may imitate another job's record is unmanaged
+    CALM |= {"unmanaged"}  # a job whose name may imitate another job's record is unmanaged
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
 """Number of CPUs for bridges, such as 0.1; empty for no limit."""
 SLOWER = max(1.0, 0.8 / float(BRIDGE_CPUS)) if BRIDGE_CPUS else 1.0

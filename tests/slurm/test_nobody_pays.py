@@ -147,7 +147,7 @@ def test_30_kinds_of_unstartable_jobs_delay_no_other_user(site: Slurm) -> None:
         in_vain = [kind for kind in kinds.values() if kind not in started]
         assert len(in_vain) >= COUNT * 9 // 10
         assert len(set(in_vain)) >= 30
-        assert "stood_down" not in events
+        assert "circuit_breaker_tripped" not in events
         assert bridge.metric('cpsched_mode{mode="control"}') == 1
         assert sum(events.values()) < 2 * len(kinds)
         for kind, name in (("-p allow-qos", "QOSNotAllowed"), ("-p deny-qos", "QOSNotAllowed"),

@@ -40,7 +40,7 @@ def test_held_preemptor_starts_and_victims_survive(slurm: Slurm, mode: str) -> N
         assert "left to the cluster: may start by preempting jobs in QOS low" in reasons
         if mode == "CANCEL":
             wait_until(lambda: slurm.states([waiting]).get(waiting) == "RUNNING", 30, "the next job runs")
-            assert not {"no_effect", "stood_down"} & set(bridge.events())
+            assert not {"no_effect", "circuit_breaker_tripped"} & set(bridge.events())
             return
         again = [job for job in low if slurm.record(job)["Restarts"] == "1"]
         assert len(again) == 2
@@ -48,7 +48,7 @@ def test_held_preemptor_starts_and_victims_survive(slurm: Slurm, mode: str) -> N
             wait_until(lambda job=job: slurm.job(job).held, 30, "the bridge has taken it again")
             slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
         wait_until(lambda: "RUNNING" in slurm.states(again).values(), 60, "a victim runs again")
-        assert not {"no_effect", "stood_down"} & set(bridge.events())
+        assert not {"no_effect", "circuit_breaker_tripped"} & set(bridge.events())
 
 
 @pytest.mark.parametrize("mode", ["REQUEUE", "CANCEL"])

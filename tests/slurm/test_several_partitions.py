@@ -25,5 +25,5 @@ def test_a_job_of_several_partitions_runs_in_one_and_gets_all_back(slurm: Slurm,
         wait_until(lambda: slurm.record(label)["Partition"] != "main", 60, "it is in all of its partitions")
         again = slurm.record(label)
         assert (set(again["Partition"].split(",")), again["ReqNodeList"]) == ({"short", "main"}, "(null)")
-        assert not {"left_to_cluster", "start_failed", "started_elsewhere"} & set(bridge.events())
+        assert not {"unmanaged", "start_failed", "started_elsewhere"} & set(bridge.events())
         slurm.run("scancel", job, *full)

@@ -119,7 +119,7 @@ def test_limit_is_fully_used_and_never_exceeded(
         others = slurm.burst(12, "--time=1", script="sleep 3", user="bob")
         slurm.wait_for_state(others, "COMPLETED", 60)
         slurm.wait_for_state(limited, "COMPLETED", 120)
-        assert "stood_down" not in bridge.events()
+        assert "circuit_breaker_tripped" not in bridge.events()
         assert "start_failed" not in bridge.events()
     records = slurm.wait_for_accounting([*limited, *others])
     reached = most_at_once([records[job] for job in limited], cpus)
@@ -155,7 +155,7 @@ def test_cpu_minutes_limit_is_never_exceeded(slurm: Slurm) -> None:
                 return "AssocGrpCPUMinutesLimit" in bridge.cpsched("why", limited[-1])
 
             wait_until(all_wait, 150, "the rest of alice's jobs wait for minutes", every_s=2.0)
-            assert "stood_down" not in bridge.events()
+            assert "circuit_breaker_tripped" not in bridge.events()
     records = slurm.sacct([*limited, *others])
     ran = [job for job in (records[number] for number in limited) if job.start_s is not None]
     used_s = sum(job.cpus * (job.end_s - job.start_s) for job in ran if job.end_s and job.start_s)

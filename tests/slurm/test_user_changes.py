@@ -62,7 +62,7 @@ def test_job_held_by_slurm_is_released_once(slurm: Slurm) -> None:
         bridge.wait_for_rounds(6)
         assert [bridge.commands(job) for job in (one, other)] == before, "neither is touched any more"
         assert slurm.states([one, other]) == {one: "PENDING", other: "PENDING"}
-        assert "stood_down" not in bridge.events()
+        assert "circuit_breaker_tripped" not in bridge.events()
         slurm.scontrol("update", f"JobId={one}", "Gres=gpu:1", user="alice")
         slurm.wait_for_state(one, "COMPLETED", 30)
 
@@ -76,5 +76,5 @@ def test_jobs_are_changed_between_decision_and_start(slurm: Slurm) -> None:
         lines = [f"scontrol update JobId={job} {changes[at % 5]} 2>/dev/null" for at, job in enumerate(jobs)]
         slurm.run("bash", "-s", user="alice", stdin="\n".join(lines) + "\ntrue\n")
         slurm.wait_for_state(jobs, "COMPLETED", 90)
-        assert "stood_down" not in bridge.events()
+        assert "circuit_breaker_tripped" not in bridge.events()
         assert {job.restarts for job in slurm.wait_for_accounting(jobs).values()} == {0}

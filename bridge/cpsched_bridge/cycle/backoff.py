@@ -87,8 +87,8 @@ MAX_REPETITIONS = 5
 """Number of times that a command is sent before it is reported and delayed."""
 COMMAND_MEMORY_S = 30
 """Seconds for which a command is remembered after it takes effect, because the effect may not last."""
-STUCK_S = 120
-"""Seconds of uninterrupted intents after which a job counts as stuck."""
+OVERDUE_S = 120
+"""Seconds of uninterrupted intents after which a job counts as overdue."""
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ class BackoffQueue:
             is_new = self._back_off_group(key, failure, began[key], seen)
             if is_new and _make_user_backoff_key(failure.pending.job.user) not in self._groups:
                 what = f"{key}: {failure.reason}; {format_count(len(several), 'job')} held again"
-                events.append(CycleEvent("limit_met", what, failure.pending.job.id))
+                events.append(CycleEvent("limit_reached", what, failure.pending.job.id))
         users: dict[str, list[StartFailure]] = {}
         for failure in starts.failed:
             users.setdefault(failure.pending.job.user, []).append(failure)
@@ -373,8 +373,8 @@ class CommandRetryTracker:
     _sent: dict[int, _SentCommand] = field(default_factory=dict)
     _since_s: dict[int, int] = field(default_factory=dict)
     """Cluster time at which each job's uninterrupted intents began. The ledger shows only the last attempt."""
-    stuck: set[int] = field(default_factory=set)
-    """Ids of jobs that have had intents for more than `STUCK_S` seconds."""
+    overdue: set[int] = field(default_factory=set)
+    """Ids of jobs that have had intents for more than `OVERDUE_S` seconds."""
 
     def is_due(self, kind: str, job_id: int, now_s: int) -> bool:
         """Return whether a command may be sent at cluster time `now_s`."""
@@ -393,14 +393,17 @@ class CommandRetryTracker:
                 in_vain.append(job_id)
         return in_vain
 
-    def update_stuck_jobs(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
-        """Record the jobs with current intents, and return the newly stuck jobs.
+    def update_overdue_jobs(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
+        """Record the jobs with current intents, and return the newly overdue jobs.
 
         The values are the durations of the intents in seconds. Other jobs are forgotten after `COMMAND_MEMORY_S` s.
         """
         self._since_s = {id: self._since_s.get(id, now_s) for id in job_ids}
-        before, self.stuck = self.stuck, {id for id, since_s in self._since_s.items() if now_s - since_s > STUCK_S}
+        before, self.overdue = (
+            self.overdue,
+            {id for id, since_s in self._since_s.items() if now_s - since_s > OVERDUE_S},
+        )
         for id, last in list(self._sent.items()):
             if id not in self._since_s and now_s >= last.next_s + COMMAND_MEMORY_S:
                 del self._sent[id]
-        return {id: now_s - self._since_s[id] for id in sorted(self.stuck - before)}
+        return {id: now_s - self._since_s[id] for id in sorted(self.overdue - before)}

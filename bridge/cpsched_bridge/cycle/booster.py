@@ -79,7 +79,7 @@ class PriorityBooster:
             early_s = planned.get(job.id, start_s) - start_s
             if early_s > spare_s:
                 text = f"the cluster's scheduler started it {early_s:,} s earlier than planned"
-                report.add_event("started_otherwise", text, job.id)
+                report.add_event("started_early", text, job.id)
 
     def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
         """Send the plan's order in advise mode, and remove the boosts in all other modes.
@@ -93,7 +93,7 @@ class PriorityBooster:
                 self.remove_boosts(report, monotonic_s)
             except BackendError as error:  # boosts that cannot be removed must not stop the rest of the cycle
                 report.add_event(
-                    "points_left", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
+                    "boosts_remain", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
                 )
         elif outdated:
             report.record_failure("outdated", OUTDATED_OBSERVATION)

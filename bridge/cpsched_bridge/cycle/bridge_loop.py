@@ -57,7 +57,7 @@ class BridgeComponents:
 
     backend: Backend
     policy: Policy
-    in_force: EffectiveConfig
+    config: EffectiveConfig
     """The effective configuration, including the specifications of `policy` and `fallback`, for the journal."""
     ledger: Ledger
     journal: Journal
@@ -96,7 +96,7 @@ class Bridge:
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
-        self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.in_force, parts.listeners)
+        self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.config, parts.listeners)
 
     def run(self) -> list[str]:
         """Start up, and run cycles until the clock stops. Return the problems of `stop`.
@@ -145,7 +145,7 @@ class Bridge:
             self.mode.pause_if_breaker_tripped(report, self._now_s)
         # 4. Record the round and its events.
         self.timing.update_interval_by_load(report)
-        report.stuck = self._sender.stuck_job_count
+        report.overdue = self._sender.overdue_job_count
         self._reporter.record_cycle(report)
         # 5. Notify the start-up's listeners, the log and the cycle's listeners.
         with fail_cycle_on_error(report):

@@ -64,9 +64,9 @@ class CycleCommandSender:
         return self._starts.classify_outcomes(transitions, seen)
 
     @property
-    def stuck_job_count(self) -> int:
+    def overdue_job_count(self) -> int:
         """Number of jobs for which repeated commands have had no effect for too long."""
-        return len(self._retries.stuck)
+        return len(self._retries.overdue)
 
     def record_transitions(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
         """Write transitions to the ledger and report them."""

@@ -15,8 +15,8 @@ from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs,
 from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
 from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle_report import (
-    IN_FORCE_EVENT,
     OK_RESULT,
+    SETTINGS_EVENT,
     STOPPED_EVENT,
     CycleEvent,
     CycleReport,
@@ -31,7 +31,7 @@ from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
 
 Listener = Callable[[CycleReport], None]
 
-_INFORMATIVE_EVENTS = frozenset({"mode", "started", IN_FORCE_EVENT, "transport"})
+_INFORMATIVE_EVENTS = frozenset({"mode", "started", SETTINGS_EVENT, "transport"})
 """Kinds of events that are not problems."""
 
 
@@ -43,7 +43,7 @@ class CycleReporter:
     ledger: Ledger
     heartbeat: Heartbeat
     pace: LoopClock
-    in_force: EffectiveConfig
+    config: EffectiveConfig
     listeners: Sequence[Listener]
     late: list[CycleEvent] = field(default_factory=list, init=False)
     """Events that occurred after their cycle's report was sent, for the next report."""
@@ -62,8 +62,8 @@ class CycleReporter:
     def add_startup_events(self) -> None:
         """Report the previous bridge's end and the effective settings in the first cycle."""
         self.late += self._list_previous_bridge_events()
-        if self.in_force.rows:
-            self.late.append(CycleEvent(IN_FORCE_EVENT, self.in_force.format_decision_settings()))
+        if self.config.rows:
+            self.late.append(CycleEvent(SETTINGS_EVENT, self.config.format_decision_settings()))
 
     def record_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
         """Record the stop. A failure of the journal or the log does not prevent it."""
@@ -124,7 +124,7 @@ class CycleReporter:
 
     def _write_cycle_to_journal(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
-            spec = self.in_force.fallback if report.fallback else self.in_force.policy
+            spec = self.config.fallback if report.fallback else self.config.policy
             assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
             self.journal.write_unscheduled_jobs(list_unscheduled_jobs(report.observation, report.unscheduled))

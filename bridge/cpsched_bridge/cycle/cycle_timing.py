@@ -86,10 +86,12 @@ class CycleTiming:
             ):
                 self._slowed = True
                 why = busy or f"reading the cluster took {reading_s:.1f} s"
-                report.add_event("slowed", f"one cycle every {self._interval_factor * interval_s:.3g} s: {why}")
+                report.add_event(
+                    "interval_extended", f"one cycle every {self._interval_factor * interval_s:.3g} s: {why}"
+                )
             elif self._slowed and self._interval_factor == 1.0:
                 self._slowed = False
-                report.add_event("full_pace", f"one cycle every {interval_s:.3g} s again")
+                report.add_event("interval_restored", f"one cycle every {interval_s:.3g} s again")
         report.slowed = self._slowed
         report.pause_s = self.cycle_interval_s
 

@@ -100,9 +100,9 @@ class LedgerCommandSender:
         now_s = seen.now_s
         undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.RELEASING
         intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
-        for job_id, since_s in self._retries.update_stuck_jobs([entry.job_id for entry in intended], now_s).items():
+        for job_id, since_s in self._retries.update_overdue_jobs([entry.job_id for entry in intended], now_s).items():
             entry = self._get_entry(job_id)
-            report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
+            report.add_event("intent_overdue", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
         postponed = {each.job.id for each in seen.pending if each.awaits_hold} if starts_follow else frozenset[int]()
 

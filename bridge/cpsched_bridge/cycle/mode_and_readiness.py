@@ -71,7 +71,7 @@ class CurrentBridgeMode:
         """
         verdict, report.failing_users = self.breaker.trip_reason(now_s), len(self.breaker.list_failing_users(now_s))
         if verdict is not None and report.mode in ("advise", "control"):
-            report.add_event("stood_down", verdict)
+            report.add_event("circuit_breaker_tripped", verdict)
             self._unwritten_pause = f"circuit breaker: {verdict}; run `cpsched resume` to resume"
         if self._unwritten_pause:
             self.pause.pause(self._unwritten_pause)
@@ -104,7 +104,7 @@ class PeriodicReadinessChecks:
             if failing[name] != self._failing.get(name):
                 report.add_event("check_failed", f"{name}: {failing[name]}")
         for name in self._failing.keys() - failing.keys():
-            report.add_event("check_mended", name)
+            report.add_event("check_recovered", name)
         self._failing = failing
 
     def _run_checks(self) -> Sequence[ReadinessCheck]:

@@ -118,5 +118,5 @@ class PolicyWithFallback:
     def _note_success(self, report: CycleReport) -> None:
         if self._failures or self._was_starting:
             after = f" again after {format_count(self._failures, 'failure')}" if self._failures else ""
-            report.add_event("fallback_over", f"the configured policy decides{after}")
+            report.add_event("fallback_ended", f"the configured policy decides{after}")
         self._failures, self._was_starting = 0, False

@@ -94,7 +94,7 @@ def make_transition_until_request_changes(
 ) -> LedgerTransition:
     """Return a transition that leaves a job to the cluster until its request changes."""
     changes |= {"unmanaged_reason": why, "unmanaged_request": make_request_fingerprint(job)}
-    return make_transition(entry, state, now_s, why, event="left", **changes)
+    return make_transition(entry, state, now_s, why, event="unmanaged", **changes)
 
 
 def _reconcile_absent(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
@@ -158,7 +158,7 @@ def _reconcile_unmanaged(
     why, pinned = f"left to the cluster: {reason}", left.pinned or known_pin
     facts = {"unmanaged_reason": reason, "label": left.label, "pinned": pinned}
     return make_transition(
-        entry, LedgerState.RELEASING, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts
+        entry, LedgerState.RELEASING, now_s, why, job_id=left.job_id, event="unmanaged" if reason else "", **facts
     )
 
 
@@ -189,7 +189,7 @@ def _keep_held_instead_of_release(
     state = LedgerState.ROLLING_BACK if entry.state is LedgerState.STARTING else LedgerState.HOLDING
     why = f"{CANNOT_BE_RELEASED}: {then.why}"
     kept = replace(then, state=state, since_s=now_s, unmanaged_reason="", unmanaged_request="", why=why, cause="")
-    return LedgerTransition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
+    return LedgerTransition(entry.state, kept, failed=found is not None and found.failed, event="still_managed")
 
 
 def _reconcile_under_other_bridge(
@@ -253,7 +253,7 @@ def _reconcile_unadopted(
         taken["failures"] = 0
     if pending.hold is Hold.PLUGIN:
         if unmanaged_reason:
-            return make_transition(entry, LedgerState.RELEASING, now_s, unmanaged_reason, event="left")
+            return make_transition(entry, LedgerState.RELEASING, now_s, unmanaged_reason, event="unmanaged")
         return make_transition(entry, LedgerState.HELD, now_s, "held for the bridge", job_id=id, label=label, **taken)
     may_be_held = pending.awaits_hold or (options.adopt and not pending.may_preempt)
     if pending.hold is Hold.NONE and may_be_held and not unmanaged_reason:
@@ -320,7 +320,7 @@ def _reconcile_held(
         return make_transition(entry, LedgerState.FREE, now_s, "released while no cycle was successful")
     if pending.hold is Hold.NONE:
         why = "released by another actor"
-        return make_transition(entry, LedgerState.FREE, now_s, why, event="left", unmanaged_reason=why)
+        return make_transition(entry, LedgerState.FREE, now_s, why, event="unmanaged", unmanaged_reason=why)
     return None
 
 

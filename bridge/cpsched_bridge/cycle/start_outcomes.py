@@ -92,15 +92,15 @@ class StartOutcomeTracker:
                 report.latencies_s.append(now_s - decided_at_s)
             if ran and entry.state is LedgerState.RUNNING and transition.event != "as_decided":
                 report.add_event("started_elsewhere", entry.why, entry.job_id)
-            if transition.event == "kept_on":
-                report.add_event("not_left", entry.why, entry.job_id)
-            newly_left = transition.event == "left" and before is not LedgerState.RELEASING
+            if transition.event == "still_managed":
+                report.add_event("still_managed", entry.why, entry.job_id)
+            newly_unmanaged = transition.event == "unmanaged" and before is not LedgerState.RELEASING
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
             )  # the group is reported instead
             gone_quietly = entry.state is LedgerState.GONE and before not in _SENT_STATES
-            if (entry.state in _EVENT_KIND_BY_STATE and not backed_off and not gone_quietly) or newly_left:
-                report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
+            if (entry.state in _EVENT_KIND_BY_STATE and not backed_off and not gone_quietly) or newly_unmanaged:
+                report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "unmanaged"), entry.why, entry.job_id)
 
     def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
         """Return the outcomes of starts, with refusals since the previous observation.

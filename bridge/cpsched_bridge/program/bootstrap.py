@@ -153,7 +153,7 @@ class BridgePolicies:
 
     policy: Policy
     fallback: Policy | None
-    in_force: EffectiveConfig
+    config: EffectiveConfig
     chosen: ConfiguredAdapter
 
 
@@ -375,7 +375,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
     Return one line for each problem that occurred while releasing jobs.
     """
     ready = build_bridge_policies(settings, where)
-    policy, effective = ready.policy, ready.in_force
+    policy, effective = ready.policy, ready.config
     backend, systemd = connect_backend(settings, where, ready.chosen), SystemdNotifier()
     try:
         held_lock = acquire_instance_lock(settings)
@@ -531,7 +531,7 @@ def warn_of_boosts(settings: Settings) -> None:
         )
         if jobs:
             fix = "run `cpsched release-all` to remove them"
-            structlog.get_logger("bridge").warning("advice_left", jobs=jobs, fix=fix)
+            structlog.get_logger("bridge").warning("boosts_remain", jobs=jobs, fix=fix)
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpsched.formatting import format_unix_time
 from cpsched.model import to_pending_reason
-from cpsched_bridge.cycle_report import IN_FORCE_EVENT, LATE_INTERVALS, STOPPED_EVENT
+from cpsched_bridge.cycle_report import LATE_INTERVALS, SETTINGS_EVENT, STOPPED_EVENT
 from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting
 from cpsched_bridge.errors import BridgeError, UnknownJob
 from cpsched_bridge.program.preemption_status import PreemptionStatus, read_preemption_status
@@ -442,5 +442,5 @@ def _add_journal_status(status: StatusReport, settings: Settings) -> None:
         status.events = [
             _report_event(event, _get_event_label(event, journal))
             for event in journal.list_events(limit=_EVENTS + 1)
-            if event.kind != IN_FORCE_EVENT  # about 1,100 characters; `cpsched config` shows them
+            if event.kind != SETTINGS_EVENT  # about 1,100 characters; `cpsched config` shows them
         ][-_EVENTS:]

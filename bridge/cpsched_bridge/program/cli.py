@@ -483,7 +483,7 @@ def effective_config(
     from cpsched_bridge.program import bootstrap, bridge_reports, terminal_views
 
     settings = _load_settings(config)
-    effective = bootstrap.build_bridge_policies(settings, str(config)).in_force
+    effective = bootstrap.build_bridge_policies(settings, str(config)).config
     report = bridge_reports.report_config(effective, settings)
     terminal_views.print_report(report, terminal_views.print_effective_config, as_json)
 
@@ -514,7 +514,7 @@ def doctor(
     try:
         checks = [
             *select_checks_for_mode(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
-            ready.in_force.check(),
+            ready.config.check(),
             *bootstrap.check_other_leader(backend, settings, str(config)),
             *preemption_status.check_victim_choice_not_paused(settings),
             *memory_checks.check_memory(settings),

@@ -162,12 +162,12 @@ class ManagedJobEntry:
         return f"{reason}, while it requests {request}" if reason and request else reason
 
 
-TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
+TransitionEvent = Literal["", "as_decided", "still_managed", "unmanaged"]
 """Additional meaning of a transition:
 
 - `as_decided`: the job was started on the nodes of the decision.
-- `kept_on`: the job stays held and is retried, because the cluster's own scheduler could not start it either.
-- `left`: the job becomes unmanaged, for the reason in `ManagedJobEntry.unmanaged_reason`.
+- `still_managed`: the job stays held and is retried, because the cluster's own scheduler could not start it either.
+- `unmanaged`: the job becomes unmanaged, for the reason in `ManagedJobEntry.unmanaged_reason`.
 """
 
 

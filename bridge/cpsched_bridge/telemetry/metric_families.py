@@ -344,8 +344,8 @@ METRICS: tuple[MetricFamily, ...] = (
            make_observation_value_sampler(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_starting_jobs", "Jobs released but not yet running.",
            make_observation_value_sampler(lambda c: c.report.starting)),
-    MetricFamily("gauge", "cpsched_stuck_jobs", "Jobs on which repeated commands have no effect.",
-           make_observation_value_sampler(lambda c: c.report.stuck)),
+    MetricFamily("gauge", "cpsched_overdue_jobs", "Jobs on which repeated commands have no effect.",
+           make_observation_value_sampler(lambda c: c.report.overdue)),
     MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", make_observation_value_sampler(lambda c: c.report.kept)),  # noqa: E501
     # advise mode
     MetricFamily("counter", "cpsched_advice_changes", "Boosts changed in advise mode.",

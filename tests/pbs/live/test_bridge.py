@@ -100,7 +100,7 @@ def test_rejected_subjob_of_started_array_is_retried(pbs: Pbs, tmp_path: Path) -
 
             until(lambda: len(records("S")) > 2, "it is tried three times", 120)
             assert pbs.jobs()[array]["job_state"] == "B"
-            assert '"not_left"' in live.log_file.read_text()
+            assert '"still_managed"' in live.log_file.read_text()
             refuses.unlink()
             until(lambda: not pbs.jobs(), "the array is over", 240)
         assert len(records("E")) == 1

@@ -8,17 +8,17 @@ def some(kind: str, count: int) -> list[CycleEvent]:
 
 
 def test_keeps_few_events_of_each_kind() -> None:
-    bridge_events = [*some("left_to_cluster", MAX_EVENTS_PER_KIND), *some("start_failed", 3)]
+    bridge_events = [*some("unmanaged", MAX_EVENTS_PER_KIND), *some("start_failed", 3)]
     assert limit_events_per_kind(bridge_events) == bridge_events
 
 
 def test_summarizes_many_similar_events() -> None:
-    found = limit_events_per_kind([*some("left_to_cluster", 1000), *some("start_failed", 1)])
-    assert found[:MAX_EVENTS_PER_KIND] == some("left_to_cluster", MAX_EVENTS_PER_KIND)
+    found = limit_events_per_kind([*some("unmanaged", 1000), *some("start_failed", 1)])
+    assert found[:MAX_EVENTS_PER_KIND] == some("unmanaged", MAX_EVENTS_PER_KIND)
     rest = 1000 - MAX_EVENTS_PER_KIND
     assert found[MAX_EVENTS_PER_KIND:] == [
         CycleEvent("start_failed", "so", 0),
-        CycleEvent("left_to_cluster", f"and {rest} more events of this kind", times=rest),
+        CycleEvent("unmanaged", f"and {rest} more events of this kind", times=rest),
     ]
     assert sum(each.times for each in found) == 1001
     assert limit_events_per_kind(found) == found

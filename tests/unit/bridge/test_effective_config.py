@@ -20,7 +20,7 @@ def told(adapter="slurm", **settings):
     """Return the effective values of these settings."""
     return build_bridge_policies(
         Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})
-    ).in_force
+    ).config
 
 
 def row(found, name):
@@ -81,7 +81,7 @@ def test_built_policy_has_listed_settings():
         ready = build_bridge_policies(
             Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}})
         )
-        found = ready.in_force
+        found = ready.config
         assert row(found, "policy.overrun")[0] == ready.policy.overrun
         for name, text in found.policy.dispatcher_settings.items():
             assert str(row(found, f"policy.dispatcher_settings.{name}")[0]) in (text, f"{text}.0")
@@ -150,9 +150,9 @@ def test_doctor_names_policy(file):
 
 def test_bridge_records_configuration_at_start(tmp_path):
     found = told(policy={"dispatcher_settings": {"horizon": 7}}, options={"boost": 5})
-    bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
+    bridge = a_bridge(tmp_path, FakeCluster(), config=found, pace=FakePace(cycles=1))
     bridge.run()
-    (event,) = bridge.journal.list_events(kind="in_force")
+    (event,) = bridge.journal.list_events(kind="settings")
     assert event.detail == found.format_decision_settings()
     assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
     assert "policy.overrun=walltime (dispatcher)" in event.detail
@@ -172,7 +172,7 @@ def test_fallback_rounds_are_recorded_with_its_settings(tmp_path):
     told_so = EffectiveConfig(PolicySpec("first-fit"), PolicySpec("easy", dispatcher_settings={"order": "priority"}))
     cluster = FakeCluster.of(a_job(1))
     fallback = Policy(WalltimePredictor(), EasyDispatcher(order="priority"))
-    bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, in_force=told_so, mode="shadow")
+    bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, config=told_so, mode="shadow")
     bridge.cycle()
     assert bridge.journal.read_round(bridge.journal.last_round).policy == told_so.fallback
 

@@ -48,8 +48,8 @@ def _list_bridge_alerts(last: CycleReport, paused: str) -> Iterator[PageAlert]:
     if last.slowed:
         text = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."
         yield PageAlert(urgent=False, text=text, details=[last.observation.busy] if last.observation else [])
-    if last.stuck:
-        text = f"Repeated commands have no effect on {format_count(last.stuck, 'job')}."
+    if last.overdue:
+        text = f"Repeated commands have no effect on {format_count(last.overdue, 'job')}."
         yield PageAlert(urgent=False, text=text, details=[])
 
 

@@ -16,8 +16,8 @@ from cpsched_bridge.cycle.backoff import (
     MAX_GROUPS_PER_USER,
     MAX_REPETITIONS,
     MAX_TRIES,
+    OVERDUE_S,
     START_BACKOFF,
-    STUCK_S,
     BackoffQueue,
     CommandRetryTracker,
     ExponentialBackoff,
@@ -358,7 +358,7 @@ def test_leaves_equal_jobs_after_too_many_failures() -> None:
     request = "1 x 1 for 100 s in any queue"
     why = "3 consecutive starts in its equivalence class failed"
     assert {(each.event, each.entry.unmanaged_reason, each.entry.unmanaged_request) for each in found} == {
-        ("left", why, request)
+        ("unmanaged", why, request)
     }
 
 
@@ -470,7 +470,7 @@ def test_reports_command_without_effect_once_and_resends_rarely() -> None:
     retries = CommandRetryTracker()
     sent, told = [], []
     for now_s in range(400):
-        retries.update_stuck_jobs([7, 8], now_s)
+        retries.update_overdue_jobs([7, 8], now_s)
         if retries.is_due("hold", 7, now_s):
             sent.append(now_s)
         due = [id for id in (7, 8) if retries.is_due("hold", id, now_s) and (id == 7 or now_s > 1)]
@@ -481,14 +481,14 @@ def test_reports_command_without_effect_once_and_resends_rarely() -> None:
     assert told == [(MAX_REPETITIONS - 1, 7), (MAX_REPETITIONS + 1, 8)]
 
 
-def test_job_is_stuck_if_command_stays_pending_too_long() -> None:
+def test_job_is_overdue_if_command_stays_pending_too_long() -> None:
     retries = CommandRetryTracker()
-    reported = [(now_s, retries.update_stuck_jobs([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
-    assert [each for each in reported if each[1]] == [(1001 + STUCK_S, {7: STUCK_S + 1})]
-    assert retries.stuck == {7}
-    assert retries.update_stuck_jobs([], 2000) == {}
-    assert retries.stuck == set()
-    assert retries.update_stuck_jobs([7], 2001) == {}, "the time begins again"
+    reported = [(now_s, retries.update_overdue_jobs([7], now_s)) for now_s in range(1000, 1000 + 3 * OVERDUE_S)]
+    assert [each for each in reported if each[1]] == [(1001 + OVERDUE_S, {7: OVERDUE_S + 1})]
+    assert retries.overdue == {7}
+    assert retries.update_overdue_jobs([], 2000) == {}
+    assert retries.overdue == set()
+    assert retries.update_overdue_jobs([7], 2001) == {}, "the time begins again"
 
 
 def test_other_command_resets_count_and_is_due_at_once() -> None:
@@ -508,5 +508,5 @@ def test_remembers_command_for_30_seconds_or_while_intended() -> None:
         retries = CommandRetryTracker()
         for now_s in range(MAX_REPETITIONS - 1):
             retries.record_sent("hold", [7, 8], now_s)
-        retries.update_stuck_jobs([8], MAX_REPETITIONS - 2 + rest_s)
+        retries.update_overdue_jobs([8], MAX_REPETITIONS - 2 + rest_s)
         assert retries.record_sent("hold", [7, 8], 100) == ([7, 8] if rest_s < COMMAND_MEMORY_S else [8])

@@ -169,7 +169,7 @@ def test_reports_unremovable_points_without_failing_cycle(tmp_path, site):
     site.fail("read_ranks", BackendUnavailable("sprio: no answer"))
     report = a_bridge(tmp_path, site, FirstFit(), mode="control").cycle()
     assert report.result == "ok"
-    assert "points_left" in {happening.kind for happening in report.bridge_events}
+    assert "boosts_remain" in {happening.kind for happening in report.bridge_events}
 
 
 def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
@@ -214,7 +214,7 @@ def test_reports_start_long_before_planned_time(tmp_path, site):
     bridge.cycle()
     site.now_s = 5
     site.end(99)
-    told = [each for each in bridge.cycle().bridge_events if each.kind == "started_otherwise"]
+    told = [each for each in bridge.cycle().bridge_events if each.kind == "started_early"]
     assert {each.job_id for each in told} == {1, 2, 3, 4}
     assert "s earlier than planned" in told[0].detail
 
@@ -224,7 +224,7 @@ def test_reports_no_start_at_planned_time(tmp_path, site):
     bridge.cycle()
     site.now_s = 5
     site.end(99)
-    assert "started_otherwise" not in {each.kind for each in bridge.cycle().bridge_events}
+    assert "started_early" not in {each.kind for each in bridge.cycle().bridge_events}
 
 
 class Ranked:

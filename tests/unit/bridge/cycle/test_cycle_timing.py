@@ -107,8 +107,8 @@ def test_interval_doubles_while_cluster_is_busy_then_halves():
     reports = [read(rest, "much to do") for _ in range(4)] + [read(rest) for _ in range(4)]
     assert [report.pause_s for report in reports] == [4.0, 8.0, 10.0, 10.0, 5.0, 2.5, 2.0, 2.0]
     assert [report.slowed for report in reports] == [True] * 6 + [False] * 2
-    assert told(reports[0]) == [("slowed", "one cycle every 4 s: much to do")]
-    assert told(reports[6]) == [("full_pace", "one cycle every 2 s again")]
+    assert told(reports[0]) == [("interval_extended", "one cycle every 4 s: much to do")]
+    assert told(reports[6]) == [("interval_restored", "one cycle every 2 s again")]
     assert not any(told(reports[i]) for i in (1, 2, 3, 4, 5, 7)), "each change is reported once"
 
 
@@ -118,7 +118,7 @@ def test_reading_takes_at_most_half_of_time(reading_s, pause_s):
     report = read(rest, reading_s=reading_s)
     assert report.pause_s == pytest.approx(pause_s)
     assert told(report) == (
-        [("slowed", "one cycle every 5 s: reading the cluster took 3.0 s")] if pause_s == 5.0 else []
+        [("interval_extended", "one cycle every 5 s: reading the cluster took 3.0 s")] if pause_s == 5.0 else []
     )
 
 

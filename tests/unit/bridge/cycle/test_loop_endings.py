@@ -119,7 +119,7 @@ def test_resume_resets_failures_before_and_during_pause(bridge_at, monkeypatch):
     assert modes == ["control"] * 3 + ["paused"] * 3
     bridge.pause.resume()
     assert [bridge.cycle().mode for _ in range(4)] == ["control"] * 3 + ["paused"]
-    assert told(bridge, "stood_down") == ["3 consecutive decisions failed"] * 2
+    assert told(bridge, "circuit_breaker_tripped") == ["3 consecutive decisions failed"] * 2
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])
@@ -131,7 +131,7 @@ def test_only_controlling_bridge_pauses_itself(bridge_at, mode, monkeypatch):
     if mode == "paused":
         bridge.pause.pause("maintenance")
     assert [bridge.cycle().mode for _ in range(3)] == [mode] * 3
-    assert told(bridge, "stood_down") == []
+    assert told(bridge, "circuit_breaker_tripped") == []
     assert bridge.pause.read_reason() == (None if mode == "shadow" else "maintenance")
 
 

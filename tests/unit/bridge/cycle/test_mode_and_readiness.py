@@ -65,7 +65,7 @@ def test_tripped_breaker_pauses_on_disk_until_resume(pause, tripped):
     tripped.pause_if_breaker_tripped(report, 0.0)
     why = "circuit breaker: 5 consecutive decisions failed; run `cpsched resume` to resume"
     assert [(each.kind, each.detail) for each in report.bridge_events] == [
-        ("stood_down", "5 consecutive decisions failed")
+        ("circuit_breaker_tripped", "5 consecutive decisions failed")
     ]
     assert (tripped.choose_mode(), pause.read_reason()) == ("paused", why)
     pause.resume()

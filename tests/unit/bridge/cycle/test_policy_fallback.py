@@ -100,7 +100,7 @@ def test_reports_begin_and_end_of_fallback_only(at):
     told = [kinds(bridge.cycle()) for _ in range(2)]
     tried.bad = False
     told += [kinds(bridge.cycle()) for _ in range(2)]
-    assert told == [["decision_failed", "fallback"], ["decision_failed"], ["fallback_over"], []]
+    assert told == [["decision_failed", "fallback"], ["decision_failed"], ["fallback_ended"], []]
     assert metric("cpsched_fallback") == 0
     assert bridge.cycle().decision.effort.path == "first-fit"
 
@@ -215,7 +215,7 @@ def test_fallback_decides_while_dispatcher_process_starts(at, monkeypatch):
         told.append(kinds(report))
     assert told == [["fallback"]] + [[]] * (MAX_CONSECUTIVE_FAILURES + 2)
     starting.words = None
-    assert kinds(bridge.cycle()) == ["fallback_over"]
+    assert kinds(bridge.cycle()) == ["fallback_ended"]
     assert starting.asked == 1
     assert metric("cpsched_fallback") == 0
 

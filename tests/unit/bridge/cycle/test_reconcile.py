@@ -101,11 +101,11 @@ def test_job_startable_only_by_bridge_is_kept_and_retried(entry, becomes, why):
 @pytest.mark.parametrize(
     ("entry", "found", "event"),
     [
-        (an_entry(LedgerState.STARTING, failures=2), a_pending(release_is_pointless=True), "kept_on"),
-        (an_entry(LedgerState.STARTING, failures=2), a_pending(), "left"),
-        (an_entry(LedgerState.FREE, unmanaged_reason="odd"), a_pending(), "left"),
-        (an_entry(LedgerState.HELD), a_pending(hold=Hold.CLUSTER), "left"),
-        (an_entry(LedgerState.HELD), a_pending(hold=Hold.NONE), "left"),
+        (an_entry(LedgerState.STARTING, failures=2), a_pending(release_is_pointless=True), "still_managed"),
+        (an_entry(LedgerState.STARTING, failures=2), a_pending(), "unmanaged"),
+        (an_entry(LedgerState.FREE, unmanaged_reason="odd"), a_pending(), "unmanaged"),
+        (an_entry(LedgerState.HELD), a_pending(hold=Hold.CLUSTER), "unmanaged"),
+        (an_entry(LedgerState.HELD), a_pending(hold=Hold.NONE), "unmanaged"),
         (an_entry(LedgerState.RUNNING, unmanaged_reason="odd"), a_pending(hold=Hold.NONE), ""),
         (an_entry(LedgerState.STARTING), a_pending(), ""),
     ],

@@ -1,4 +1,4 @@
-"""The bridge's journal and metrics: starts, ends, gaps, stuck jobs and checks."""
+"""The bridge's journal and metrics: starts, ends, gaps, overdue jobs and checks."""
 
 import sqlite3
 
@@ -116,7 +116,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("unsettled", STATES)
-def test_reports_stuck_command_once_and_counts_it_while_stuck(bridge_at, metrics, unsettled):
+def test_reports_overdue_intent_once_and_counts_it_meanwhile(bridge_at, metrics, unsettled):
     exporter, metric = metrics
     command, changes = STATES[unsettled]
     cluster, pace = FakeCluster(), FakePace()
@@ -130,16 +130,16 @@ def test_reports_stuck_command_once_and_counts_it_while_stuck(bridge_at, metrics
         pace.at_s = 1000.0 + second
         cluster.collect_output(command, [Outcome(7, "refused", "not now")])
         bridge.cycle()
-        counts.append(metric("cpsched_stuck_jobs"))
+        counts.append(metric("cpsched_overdue_jobs"))
     assert bridge.ledger.get(7).state is unsettled
     assert counts == [0] * 7 + [1] * 3, "after more than 120 s"
-    ((_, words),) = told(bridge, "stuck")
+    ((_, words),) = told(bridge, "intent_overdue")
     assert words.startswith(f"{unsettled} for 140 s")
     pace.at_s, cluster.now_s = 1240.0, 240
     bridge.cycle()
     cluster.cancel(7)
     bridge.cycle()
-    assert metric("cpsched_stuck_jobs") == 0
+    assert metric("cpsched_overdue_jobs") == 0
 
 
 def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
@@ -164,9 +164,9 @@ def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
     assert at(119.9) == []
     assert at(120.0) == [("check_failed", "clock: 4 s apart")]
     cluster.readiness = [ReadinessCheck("clock", False, "9 s apart"), ReadinessCheck("plugin", True, "there")]
-    assert at(180.0) == [("check_failed", "clock: 9 s apart"), ("check_mended", "plugin")]
+    assert at(180.0) == [("check_failed", "clock: 9 s apart"), ("check_recovered", "plugin")]
     cluster.readiness[0] = ReadinessCheck("clock", True, "the same")
-    assert at(240.0) == [("check_mended", "clock")]
+    assert at(240.0) == [("check_recovered", "clock")]
     assert metric("cpsched_check_ok", check="clock", required="yes") == 1
     assert at(300.0) == []
 

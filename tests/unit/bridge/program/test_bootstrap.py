@@ -242,7 +242,7 @@ def test_treats_third_adapter_by_capabilities(site, priorities, limits, decision
         Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}})
     )
     heeding = ({"site_weight": "1"} if priorities else {}) | ({"limit_s": "0.5"} if decision_limit_s else {})
-    assert ready.in_force.policy.dispatcher_settings == heeding
+    assert ready.config.policy.dispatcher_settings == heeding
     assert ready.fallback.dispatcher.scheme.order == ("priority" if priorities else "reg")
 
 

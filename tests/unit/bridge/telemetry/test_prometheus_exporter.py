@@ -179,7 +179,7 @@ def test_counts_fallback_decision():
     exporter = PrometheusExporter()
     decision = Decision(NO_STARTS, Effort("easy", considered=1))
     exporter(
-        CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=decision, fallback=True, stuck=2, gap_s=3.5))
+        CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=decision, fallback=True, overdue=2, gap_s=3.5))
     )
     found = scrape(exporter)
     assert found["cpsched_decision_fallbacks_total", ()] == found["cpsched_fallback", ()] == 1

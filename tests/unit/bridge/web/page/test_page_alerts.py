@@ -28,7 +28,7 @@ def test_reports_no_alert_if_all_is_well():
 
 
 def test_sorts_urgent_alerts_first():
-    report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
+    report = CycleReport(1, "control", 0.0, overdue=1, fallback=True)
     report.record_failure("backend_timeout", "no answer")
     found = list_alerts(
         report,
