@@ -427,20 +427,21 @@ class FakeCluster:
         priority, points = (0, 0) if hidden else (fake.job.priority, fake.points)
         return QueueRank(id, (id,), priority, points, fake.job.tier, hidden=hidden)
 
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
-        return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
+        ids = [command.id for command in commands]
+        return self._batch("boost", ids, [partial(self.boost_one, command) for command in commands])
 
-    def advise_one(self, advice: BoostCommand) -> Outcome:
-        fake = self.jobs.get(advice.id)
+    def boost_one(self, command: BoostCommand) -> Outcome:
+        fake = self.jobs.get(command.id)
         if fake is None or not fake.pending:
-            return Outcome(advice.id, "refused", "not pending")
-        if fake.hold is not Hold.NONE and advice.points:
-            return Outcome(advice.id, "refused", "held")
-        if fake.hold is Hold.NONE and fake.points not in (0, *advice.expected_points):
-            return Outcome(advice.id, "refused", "has another's points")
-        fake.points, fake.points_of = advice.points, "bridge"
-        self.boosts.append((advice.id, advice.points))
-        return Outcome(advice.id, "done")
+            return Outcome(command.id, "refused", "not pending")
+        if fake.hold is not Hold.NONE and command.points:
+            return Outcome(command.id, "refused", "held")
+        if fake.hold is Hold.NONE and fake.points not in (0, *command.expected_points):
+            return Outcome(command.id, "refused", "has another's points")
+        fake.points, fake.points_of = command.points, "bridge"
+        self.boosts.append((command.id, command.points))
+        return Outcome(command.id, "done")
 
     def run_checks(self) -> Sequence[ReadinessCheck]:
         found: Sequence[ReadinessCheck] = self._call("run_checks", lambda: self.readiness)

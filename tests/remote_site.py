@@ -159,8 +159,8 @@ class RemoteBackend(Backend, SupportsBoost):
         return ranks
 
     @override
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("set_boosts", tuple(advice))
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = self._ask("set_boosts", tuple(commands))
         return outcomes
 
     @override

@@ -90,13 +90,13 @@ class PriorityBoostReport:
 
     jobs: int
     """Number of entries in the cluster's queue that advise mode orders."""
-    raised: int
+    boosted: int
     """Number of entries that have the bridge's boost after the last commands."""
     changes: int
     """Number of jobs whose boost changed."""
     in_order: float
     """Share of pairs of these entries that the cluster ranked in plan order before the change."""
-    theirs: int
+    others: int
     """Number of jobs with another actor's boost, which the bridge does not change."""
 
 
@@ -132,7 +132,7 @@ class CycleReport:
     starts: dict[int, Placement] = field(default_factory=dict)
     """The placements to start, by job id, or {} if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """The kind (start, hold, release, advise or preempt) and outcome of each command."""
+    """The kind (start, hold, release, boost or preempt) and outcome of each command."""
     bridge_events: list[CycleEvent] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
     """Time in seconds from the decision until the job ran, for jobs first observed running in this cycle."""
@@ -151,7 +151,7 @@ class CycleReport:
     """The jobs in backoff after failed starts of their own or in their group."""
     failing_users: int = 0
     """Number of users whose starts have all failed, in control mode."""
-    advised: PriorityBoostReport | None = None
+    boosts: PriorityBoostReport | None = None
     """The last result of advise mode, or None in other modes."""
     starting: int = 0
     """Number of jobs that are released but not running yet."""

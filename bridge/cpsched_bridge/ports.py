@@ -581,7 +581,7 @@ class SupportsBoost(Protocol):
         """Return the rank of each pending entry, in any order. Called after `observe`."""
         ...
 
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
         """Change boosts in the given order and return the outcomes.
 
         `refused` means that the job is gone, is running, or has another actor's boost.

@@ -177,9 +177,9 @@ DECISIONS = Board(
         )),
         ("Advice", (
             Panel("Order", "In advise mode: share of job pairs that Slurm's queue has in plan order.",
-                  "percentunit", ((f"cpsched_advice_order_ratio{{{HERE}}}", "{{instance}}"),)),
+                  "percentunit", ((f"cpsched_boost_order_ratio{{{HERE}}}", "{{instance}}"),)),
             Panel("Boosts", "In advise mode: changed boosts per second.", "ops",
-                  ((f"rate(cpsched_advice_changes_total{{{HERE}}}{RATE})", "{{instance}}"),)),
+                  ((f"rate(cpsched_boost_changes_total{{{HERE}}}{RATE})", "{{instance}}"),)),
         )),
         ("Failures", (
             Panel("Cycles by result", "Cycles per second.", "ops",

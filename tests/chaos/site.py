@@ -234,14 +234,14 @@ class Site(FakeCluster):
             self.note(words.format(job_id))
         return outcome
 
-    def advise_one(self, advice: BoostCommand) -> Outcome:
-        job = self.jobs.get(advice.id)
+    def boost_one(self, command: BoostCommand) -> Outcome:
+        job = self.jobs.get(command.id)
         admins = job.points if job is not None and job.points_of == "admin" and job.hold is Hold.NONE else 0
-        outcome = super().advise_one(advice)
+        outcome = super().boost_one(command)
         if outcome.result == "done":
-            self.note(f"job {advice.id} gets {advice.points} points")
+            self.note(f"job {command.id} gets {command.points} points")
             if admins:
-                self.wrongs.append(f"job {advice.id} has {admins} points by an administrator, and gets others")
+                self.wrongs.append(f"job {command.id} has {admins} points by an administrator, and gets others")
         return outcome
 
     # what goes wrong meanwhile --------------------------------------------------------------------------------
@@ -357,8 +357,8 @@ class SiteBackend(SupportsBoost):
         self.site.may_fail("read_ranks")
         return self.site.read_ranks()
 
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
-        return self.site.set_boosts(advice)
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
+        return self.site.set_boosts(commands)
 
 
 class PreemptingSiteBackend(SiteBackend, SupportsPreemption):

@@ -350,7 +350,7 @@ class World:
         except sqlite3.Error as error:
             self._bury(f"nothing can be released: {error}")
             return
-        backend, book = SiteBackend(self.site), BoostLedger(self.state_dir / "advice.sqlite", read_only=True)
+        backend, book = SiteBackend(self.site), BoostLedger(self.state_dir / "boosts.sqlite", read_only=True)
         problems = release_all_jobs(backend, ledger, "release-all") + remove_all_boosts(backend, book)
         self.counts["released by hand"] += not problems
         self._look_at_what_is_released(problems)

@@ -15,7 +15,7 @@ MAY_BE_EMPTY = {
     "cpsched:prediction_error_log2:mean1h": "fewer than 20 ended jobs in an hour",
     "cpsched:late_starts:ratio6h": "fewer than 20 starts with an expected start",
     "cpsched:held_intervals:ratio1d": "fewer than 50 intervals",
-    "cpsched_advice_order_ratio": "no bridge here advises",
+    "cpsched_boost_order_ratio": "no bridge here advises",
     "> 0)": "a mean over nothing",
 }
 """Part of an expression -> why it may have no data."""

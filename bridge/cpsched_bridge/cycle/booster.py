@@ -24,7 +24,7 @@ from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import boost_ledger_path
 
-COMMAND_KIND = "advise"
+COMMAND_KIND = "boost"
 """Name of the command in the journal and the metrics."""
 KEEP_UNPLANNED_S = 300.0
 """Seconds for which an unplanned job keeps its boost, because plans ignore nodes that are being freed."""
@@ -106,7 +106,7 @@ class PriorityBooster:
         Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
         """
         if report.decision is None or report.snapshot is None or monotonic_s < self._due_s:
-            report.advised = self.last
+            report.boosts = self.last
             return
         self._due_s = monotonic_s + self.settings.every_s
         ranks = self._read_ranks_and_prune_ledger(report.snapshot.now_s)
@@ -117,14 +117,16 @@ class PriorityBooster:
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}
         self._record_and_send([self._make_boost(by_id[id], points) for id, points in changes], report)
-        theirs = sum(each.points != 0 and not _is_own_boost(each, self.book) for each in ranks if not each.hidden)
-        raised = {each.id: each.points for each in front if each.movable} | dict(changes)
-        self.last = report.advised = PriorityBoostReport(
+        boosted_by_others = [
+            rank for rank in ranks if not rank.hidden and rank.points and not _is_own_boost(rank, self.book)
+        ]
+        boosts = {each.id: each.points for each in front if each.movable} | dict(changes)
+        self.last = report.boosts = PriorityBoostReport(
             len(front),
-            sum(points > 0 for points in raised.values()),
+            sum(points > 0 for points in boosts.values()),
             len(changes),
             compute_order_agreement(front),
-            theirs,
+            len(boosted_by_others),
         )
 
     def _select_long_unplanned(self, others: Sequence[RankedPendingJob], monotonic_s: float) -> list[RankedPendingJob]:
@@ -137,7 +139,7 @@ class PriorityBooster:
         Afterwards, check again every `every_s` seconds while the boost ledger has entries, because a requeued job
         regains its boost.
         """
-        self.last = report.advised = None
+        self.last = report.boosts = None
         self._due_s = float("-inf")
         if not self.book.by_id or (self._clean and monotonic_s < self._next_check_s):
             return
@@ -161,17 +163,17 @@ class PriorityBooster:
     def _make_boost(self, rank: QueueRank, points: int) -> BoostCommand:
         return BoostCommand(rank.id, points, _list_possible_boosts(rank, self.book))
 
-    def _record_and_send(self, advice: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
+    def _record_and_send(self, commands: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
         """Record boosts except removals, send all boosts, and report the outcomes."""
-        if not advice:
+        if not commands:
             return ()
-        raised = {each.id: each.points for each in advice if each.points}
-        if raised:
+        boosts = {each.id: each.points for each in commands if each.points}
+        if boosts:
             self._clean = False
-            self._zeroed -= raised.keys()
+            self._zeroed -= boosts.keys()
             assert report.snapshot is not None
-            self.book.record_intended(raised, report.snapshot.now_s)
-        outcomes = _set_boosts(self.backend, advice, report)
+            self.book.record_intended(boosts, report.snapshot.now_s)
+        outcomes = _set_boosts(self.backend, commands, report)
         report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
         return outcomes
 
@@ -248,11 +250,11 @@ def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]
     return book.list_possible_boosts(rank.id, rank.array_id)
 
 
-def _set_boosts(backend: SupportsBoost, advice: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
+def _set_boosts(backend: SupportsBoost, commands: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
     """Send boosts. Report a `BackendError` for each job and re-raise it."""
     try:
-        return backend.set_boosts(advice)
+        return backend.set_boosts(commands)
     except BackendError as error:
         result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
-        report.outcomes += [(COMMAND_KIND, Outcome(each.id, result, str(error))) for each in advice]
+        report.outcomes += [(COMMAND_KIND, Outcome(each.id, result, str(error))) for each in commands]
         raise

@@ -53,7 +53,7 @@ def release_all(
         with state_paths.preserve_ownership(settings), state_paths.open_emergency_ledger(settings) as ledger:
             own = bridge_identity.read_bridge_name(settings.state_dir)
             words = _release_jobs_and_boosts(
-                backend, ledger, _find_other_bridge(backend, settings), _open_boost_ledger(settings), own
+                backend, ledger, _find_other_bridge(backend, settings), open_boost_ledger(settings), own
             )
     finally:
         backend.close()
@@ -139,12 +139,14 @@ def _publish_jobs_released_notice(backend: Backend, own: str) -> None:
             )
 
 
-def _open_boost_ledger(settings: Settings) -> BoostLedger:
-    """Return the boost ledger, or an empty one if it is unreadable.
+def open_boost_ledger(settings: Settings) -> BoostLedger:
+    """Return the boost ledger, which may be that of an older build, or an empty one if it is unreadable.
 
     Nothing is written to disk.
     """
-    return BoostLedger(state_paths.boost_ledger_path(settings), read_only=True)
+    path = state_paths.boost_ledger_path(settings)
+    older = path.with_name("advice.sqlite")
+    return BoostLedger(older if older.exists() and not path.exists() else path, read_only=True)
 
 
 def _release_jobs_and_boosts(

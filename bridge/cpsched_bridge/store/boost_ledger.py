@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ class BoostLedger:
     """The boost ledger in an `LedgerEntryFile`."""
 
     def __init__(self, path: Path, durable: bool = True, read_only: bool = False) -> None:
-        self._file = LedgerEntryFile(path, _FORMAT, durable, read_only)
+        # Only `release-all` reads an older build's file, whose table is named after it too.
+        self._file = LedgerEntryFile(path, replace(_FORMAT, table=path.stem), durable, read_only)
         self.unreported_events = self._file.unreported_events
 
     @property
@@ -75,7 +76,7 @@ def _boosted_job_from_row(_: int, points: str, since_s: int) -> BoostedJob:
 
 
 _FORMAT = LedgerEntryFormat(
-    "advice",
+    "boosts",
     "points text not null, since_s integer not null",
     _boosted_job_to_columns,
     _boosted_job_from_row,

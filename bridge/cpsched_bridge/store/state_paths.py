@@ -39,7 +39,7 @@ def journal_path(settings: Settings) -> Path:
 
 def boost_ledger_path(settings: Settings) -> Path:
     """Return the path of the boost ledger. The first boost creates the file."""
-    return settings.state_dir / "advice.sqlite"
+    return settings.state_dir / "boosts.sqlite"
 
 
 def preemption_ledger_path(settings: Settings) -> Path:
@@ -120,7 +120,7 @@ def require_used_state_dir(settings: Settings) -> None:
 
 
 _BRIDGE_FILES = frozenset({
-    "ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite", "remembered",
+    "ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "boosts.sqlite", "remembered",
     "preemptions.sqlite", "outlook",
 })  # fmt: skip
 

@@ -40,7 +40,7 @@ _LATENCY_BUCKETS_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
 _WAIT_BUCKETS_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
 _SLOWDOWN_BUCKETS = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
 _FORECAST_ERROR_BUCKETS_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
-COMMAND_KINDS = ("start", "hold", "release", "advise", "preempt")
+COMMAND_KINDS = ("start", "hold", "release", "boost", "preempt")
 """Label values for the kinds of commands."""
 _COUNTED_AS = {"unpin": "release"}
 """Kinds without their own series, because they are rare, and the kinds that they are counted as."""
@@ -348,13 +348,13 @@ METRICS: tuple[MetricFamily, ...] = (
            make_observation_value_sampler(lambda c: c.report.overdue)),
     MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", make_observation_value_sampler(lambda c: c.report.kept)),  # noqa: E501
     # advise mode
-    MetricFamily("counter", "cpsched_advice_changes", "Boosts changed in advise mode.",
-           make_value_sampler(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
-    MetricFamily("gauge", "cpsched_advised_jobs", "Jobs that advise mode orders.",
-           make_value_sampler(lambda c: c.report.advised.jobs if c.report.advised else 0)),
-    MetricFamily("gauge", "cpsched_advice_order_ratio",
+    MetricFamily("counter", "cpsched_boost_changes", "Boosts changed in advise mode.",
+           make_value_sampler(lambda c: sum(kind == "boost" and o.result == "done" for kind, o in c.report.outcomes))),
+    MetricFamily("gauge", "cpsched_boost_ordered_jobs", "Jobs that advise mode orders.",
+           make_value_sampler(lambda c: c.report.boosts.jobs if c.report.boosts else 0)),
+    MetricFamily("gauge", "cpsched_boost_order_ratio",
            "Share of pairs of boosted jobs that the cluster ranked in plan order before the last boosts.",
-           lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
+           lambda c: [((), c.report.boosts.in_order)] if c.report.boosts else None),
     # service
     MetricFamily("histogram", "cpsched_job_wait_seconds",
            "Queue time of started jobs; the count is the number of starts.", _sample_waits,

@@ -91,8 +91,8 @@ class MockBackend(Backend, SupportsBoost):
         return self._advance_site().list_queue_ranks()
 
     @override
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
-        return self._advance_site().set_boosts(advice)
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
+        return self._advance_site().set_boosts(commands)
 
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:

@@ -182,9 +182,9 @@ class MockCluster:
             for id, hold in self._holds.items()
         ]
 
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> list[Outcome]:
         """Set the boosts of pending jobs. Return the outcomes."""
-        return [self._set_boost(each) for each in advice]
+        return [self._set_boost(each) for each in commands]
 
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         """Store the lease if `expected` is the current lease. Return whether it was."""
@@ -239,16 +239,16 @@ class MockCluster:
         self._pins.pop(job_id, None)
         return Outcome(job_id, "done")
 
-    def _set_boost(self, advice: BoostCommand) -> Outcome:
-        hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
+    def _set_boost(self, command: BoostCommand) -> Outcome:
+        hold, now = self._holds.get(command.id), self.points.get(command.id, 0)
         if hold is None:
-            return Outcome(advice.id, "refused", "is not pending")
-        if (hold is not Hold.NONE and advice.points) or now not in (0, *advice.expected_points):
-            return Outcome(advice.id, "refused", "is held, or has another actor's boost")
-        self.points[advice.id] = advice.points
-        if not advice.points:
-            del self.points[advice.id]
-        return Outcome(advice.id, "done")
+            return Outcome(command.id, "refused", "is not pending")
+        if (hold is not Hold.NONE and command.points) or now not in (0, *command.expected_points):
+            return Outcome(command.id, "refused", "is held, or has another actor's boost")
+        self.points[command.id] = command.points
+        if not command.points:
+            del self.points[command.id]
+        return Outcome(command.id, "done")
 
     def _start_pinned_job(self, job_id: int) -> None:
         pin = self._pins[job_id]

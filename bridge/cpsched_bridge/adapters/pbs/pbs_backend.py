@@ -380,8 +380,8 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return self._boost_access.read_ranks()
 
     @override
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
-        return self._boost_access.set_job_boosts(advice)
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
+        return self._boost_access.set_job_boosts(commands)
 
     # --------------------------------------------------------------------------------------- lease and checks
 

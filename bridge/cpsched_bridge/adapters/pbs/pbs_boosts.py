@@ -65,7 +65,7 @@ class PbsBoostAccess:
             return None
         return found if found.has_unit_boost_weight else None
 
-    def set_job_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
+    def set_job_boosts(self, commands: Sequence[BoostCommand]) -> list[Outcome]:
         """Check each job, then change its points. Return the outcomes.
 
         Jobs with equal points share a command.
@@ -74,7 +74,7 @@ class PbsBoostAccess:
         names = {number: name for name, number in pbs_job_ids.assign_job_numbers(jobs).items()}
         outcomes: dict[int, Outcome] = {}
         names_by_points: dict[int, list[str]] = {}
-        for each in advice:
+        for each in commands:
             name = names.get(each.id, "")
             settled = _find_outcome_without_command(each, name, jobs)
             if settled is not None:
@@ -84,7 +84,7 @@ class PbsBoostAccess:
         numbers = {name: number for number, name in names.items()}
         results = self._send_boost_points(names_by_points)
         outcomes |= {numbers[name]: replace(result, job_id=numbers[name]) for name, result in results.items()}
-        return [outcomes[each.id] for each in advice]
+        return [outcomes[each.id] for each in commands]
 
     def _send_boost_points(self, names_by_points: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
         """Send points until a command times out. Return all jobs' outcomes by job name."""
@@ -118,19 +118,19 @@ class PbsBoostAccess:
         return found
 
 
-def _find_outcome_without_command(advice: BoostCommand, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
+def _find_outcome_without_command(command: BoostCommand, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
     """Return the outcome of a boost that needs no command, or None."""
     record = jobs.get(name)
     if record is None or not can_be_boosted(record):
-        if not advice.points:
-            return Outcome(advice.id, "done", "is not pending")
-        return Outcome(advice.id, "refused", "is no longer pending")
+        if not command.points:
+            return Outcome(command.id, "done", "is not pending")
+        return Outcome(command.id, "refused", "is no longer pending")
     try:
         now = get_boost(record)
     except UNREADABLE_FIELD_ERRORS:
-        return Outcome(advice.id, "refused", f"its {BOOST_RESOURCE} cannot be read")
-    if now == advice.points:
-        return Outcome(advice.id, "done")
-    if now not in (0, *advice.expected_points):
-        return Outcome(advice.id, "refused", f"{BOOST_RESOURCE}={now} was set by another actor")
+        return Outcome(command.id, "refused", f"its {BOOST_RESOURCE} cannot be read")
+    if now == command.points:
+        return Outcome(command.id, "done")
+    if now not in (0, *command.expected_points):
+        return Outcome(command.id, "refused", f"{BOOST_RESOURCE}={now} was set by another actor")
     return None

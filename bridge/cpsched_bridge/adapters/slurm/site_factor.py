@@ -57,11 +57,11 @@ class SiteFactorBoostAccess:
         self._records = {slurm_job.id: slurm_job for slurm_job in jobs if slurm_job.state == slurm_states.PENDING}
         return [build_queue_rank(slurm_job, rows.get(number), tiers) for number, slurm_job in self._records.items()]
 
-    def set_job_boosts(self, advice: Sequence[BoostCommand]) -> list[Outcome]:
+    def set_job_boosts(self, commands: Sequence[BoostCommand]) -> list[Outcome]:
         """Set site factors of jobs from the last `read_ranks`, and return the outcomes."""
         outcomes: list[Outcome] = []
         with self.open_session(self.deadline_s) as session:
-            for at in range(0, len(advice), MAX_BATCH):
+            for at in range(0, len(commands), MAX_BATCH):
                 try:
                     rows = self._read_sprio_rows()
                 except BackendUnavailable as error:
@@ -69,10 +69,10 @@ class SiteFactorBoostAccess:
                         raise
                     outcomes += [
                         Outcome(each.id, "refused", f"not attempted: its state could not be read: {error}")
-                        for each in advice[at:]
+                        for each in commands[at:]
                     ]
                     break
-                outcomes += [self._set_site_factor(each, rows, session) for each in advice[at : at + MAX_BATCH]]
+                outcomes += [self._set_site_factor(each, rows, session) for each in commands[at : at + MAX_BATCH]]
         return outcomes
 
     def _read_sprio_rows(self) -> dict[int, dict[str, float]]:
@@ -81,25 +81,25 @@ class SiteFactorBoostAccess:
             raise BackendUnavailable("sprio failed or did not respond")
         return parse_sprio(printed)
 
-    def _set_site_factor(self, advice: BoostCommand, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
-        slurm_job, row = self._records.get(advice.id), rows.get(advice.id)
+    def _set_site_factor(self, command: BoostCommand, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
+        slurm_job, row = self._records.get(command.id), rows.get(command.id)
         if slurm_job is None:
-            return Outcome(advice.id, "refused", "is not pending")
-        if row is None and advice.points:
-            return Outcome(advice.id, "refused", "is no longer listed by sprio, or is held")
-        if row is not None and int(row["site"]) not in (0, *advice.expected_points):
-            return Outcome(advice.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
+            return Outcome(command.id, "refused", "is not pending")
+        if row is None and command.points:
+            return Outcome(command.id, "refused", "is no longer listed by sprio, or is held")
+        if row is not None and int(row["site"]) not in (0, *command.expected_points):
+            return Outcome(command.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
         try:
             reply = session.send_command(
-                f"update JobId={format_job_selector(slurm_job)} SiteFactor={int(advice.points)}"
+                f"update JobId={format_job_selector(slurm_job)} SiteFactor={int(command.points)}"
             )
         except ControllerCallError as error:
-            return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
+            return Outcome(command.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (JobCommandRefused, ValueError) as error:
-            return Outcome(advice.id, "refused", str(error))
-        if not reply or (not advice.points and _NO_LONGER_PENDING.search(reply)):
-            return Outcome(advice.id, "done", reply)
-        return Outcome(advice.id, "unknown" if may_command_have_taken_effect(reply) else "refused", reply)
+            return Outcome(command.id, "refused", str(error))
+        if not reply or (not command.points and _NO_LONGER_PENDING.search(reply)):
+            return Outcome(command.id, "done", reply)
+        return Outcome(command.id, "unknown" if may_command_have_taken_effect(reply) else "refused", reply)
 
 
 def build_queue_rank(slurm_job: SlurmJob, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:

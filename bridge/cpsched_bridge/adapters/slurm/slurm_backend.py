@@ -326,9 +326,9 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         )
 
     @override
-    def set_boosts(self, advice: Sequence[BoostCommand]) -> Sequence[Outcome]:
+    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
         """Set `SiteFactor` with scontrol."""
-        return self._boost_access.set_job_boosts(advice)
+        return self._boost_access.set_job_boosts(commands)
 
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:

@@ -55,12 +55,12 @@ def test_cluster_follows_plan_order_without_holds(tmp_path, site):
     report = bridge.cycle()
     assert report.mode == "advise"
     assert order_of(site) == [4, 3, 2, 1]
-    assert {name for name, _ in site.commands} == {"advise"}
+    assert {name for name, _ in site.commands} == {"boost"}
     assert all(fake.hold is Hold.NONE for fake in site.jobs.values())
-    assert report.advised == PriorityBoostReport(jobs=4, raised=3, changes=3, in_order=0.0, theirs=0)
-    assert metrics.value("cpsched_advice_changes_total") == len(site.boosts)
-    assert metrics.value("cpsched_advice_order_ratio") == 0.0
-    assert metrics.value("cpsched_advised_jobs") == 4
+    assert report.boosts == PriorityBoostReport(jobs=4, boosted=3, changes=3, in_order=0.0, others=0)
+    assert metrics.value("cpsched_boost_changes_total") == len(site.boosts)
+    assert metrics.value("cpsched_boost_order_ratio") == 0.0
+    assert metrics.value("cpsched_boost_ordered_jobs") == 4
     assert metrics.value("cpsched_mode", mode="advise") == 1
 
 
@@ -74,7 +74,7 @@ def test_compares_order_periodically_and_changes_only_misplaced(tmp_path, site):
     bridge.cycle()
     assert len(site.boosts) == told
     pace.at_s = 30
-    assert bridge.cycle().advised.in_order == 0.6
+    assert bridge.cycle().boosts.in_order == 0.6
     assert order_of(site)[0] == 5
     assert [id for id, _ in site.boosts[told:]] == [5]
 
@@ -82,7 +82,7 @@ def test_compares_order_periodically_and_changes_only_misplaced(tmp_path, site):
 def test_keeps_points_of_administrator(tmp_path, site):
     site.jobs[1].points = 777
     bridge = advising(tmp_path, site)
-    assert bridge.cycle().advised.theirs == 1
+    assert bridge.cycle().boosts.others == 1
     assert 1 not in {id for id, _ in site.boosts}
     bridge.stop()
     assert {id: points for id, points in site.points.items() if points} == {1: 777}
@@ -137,7 +137,7 @@ def test_pause_removes_points_and_resume_sets_them(tmp_path, site):
 
 @pytest.mark.parametrize("after", [False, True])
 def test_points_with_lost_answer_are_ours(tmp_path, site, after):
-    site.lose_answer("advise") if after else site.fail("advise", BackendTimeout("no answer"))
+    site.lose_answer("boost") if after else site.fail("boost", BackendTimeout("no answer"))
     first = advising(tmp_path, site)
     assert first.cycle().result == "backend_timeout"
     advising(tmp_path, site).stop()
@@ -176,15 +176,15 @@ def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.jobs[3].hold = Hold.USER
     assert any(site.points.values())
-    book = BoostLedger(tmp_path / "advice.sqlite", read_only=True)
+    book = BoostLedger(tmp_path / "boosts.sqlite", read_only=True)
     assert remove_all_boosts(site, book) == []
     assert not any(site.points.values())
 
 
 def test_release_all_reports_obstacle(tmp_path, site):
     advising(tmp_path, site).cycle()
-    site.fail("advise", BackendUnavailable("gone"), times=3)
-    book = BoostLedger(tmp_path / "advice.sqlite", read_only=True)
+    site.fail("boost", BackendUnavailable("gone"), times=3)
+    book = BoostLedger(tmp_path / "boosts.sqlite", read_only=True)
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 
@@ -243,7 +243,7 @@ class Ranked:
 
 
 def a_book(tmp_path, **points):
-    book = BoostLedger(tmp_path / "advice.sqlite")
+    book = BoostLedger(tmp_path / "boosts.sqlite")
     book.record_intended({int(id.removeprefix("j")): value for id, value in points.items()}, 0)
     return book
 

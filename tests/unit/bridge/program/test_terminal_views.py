@@ -254,7 +254,7 @@ def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monke
     shown = lines_of(capsys)
     line = line.format("2001-09-09 01:46:40 UTC")
     assert shown[0] == line
-    assert not [each for each in shown if "settings" in each]
+    assert not [each for each in shown if " settings: " in each]
     print_why("8", bridge.settings)
     stopped = line.replace("bridge: not running", "The bridge is not running") + ". This is its last round."
     assert (lines_of(capsys)[0] == stopped) == ("not running" in line)

@@ -46,7 +46,7 @@ def test_jobs_start_in_boosted_order_without_holds(tmp_path):
     order: list[int] = []
     while len(site.ended) < 6:
         bridge.cycle()
-        assert not any(outcome_kind != "advise" for outcome_kind, _ in bridge.cycle().outcomes)
+        assert not any(outcome_kind != "boost" for outcome_kind, _ in bridge.cycle().outcomes)
         event_s = site.next_event_s()
         site.advance(site.now_s + 1 if event_s is None else event_s)
         order += [id for id in site.starts if id not in order]
