@@ -275,13 +275,13 @@ def test_pages_work_without_scripts_and_wall_refreshes(crowded):
         assert text_of(driver, "half-waited")
 
 
-def test_wall_alarms_are_large(driver, page):
+def test_wall_alerts_are_large(driver, page):
     page.cluster.fail("observe", BackendTimeout("no answer"))
     page.cycle(1070)
     driver.get(page.url + "wall")
-    alarm = driver.find_element(By.CSS_SELECTOR, ".wall-alarm.urgent")
-    assert "The last cycle failed" in alarm.text
-    assert float(alarm.value_of_css_property("font-size").removesuffix("px")) >= 40
+    alert = driver.find_element(By.CSS_SELECTOR, ".wall-alert.urgent")
+    assert "The last cycle failed" in alert.text
+    assert float(alert.value_of_css_property("font-size").removesuffix("px")) >= 40
 
 
 def test_keyboard_reaches_all_and_can_skip_navigation(driver, page):

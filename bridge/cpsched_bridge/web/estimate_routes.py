@@ -49,27 +49,28 @@ def make_estimate_routes(
         view = at(request)
         if view is None:
             return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
-        asked, wrong, found = {name: words.strip() for name, words in request.query_params.items()}, "", None
+        form = {name: value.strip() for name, value in request.query_params.items()}
+        error_message, found = "", None
         try:
             found = (
                 forecaster.estimate_start(_parse_submission(_drop_empty_fields(request.query_params)))
-                if "time" in asked
+                if "time" in form
                 else None
             )
-            could = forecaster.backfill_windows(asked.get("partition", ""))
+            windows = forecaster.backfill_windows(form.get("partition", ""))
         except InvalidValue as error:
-            wrong, could = str(error), None
-        wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
+            error_message, windows = str(error), None
+        error_message = error_message or ("" if windows is not None else _NO_PLAN.strip())
         text = page_rendering.render_start_estimate(
             context(request, view),
-            asked,
+            form,
             found,
-            could,
-            wrong,
+            windows,
+            error_message,
             forecaster.get_plan_cluster_time_s(),
             forecaster.list_partition_choices(),
         )
-        return to_html_response(text, 400 if wrong else 200)
+        return to_html_response(text, 400 if error_message else 200)
 
     return {
         "/when": render_estimate_form,

@@ -54,16 +54,16 @@ class StatusPageContext:
     """The input of every page."""
 
     view: StatusPageView
-    asked: StatusPageQuery
+    query: StatusPageQuery
     part: bool = False
     """Whether to render only the part that changes, which updates an open page."""
 
 
 def render_index(context: StatusPageContext) -> str:
     """Render the overview: alerts, resource use, pending reasons, jobs, and the plan."""
-    view, asked = context.view, context.asked
-    window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
-    links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.make_address(first=first, last=last))
+    view, query = context.view, context.query
+    window = GanttWindow.around_now(view.chart, PAST_H * 3600, query.ahead * 3600, query.first or 0, query.last)
+    links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: query.make_address(first=first, last=last))
     return _render_page(
         "index.html", context,
         drawing=gantt_chart.draw_gantt_svg(view.chart, window, links),
@@ -80,14 +80,14 @@ def render_index(context: StatusPageContext) -> str:
 
 def render_jobs(context: StatusPageContext) -> str:
     """Render the selected jobs, at most `ROWS_PER_PAGE` per page."""
-    view, asked = context.view, context.asked
-    found = job_filters.filter_jobs(view.jobs, asked)
-    shown, pages, asked = _select_page_rows(found, asked)
-    mixed = asked.state in ("all", JobState.UNSCHEDULED)
+    view, query = context.view, context.query
+    found = job_filters.filter_jobs(view.jobs, query)
+    shown, pages, query = _select_page_rows(found, query)
+    mixed = query.state in ("all", JobState.UNSCHEDULED)
     return _render_page(
-        "jobs.html", replace(context, asked=asked), rows=_make_job_table_rows(shown, view.jobs, mixed),
+        "jobs.html", replace(context, query=query), rows=_make_job_table_rows(shown, view.jobs, mixed),
         found=len(found), pages=pages,
-        choices=job_filters.list_filter_fields(view.jobs, asked, view.status.users_hidden),
+        choices=job_filters.list_filter_fields(view.jobs, query, view.status.users_hidden),
         states=job_filters.STATE_LABELS,
         orders={name: label for name, (label, _) in job_filters.JOB_ORDERS.items()},
         kinds={each.kind: each.text for each in view.status.pending_reasons},
@@ -96,13 +96,13 @@ def render_jobs(context: StatusPageContext) -> str:
 
 def render_nodes(context: StatusPageContext) -> str:
     """Render the selected nodes with running and next jobs."""
-    view, asked = context.view, context.asked
+    view, query = context.view, context.query
     every = nodes_of(view)
-    found = job_filters.filter_nodes(every, asked)
-    shown, pages, asked = _select_page_rows(found, asked)
+    found = job_filters.filter_nodes(every, query)
+    shown, pages, query = _select_page_rows(found, query)
     counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
     return _render_page(
-        "nodes.html", replace(context, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
+        "nodes.html", replace(context, query=query), rows=shown, found=len(found), pages=pages, counts=counts,
         orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MAX_JOBS_PER_NODE,
         labels={job.id: job.label for job in (*view.jobs.waiting, *view.jobs.running)},
     )  # fmt: skip
@@ -127,23 +127,23 @@ def render_job(context: StatusPageContext, explanation: Explanation) -> str:
         request = replace(request, nodes_from=())
     details = [] if request is None else list(job_request_text.list_job_request_details(request, job.walltime_s))
     return _render_page(
-        "job.html", context, base="../", job=job, sentences=explanation.sentences, facts=facts, wants=details,
-        unknown_wants=request is None and job.state is JobState.UNSCHEDULED,
+        "job.html", context, base="../", job=job, sentences=explanation.sentences, facts=facts, request_details=details,
+        is_request_unknown=request is None and job.state is JobState.UNSCHEDULED,
     )  # fmt: skip
 
 
 def render_start_estimate(
     context: StatusPageContext,
-    asked: Mapping[str, str],
+    form: Mapping[str, str],
     found: Sequence[SubmissionStartEstimate] | None,
-    could: Sequence[BackfillWindow] | None,
-    wrong: str,
+    windows: Sequence[BackfillWindow] | None,
+    error: str,
     now_s: int,
     partitions: Sequence[str],
 ) -> str:
     """Render the form for hypothetical submissions, its input, and the answer.
 
-    `wrong` is the error message, or "". `found` is the answer at cluster time `now_s`. `could` lists the sizes that
+    `error` is the error message, or "". `found` is the answer at cluster time `now_s`. `windows` lists the sizes that
     could start now.
     """
     predictor, resources = context.view.jobs.predictor, context.view.status.resources
@@ -154,13 +154,13 @@ def render_start_estimate(
     ]
     sizes = [
         (format_count(each.units, "whole node" if each.whole else "core"), format_duration(each.walltime_s))
-        for each in could or ()
+        for each in windows or ()
     ]
     guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
     note = NOT_CALIBRATED if guess else ""
     return _render_page(
-        "when.html", context, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, note=note,
-        partitions=partitions[1:], asked_for=found is not None, could=could is not None,
+        "when.html", context, form=form, amounts=amounts, rows=rows, sizes=sizes, error=error, note=note,
+        partitions=partitions[1:], has_result=found is not None, has_windows=windows is not None,
     )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
 def _render_page(name: str, context: StatusPageContext, base: str = "", **values: Any) -> str:
     status, jobs = context.view.status, context.view.jobs
     return html_templates.render_template(
-        name, view=context.view, s=status, jobs=jobs, asked=context.asked, base=base,
+        name, view=context.view, s=status, jobs=jobs, query=context.query, base=base,
         home=base or "./", part=context.part,
         here=name.partition(".")[0], version=status.version, clock=format_cluster_time(jobs.now_s),
         every_s=0 if name == "when.html" else max(_MIN_UPDATE_S, status.interval_s),
@@ -189,11 +189,11 @@ def _render_page(name: str, context: StatusPageContext, base: str = "", **values
     )  # fmt: skip
 
 
-def _select_page_rows(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
+def _select_page_rows(found: Sequence[Any], query: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
     """Return one page's rows, the number of pages, and a query with a valid page."""
     pages = max(1, -(-len(found) // ROWS_PER_PAGE))
-    asked = replace(asked, page=min(asked.page, pages))
-    return found[(asked.page - 1) * ROWS_PER_PAGE : asked.page * ROWS_PER_PAGE], pages, asked
+    query = replace(query, page=min(query.page, pages))
+    return found[(query.page - 1) * ROWS_PER_PAGE : query.page * ROWS_PER_PAGE], pages, query
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class JobTableRow:
     job: JobView
     state: str
     """State of the job, or empty if all rows have the same state."""
-    wants: str
+    request: str
     why: str
     when: str = ""
     more: str = ""
@@ -217,15 +217,15 @@ def _make_job_table_rows(found: Sequence[JobView], jobs: JobsView, mixed: bool) 
 
 
 def _make_job_table_row(job: JobView, jobs: JobsView) -> JobTableRow:
-    wants = "" if job.request is None else job_request_text.summarize_job_request(job.request, job.walltime_s)
+    request = "" if job.request is None else job_request_text.summarize_job_request(job.request, job.walltime_s)
     if job.state is JobState.WAITING:
         summary = summarize_job(job, jobs)
         plan = "" if summary.start == "now" else summary.plan
         waited = f"{summarize_reason(job, jobs.mode)}; has waited {format_job_wait(job, jobs.now_s)}"
-        return JobTableRow(job, job.state, wants, waited, summary.start, plan)
+        return JobTableRow(job, job.state, request, waited, summary.start, plan)
     if job.state is JobState.RUNNING and job.start_s is not None:
         nodes = join_abbreviated(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
         why = f"on {nodes or UNKNOWN_NODES}; waited {format_job_wait(job, job.start_s)}"
         started = f"started {format_relative_time(job.start_s, jobs.now_s)}"
-        return JobTableRow(job, job.state, wants, why, started, f"ends {format_expected_end(job, jobs.now_s)}")
-    return JobTableRow(job, job.kind.replace("_", " "), wants, job.reason_text)
+        return JobTableRow(job, job.state, request, why, started, f"ends {format_expected_end(job, jobs.now_s)}")
+    return JobTableRow(job, job.kind.replace("_", " "), request, job.reason_text)

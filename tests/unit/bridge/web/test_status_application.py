@@ -299,7 +299,7 @@ def test_empty_page_gives_reason(endpoint, watch, bridge_at):
 def test_page_reports_bridge_that_reads_but_cannot_decide(endpoint, watch, bridge_at):
     startup = BridgeStartupSteps([lambda: "compiles kernels"])
     bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
-    alarm = 'The bridge starts no jobs. <span class="detail">no decision yet: compiles kernels</span>'
-    assert alarm in get(endpoint, "")[2]
+    alert = 'The bridge starts no jobs. <span class="detail">no decision yet: compiles kernels</span>'
+    assert alert in get(endpoint, "")[2]
     assert get(endpoint, "readyz")[0] == 503
     assert get(endpoint, "healthz")[0] == 200

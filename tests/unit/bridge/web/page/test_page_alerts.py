@@ -73,7 +73,7 @@ def test_shows_alerts_on_every_page_and_clears_wall(site):
     site.cycle()
     for path in ("", "jobs", "nodes", "wall", "jobs/1"):
         assert "The last cycle failed: backend timeout." in site.get(path)[2]
-    assert re.search(r'class="wall-alarm urgent"><p>The last cycle failed', site.get("wall")[2])
+    assert re.search(r'class="wall-alert urgent"><p>The last cycle failed', site.get("wall")[2])
     assert "All is well" not in site.get("wall")[2]
 
 
@@ -85,7 +85,7 @@ def test_page_itself_reports_hung_bridge(site):
     status, _, text = site.get("wall", **{"If-None-Match": tag})
     assert status == 200
     assert "The bridge hangs" in text
-    assert 'class="wall-alarm urgent"' in text
+    assert 'class="wall-alert urgent"' in text
 
 
 def test_reports_failed_check_until_it_is_repeated(site):
