@@ -16,7 +16,7 @@ from cpsched_bridge.ports import Observation
 from cpsched_bridge.store.ledger import Ledger, LedgerState, ManagedJobEntry, make_transition
 from cpsched_bridge.store.lock_and_request_files import ForgetFile, ForgetRequest, MemoryFile, RememberedFact
 
-_LEFT_STATES = frozenset({LedgerState.FREE, LedgerState.RELEASING})
+_UNMANAGED_STATES = frozenset({LedgerState.FREE, LedgerState.RELEASING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class BridgeMemory:
     def write(self, seen: Observation, report: CycleReport, monotonic_s: float) -> None:
         """Show what is remembered after a cycle."""
         facts = [*self._list_backoffs(seen, report), *self._list_failing_users(report, monotonic_s)]
-        self.shown.write([*facts, *self._list_left_jobs(seen, report)])
+        self.shown.write([*facts, *self._list_unmanaged_jobs(seen, report)])
 
     def _list_backoffs(self, seen: Observation, report: CycleReport) -> Iterator[RememberedFact]:
         for group, reason, since_s in self.backoff.list_groups():
@@ -74,14 +74,14 @@ class BridgeMemory:
     def _list_failing_users(self, report: CycleReport, monotonic_s: float) -> Iterator[RememberedFact]:
         for user in self.breaker.list_failing_users(monotonic_s):
             age_s = monotonic_s - self.breaker.get_first_failure_s(user)
-            what = "all starts failed, which counts for the circuit breaker"
-            yield RememberedFact(f"user {user}", what, report.at_unix_s - age_s)
+            fact = "all starts failed, which counts for the circuit breaker"
+            yield RememberedFact(f"user {user}", fact, report.at_unix_s - age_s)
 
-    def _list_left_jobs(self, seen: Observation, report: CycleReport) -> Iterator[RememberedFact]:
+    def _list_unmanaged_jobs(self, seen: Observation, report: CycleReport) -> Iterator[RememberedFact]:
         pending = {each.job.id for each in seen.pending}  # the bridge could manage these jobs
-        for entry in self.ledger.list_entries(*_LEFT_STATES):
+        for entry in self.ledger.list_entries(*_UNMANAGED_STATES):
             if entry.unmanaged_reason and entry.job_id in pending:
                 since_unix_s = report.at_unix_s - (seen.now_s - entry.since_s)
                 yield RememberedFact(
-                    f"job {entry.label or entry.job_id}", f"left: {entry.unmanaged_reason}", since_unix_s
+                    f"job {entry.label or entry.job_id}", f"unmanaged: {entry.unmanaged_reason}", since_unix_s
                 )

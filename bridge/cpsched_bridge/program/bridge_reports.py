@@ -6,7 +6,6 @@ The commands print a report as text or, with `--json`, as JSON. Times are in sec
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +30,7 @@ from cpsched_bridge.store.journal_reader import (
     is_job_id_text,
 )
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.lock_and_request_files import RememberedFact
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import UNMANAGED
 from cpsched_bridge.views.job_explanation import Explanation, explain_job, explain_missing_array_task
@@ -327,15 +327,6 @@ class StartupStep:
 
 
 @dataclass(frozen=True, slots=True)
-class RememberedFact:
-    """What the running bridge remembers against a job, a user or a group."""
-
-    against: str
-    fact: str
-    ago_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class JournalExtent:
     """How far back the journal goes, and its size."""
 
@@ -367,6 +358,8 @@ class StatusReport:
     startup: StartupStep | None = None
     """What the bridge does before its first cycle."""
     last_good_cycle_ago_s: float | None = None
+    heartbeat_error: str | None = None
+    """Why the time of the last good cycle cannot be read."""
     mode: EventReport | None = None
     """The last change of the mode, which may differ from the settings."""
     transport: EventReport | None = None
@@ -393,26 +386,19 @@ def report_status(settings: Settings) -> StatusReport:
         stopped=describe_stop(settings) or None,
         paused=pause.read_reason() or None,
         paused_ago_s=pause.read_age_s(),
-        remembered=list_remembered_facts(settings),
+        remembered=state_paths.memory_file(settings).read(),
         startup=None if step is None else StartupStep(*step),
     )
-    with contextlib.suppress(OSError):
+    try:
         status.last_good_cycle_ago_s = state_paths.heartbeat_age_s(settings)
+    except OSError as error:
+        status.heartbeat_error = error.strerror or str(error)
     for add_part in (_add_ledger_status, _add_preemption_status, _add_journal_status):
         try:
             add_part(status, settings)
         except BridgeError as error:
             status.unreadable.append(str(error))
     return status
-
-
-def list_remembered_facts(settings: Settings) -> list[RememberedFact]:
-    """Return what the running bridge remembers against jobs, users and groups."""
-    now_s = time.time()
-    return [
-        RememberedFact(fact.whom, fact.what, max(0.0, now_s - fact.since_unix_s))
-        for fact in state_paths.memory_file(settings).read()
-    ]
 
 
 def _add_ledger_status(status: StatusReport, settings: Settings) -> None:

@@ -326,9 +326,10 @@ def backfill_windows(
 def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
-    --json prints an object: configured_mode, stopped, paused, paused_ago_s, remembered (against, fact, ago_s), startup,
-    last_good_cycle_ago_s, mode, transport, last_round, last_round_ago_s, journal, ledger (jobs by state), held, backoff
-    (jobs, users), unmanaged, preemption (if the bridge chooses victims), events, unreadable. Unknown values are null.
+    --json prints an object: configured_mode, stopped, paused, paused_ago_s, remembered (subject, fact,
+    since_unix_s), startup, last_good_cycle_ago_s, heartbeat_error, mode, transport, last_round, last_round_ago_s,
+    journal, ledger (jobs by state), held, backoff (jobs, users), unmanaged, preemption (if the bridge chooses victims),
+    events, unreadable. Unknown values are null.
     """
     from cpsched_bridge.program import bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths
@@ -337,7 +338,7 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
         found = bridge_reports.report_status(settings)
-        terminal_views.print_report(found, partial(terminal_views.print_status, settings=settings), as_json)
+        terminal_views.print_report(found, terminal_views.print_status, as_json)
     if found.unreadable:
         raise typer.Exit(1)
 

@@ -34,7 +34,6 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal_reader import JournalJobRecord, RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.views.job_explanation import (
     format_easy_comparison,
     format_easy_targets,
@@ -264,7 +263,7 @@ def print_events(events: Sequence[EventReport]) -> None:
         out.print("no matching event")
 
 
-def print_status(status: StatusReport, settings: Settings) -> None:
+def print_status(status: StatusReport) -> None:
     """Print the output of `cpsched status`."""
     out = make_console()
     out.print(f"bridge: not running, {status.stopped}" if status.stopped else "bridge: running")
@@ -275,7 +274,10 @@ def print_status(status: StatusReport, settings: Settings) -> None:
             out.print(f"{event.kind} since {format_unix_time(event.at_unix_s)} UTC: {event.detail}")
     if startup := status.startup:
         out.print(f"no decision yet: {startup.step} (reported {format_duration(startup.ago_s)} ago)")
-    out.print(f"last good cycle: {_read_and_format_last_good_cycle(settings)}")
+    last_good_cycle = format_last_good_cycle_age(status.last_good_cycle_ago_s)
+    if status.heartbeat_error is not None:
+        last_good_cycle = f"unknown: the heartbeat cannot be read: {status.heartbeat_error}"
+    out.print(f"last good cycle: {last_good_cycle}")
     if (last := status.last_round) is not None and (ago_s := status.last_round_ago_s) is not None:
         ago = f"{format_duration(ago_s)} ago"
         if ago_s < -_CLOCK_TOLERANCE_S:
@@ -297,7 +299,7 @@ def print_status(status: StatusReport, settings: Settings) -> None:
     if status.remembered:
         out.print(f"remembered: {format_count(len(status.remembered), 'entry', 'entries')} (`cpsched forget`)")
         for fact in status.remembered[:_MAX_REMEMBERED_LINES]:
-            out.print(f"  {fact.against}: {fact.fact}{_format_ago(fact.ago_s)}")
+            out.print(f"  {fact.subject}: {fact.fact}{_format_ago(fact.age_s)}")
     _print_events(out, status.events)
     for line in status.unreadable:
         out.print(line)
@@ -305,13 +307,6 @@ def print_status(status: StatusReport, settings: Settings) -> None:
 
 def _format_ago(age_s: float | None) -> str:
     return "" if age_s is None else f" ({format_duration(age_s)} ago)"
-
-
-def _read_and_format_last_good_cycle(settings: Settings) -> str:
-    try:
-        return format_last_good_cycle_age(heartbeat_age_s(settings))
-    except OSError as error:
-        return f"unknown: the heartbeat cannot be read: {error.strerror or error}"
 
 
 def format_last_good_cycle_age(age_s: float | None) -> str:

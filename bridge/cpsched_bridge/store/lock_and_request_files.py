@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -166,14 +167,20 @@ class ForgetFile:
         return requests
 
 
-class RememberedFact(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RememberedFact:
     """Something that the bridge remembers against a job, user or group."""
 
-    whom: str
+    subject: str
     """The job, user or group, as text."""
-    what: str
+    fact: str
     """How the bridge treats it, and why."""
     since_unix_s: float
+
+    @property
+    def age_s(self) -> float:
+        """Time in seconds for which this has been so."""
+        return max(0.0, time.time() - self.since_unix_s)
 
 
 class MemoryFile:
@@ -190,7 +197,7 @@ class MemoryFile:
         with contextlib.suppress(OSError):
             draft = self._path.with_suffix(".new")
             with open(draft, "w", opener=_open_for_owner) as file:
-                file.write(json.dumps(facts))
+                file.write(json.dumps(list(map(asdict, facts))))
             draft.replace(self._path)
             self._written = facts
 
@@ -198,7 +205,7 @@ class MemoryFile:
         """Return the facts as last written, or none if the file is missing or damaged."""
         try:
             with convert_content_errors():
-                return [RememberedFact(*fact) for fact in json.loads(self._path.read_bytes())]
+                return [RememberedFact(**fact) for fact in json.loads(self._path.read_bytes())]
         except (OSError, CorruptFileContent):
             return []
 

@@ -29,7 +29,7 @@ def test_counts_and_explains_backed_off_jobs(tmp_path: Path, capsys: pytest.Capt
     asides = bridge.journal.list_unscheduled_jobs(BACKOFF_KIND)
     assert {(aside.job_id, aside.user) for aside in asides} == {(id, "mallory") for id in (1, 2, 3)}
     assert {aside.reason for aside in asides} == {"QOSNotAllowed (partition  of user mallory with account  and QOS )"}
-    print_status(report_status(bridge.settings), bridge.settings)
+    print_status(report_status(bridge.settings))
     print_why(report_job("2", bridge.settings), bridge.settings)
     told = capsys.readouterr().out
     assert "in backoff: 3 jobs from 1 user" in told

@@ -30,10 +30,10 @@ def bridge_that_left_job(tmp_path):
 def test_shows_what_it_remembers_with_its_age(tmp_path):
     bridge, _ = bridge_that_left_job(tmp_path)
     left = bridge.ledger.get(7)
-    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"]
+    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.subject == "job 7"]
     assert left.unmanaged_request == REQUEST
     age_s = bridge.backend.now_s - left.since_s
-    assert fact == RememberedFact("job 7", f"left: {left.unmanaged_reason}", bridge.pace.unix_s() - age_s)
+    assert fact == RememberedFact("job 7", f"unmanaged: {left.unmanaged_reason}", bridge.pace.unix_s() - age_s)
 
 
 @pytest.mark.parametrize("request_", [ForgetRequest("job", "7"), ForgetRequest("user", "eve")])
@@ -47,7 +47,7 @@ def test_forgotten_job_is_managed_again(tmp_path, request_):
     assert "forgotten" in {event.kind for event in report.bridge_events}
     assert cluster.commands == [("hold", (7,))]
     assert (bridge.ledger.get(7).unmanaged_reason, bridge.ledger.get(7).failures) == ("", 0)
-    assert [fact for fact in memory_file(bridge.settings).read() if fact.whom == "job 7"] == []
+    assert [fact for fact in memory_file(bridge.settings).read() if fact.subject == "job 7"] == []
 
 
 def test_changed_job_is_managed_again(tmp_path):
@@ -66,7 +66,7 @@ def test_forgotten_backoff_ends_at_once(tmp_path):
     settle(bridge, cluster, 20)
     group = "user eve in account "
     (fact,) = memory_file(bridge.settings).read()
-    assert (fact.whom, fact.what) == (group, "in backoff: AssocMaxJobsLimit")
+    assert (fact.subject, fact.fact) == (group, "in backoff: AssocMaxJobsLimit")
     cluster.commands.clear()
     forget_file(bridge.settings).request(ForgetRequest("user", "eve"))
     settle(bridge, cluster, 1)
@@ -83,6 +83,6 @@ def test_shows_users_whose_starts_all_failed_since_first_failure(tmp_path):
         bridge.pace.at_s += 1
         (report,) = settle(bridge, cluster, 1)
         failed_s += [bridge.pace.unix_s() for event in report.bridge_events if event.kind == "start_failed"]
-    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.whom == "user eve"]
+    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.subject == "user eve"]
     assert failed_s[0] < failed_s[-1]
     assert fact == RememberedFact("user eve", "all starts failed, which counts for the circuit breaker", failed_s[0])

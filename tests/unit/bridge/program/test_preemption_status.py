@@ -60,7 +60,7 @@ def test_status_and_doctor_show_pause(tmp_path, capsys):
     (check,) = check_victim_choice_not_paused(bridge.settings)
     assert (check.ok, check.detail) == (True, "on; 0 preemptions, 0 victims in the last hour")
     record(tmp_path, now_s, [1, 2], now_s)
-    terminal_views.print_status(bridge_reports.report_status(bridge.settings), bridge.settings)
+    terminal_views.print_status(bridge_reports.report_status(bridge.settings))
     assert "choice of victims: on; 1 preemption, 2 victims in the last hour; paused until " in capsys.readouterr().out
     assert asdict(bridge_reports.report_status(bridge.settings).preemption) == {
         "preemptions": 1,

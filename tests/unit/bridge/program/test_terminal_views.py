@@ -81,7 +81,7 @@ def print_why(text, settings):
 
 
 def print_status(settings):
-    terminal_views.print_status(bridge_reports.report_status(settings), settings)
+    terminal_views.print_status(bridge_reports.report_status(settings))
 
 
 def lines_of(capsys):

@@ -92,7 +92,7 @@ def test_living_bridge_with_deleted_files_is_reported(tmp_path, capsys):
     touch_heartbeat(settings.heartbeat_path)
     status = bridge_reports.report_status(settings)
     assert status.unreadable
-    terminal_views.print_status(status, settings)
+    terminal_views.print_status(status)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
     for name in ("ledger.sqlite", "journal.sqlite"):
