@@ -70,7 +70,7 @@ _BATCH_SIZE = 128
 _INITIAL_LOG_RATIOS = math.log(4.0) * np.array((-1.53, -1.28, -1.0, -0.53, 0.0, 0.53, 1.0, 1.28, 1.53))
 """Logarithms of the ratios before any outcome is known: a normal distribution, 80 % within a factor of four."""
 
-IntervalResult = Literal["held", "early", "late"]
+IntervalResult = Literal["covered", "early", "late"]
 INTERVAL_OUTCOMES: tuple[IntervalResult, ...] = get_args(IntervalResult)
 """Outcomes of an interval: the true start is inside, before, or after it."""
 Features = tuple[float, ...]
@@ -140,7 +140,7 @@ class StartForecast:
 
     def classify_outcome(self, start_s: int) -> IntervalResult:
         """Return whether a start is before, after or within the 80 % interval."""
-        return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
+        return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "covered"
 
     def pinball_s(self, start_s: int) -> float:
         """Return the mean pinball loss in seconds of the 5 to 95 % quantiles."""

@@ -54,7 +54,7 @@ def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> WillRunEstimator:
 class BackfillWindow:
     """The largest request of one kind and walltime that could start right now."""
 
-    whole: bool
+    exclusive: bool
     """Whether `units` are whole nodes. Otherwise, each unit is one core on any node."""
     units: int
     walltime_s: int

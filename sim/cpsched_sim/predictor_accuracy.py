@@ -105,7 +105,7 @@ class RunTimeIntervalCoverage:
     """The coverage of run-time intervals. Shares refer to the jobs in the category."""
 
     jobs: int
-    held: float
+    covered: float
     shorter: float
     """Share of jobs whose run time was below their interval."""
     longer: float

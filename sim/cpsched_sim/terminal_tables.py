@@ -161,7 +161,7 @@ ACCURACY_COLUMNS = (
     MetricTableColumn("over\n%", "over", 100), MetricTableColumn("0.75 to 1.25\n%", "close", 100),
 )  # fmt: skip
 CALIBRATION_COLUMNS = (
-    _JOBS, MetricTableColumn("held\n%", "held", 100), MetricTableColumn("shorter\n%", "shorter", 100),
+    _JOBS, MetricTableColumn("covered\n%", "covered", 100), MetricTableColumn("shorter\n%", "shorter", 100),
     MetricTableColumn("longer\n%", "longer", 100),
     MetricTableColumn("median width\n% of walltime", "median_width", 100),
 )  # fmt: skip

@@ -32,7 +32,7 @@ JOBS_OF_SEARCHES = "40"
 LIVE = Recipe("live", "mock", "lookahead", "quantile", cycles=25, trace="nodes.csv")
 ADDRESSES = (
     "v1/jobs/{waiting}", "v1/jobs/{running}", "v1/jobs/{ended}", "v1/jobs/nonsense", "v1/when?time=60", "v1/windows",
-    "v1/when?time=60&nodes=2&whole=1", "v1/when?time=nonsense", "v1/nonsense", "v1/openapi.json",
+    "v1/when?time=60&nodes=2&exclusive=1", "v1/when?time=nonsense", "v1/nonsense", "v1/openapi.json",
 )  # fmt: skip
 """Paths below /api. In braces: the first waiting, running or ended job."""
 WRONG_SETTINGS = {

@@ -62,7 +62,7 @@ class Figures:
 
 SLURM, ADVISE, SHADOW = "slurm", "advise", "shadow"
 WITHOUT_HOLDS = {SLURM, ADVISE, SHADOW}
-OUTCOMES = ("held", "early", "late")
+OUTCOMES = ("covered", "early", "late")
 COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespan s")
 
 

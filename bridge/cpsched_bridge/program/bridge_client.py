@@ -192,6 +192,6 @@ def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
         return
     table = terminal_views.make_table("could start now", "maximum run time")
     for row in found:
-        what = "whole node" if row["whole"] else "core"
+        what = "whole node" if row["exclusive"] else "core"
         table.add_row(format_count(row["units"], what), format_duration(row["walltime_s"]))
     out.print(table)

@@ -261,7 +261,7 @@ def estimate_start(
         str, typer.Option("--mem", "--memory-mib", metavar="SIZE", help="Memory per node in MiB, or such as 4G.")
     ] = "0",
     gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 0,
-    whole: Annotated[bool, typer.Option("--whole", help="Request exclusive nodes.")] = False,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Request exclusive nodes.")] = False,
     partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
     url: Url = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
@@ -274,7 +274,7 @@ def estimate_start(
     from cpsched.slurm_text.limits import parse_tres
     from cpsched_bridge.program import bridge_client, terminal_views
 
-    query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
+    query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "exclusive": int(exclusive)}
     memory_mib = parse_tres(f"mem={mem}")["mem"]
     query |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
     query |= {"partition": partition} if partition else {}

@@ -63,7 +63,7 @@ class HypotheticalSubmission:
     time: str = ""
     """Time limit in sbatch's format: minutes, H:M:S, or D-H."""
     partition: str = ""
-    whole: bool = False
+    exclusive: bool = False
     amounts: Mapping[str, int] = field(default_factory=dict)
     """Amount per node by resource name. If empty, the job requests one core."""
 
@@ -76,7 +76,7 @@ class HypotheticalSubmission:
         amounts = {cluster.resources[0]: 1, **named}
         each = tuple(amounts.get(name, 0) for name in cluster.resources)
         distinct = self.nodes > 1 and not cluster.counted
-        request = Request(self.nodes, each, distinct, self.whole, find_partition_node_set(cluster, self.partition))
+        request = Request(self.nodes, each, distinct, self.exclusive, find_partition_node_set(cluster, self.partition))
         return hypothetical_job(now_s, 60 * minutes, request)
 
 

@@ -191,7 +191,7 @@ class IntervalCoverageView:
     """Class of the forecast, such as the time from the forecast to the start."""
     count: int
     """Number of intervals whose jobs have started."""
-    held: int
+    covered: int
     early: int
     """Jobs that started before their interval."""
     late: int

@@ -106,7 +106,7 @@ def backfill_windows_to_json(windows: Sequence[BackfillWindow], now_s: int) -> d
 def build_openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of version 1."""
     schemas = _make_schemas()
-    job_parameters = [_TIME_PARAMETER, _NODES_PARAMETER, _WHOLE_PARAMETER, _PARTITION_PARAMETER, _AMOUNTS_PARAMETER]
+    job_parameters = [_TIME_PARAMETER, _NODES_PARAMETER, _EXCLUSIVE_PARAMETER, _PARTITION_PARAMETER, _AMOUNTS_PARAMETER]
     paths = {
         "/jobs": _make_openapi_path("Jobs", schemas, [_USER_PARAMETER]),
         "/jobs/{job}": _make_openapi_path("Job", schemas, [_JOB_PARAMETER], unknown=True),
@@ -150,8 +150,8 @@ _TIME_PARAMETER = _make_openapi_parameter(
 _NODES_PARAMETER = _make_openapi_parameter(
     "nodes", "query", "Number of nodes.", {**_COUNT_SCHEMA, "minimum": 1, "default": 1}
 )
-_WHOLE_PARAMETER = _make_openapi_parameter(
-    "whole", "query", "1 requests exclusive nodes.", {"type": "integer", "enum": [0, 1]}
+_EXCLUSIVE_PARAMETER = _make_openapi_parameter(
+    "exclusive", "query", "1 requests exclusive nodes.", {"type": "integer", "enum": [0, 1]}
 )
 _PARTITION_PARAMETER = _make_openapi_parameter(
     "partition", "query", "Use only the nodes in this partition.", {"type": "string"}

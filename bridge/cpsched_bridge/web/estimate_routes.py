@@ -18,7 +18,7 @@ from cpsched_bridge.web.http_responses import make_error_response, to_html_respo
 from cpsched_bridge.web.page import page_rendering
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 
-_PARAMETER_NAMES = frozenset(("nodes", "time", "partition", "whole"))
+_PARAMETER_NAMES = frozenset(("nodes", "time", "partition", "exclusive"))
 """Query parameters other than the cluster's resources."""
 _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
@@ -87,10 +87,10 @@ def _drop_empty_fields(query: QueryParams) -> QueryParams:
 def _parse_submission(query: QueryParams) -> HypotheticalSubmission:
     """Parse a request's parameters. Raise `InvalidValue` if a parameter is invalid."""
     amounts = {name: _parse_count(name, value) for name, value in query.items() if name not in _PARAMETER_NAMES}
-    nodes, whole = _parse_count("nodes", query.get("nodes", "1")), query.get("whole", "0")
-    if whole not in ("0", "1"):
-        raise InvalidValue("whole", whole, "must be 0 or 1")
-    return HypotheticalSubmission(nodes, query.get("time", ""), query.get("partition", ""), whole == "1", amounts)
+    nodes, exclusive = _parse_count("nodes", query.get("nodes", "1")), query.get("exclusive", "0")
+    if exclusive not in ("0", "1"):
+        raise InvalidValue("exclusive", exclusive, "must be 0 or 1")
+    return HypotheticalSubmission(nodes, query.get("time", ""), query.get("partition", ""), exclusive == "1", amounts)
 
 
 def _parse_count(name: str, text: str) -> int:

@@ -45,18 +45,18 @@ def test_constant_user_gets_narrow_correct_intervals():
     trace = [ran(100 * number, 50) for number in range(200)]
     found = run_time_interval_coverage(trace)
     assert found["all"].jobs == 200
-    assert found["10 jobs or more"].held == 1.0
+    assert found["10 jobs or more"].covered == 1.0
     assert found["10 jobs or more"].median_width < 0.2
     first = found["user not seen before"]
-    assert (first.jobs, first.held, first.shorter) == (1, 0.0, 1.0)
+    assert (first.jobs, first.covered, first.shorter) == (1, 0.0, 1.0)
 
 
 def test_intervals_have_stated_coverage():
     draw = np.random.default_rng(1)
     trace = [ran(1000 * number, int(draw.integers(1, 1000)), user=f"u{number % 5}") for number in range(3000)]
     found = run_time_interval_coverage(trace)["all"]
-    assert 0.75 < found.held < 0.87
-    assert found.held + found.shorter + found.longer == pytest.approx(1)
+    assert 0.75 < found.covered < 0.87
+    assert found.covered + found.shorter + found.longer == pytest.approx(1)
     assert found.shorter == pytest.approx(found.longer, abs=0.05)
 
 

@@ -57,13 +57,13 @@ NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
 class JobFilterField:
     """A field by which jobs can be filtered, with the selected `value`.
 
-    `values` lists the offered values, most frequent first. `whole` states whether the list is complete.
+    `values` lists the offered values, most frequent first. `complete` states whether the list is complete.
     """
 
     name: str
     value: str
     values: Sequence[str]
-    whole: bool
+    complete: bool
 
 
 def filter_jobs(jobs: JobsView, query: StatusPageQuery) -> list[JobView]:
@@ -86,8 +86,8 @@ def list_filter_fields(jobs: JobsView, query: StatusPageQuery, users_hidden: boo
         if not (users_hidden and name in ("user", "account")):
             counts = Counter(getattr(job, name) for job in selected)
             common = [value for value, _ in counts.most_common() if value and value.isprintable()]
-            is_whole = len(common) <= _MAX_CHOICES
-            found.append(JobFilterField(name, getattr(query, name), common[:_MAX_CHOICES], is_whole))
+            is_complete = len(common) <= _MAX_CHOICES
+            found.append(JobFilterField(name, getattr(query, name), common[:_MAX_CHOICES], is_complete))
     return found
 
 

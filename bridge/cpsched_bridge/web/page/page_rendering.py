@@ -153,7 +153,7 @@ def render_start_estimate(
         for each in found or ()
     ]
     sizes = [
-        (format_count(each.units, "whole node" if each.whole else "core"), format_duration(each.walltime_s))
+        (format_count(each.units, "whole node" if each.exclusive else "core"), format_duration(each.walltime_s))
         for each in windows or ()
     ]
     guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())

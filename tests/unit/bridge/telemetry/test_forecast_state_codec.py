@@ -180,4 +180,4 @@ def test_rejects_file_that_decompresses_beyond_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(forecast_state_file, "MAX_BYTES", 50)
     with pytest.raises(CorruptFileContent, match="longer than"):
         forecast_state_file.read_forecast_state(path)
-    assert INTERVAL_OUTCOMES[0] == "held"
+    assert INTERVAL_OUTCOMES[0] == "covered"

@@ -82,7 +82,7 @@ def test_array_counts_once_per_class():
     ended = a_cycle_without_plan(9000, running=(), started=[(job, 2000 + job.id) for job in jobs])
     refreshed(forecaster, ended)
     assert [score.outcome_class for score in forecaster.take_outcomes()] == [FIRST_CLASS, FIRST_CLASS]
-    assert forecaster.week.count_outcomes(9000)[FIRST_CLASS, "held"] == 2
+    assert forecaster.week.count_outcomes(9000)[FIRST_CLASS, "covered"] == 2
 
 
 JOB = a_job(7, walltime_s=600)

@@ -37,4 +37,4 @@ def test_forgets_oldest_jobs_beyond_bound():
 def test_classifies_outcome_of_interval():
     interval = an_interval()
     starts = (interval.from_s - 1, interval.from_s, interval.to_s, interval.to_s + 1)
-    assert [interval.classify_outcome(at_s) for at_s in starts] == ["early", "held", "held", "late"]
+    assert [interval.classify_outcome(at_s) for at_s in starts] == ["early", "covered", "covered", "late"]

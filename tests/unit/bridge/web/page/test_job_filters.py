@@ -97,7 +97,7 @@ def test_offers_most_frequent_filter_values_up_to_limit():
     assert offered["partition"].values == ["gpu", "main"]
     many = some_jobs(waiting=[a_waiting(n, user=f"u{n}") for n in range(1000)])
     users = job_filters.list_filter_fields(many, StatusPageQuery(), False)[0]
-    assert (len(users.values), users.whole) == (50, False)
+    assert (len(users.values), users.complete) == (50, False)
 
 
 def test_drops_unprintable_filter_values():

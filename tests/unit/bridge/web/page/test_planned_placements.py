@@ -92,7 +92,7 @@ def test_impossible_job_has_no_estimate(site):
         ("nodes=0&time=10", "units"),
         ("time=10&gpus=1", "resource=gpus: must be one of cores"),
         ("time=10&partition=none", "partition=none: must be one of all"),
-        ("time=10&whole=maybe", "whole=maybe"),
+        ("time=10&exclusive=maybe", "exclusive=maybe"),
         ("time=10&cores=9999999999", "cores="),
     ],
 )
@@ -108,8 +108,8 @@ def test_lists_current_windows(site):
     site.cycle()
     site.cycle(1010)
     found = site.json("windows")["windows"]
-    assert {"whole": True, "units": 2, "walltime_s": 72 * 3600} in found
-    assert {"whole": False, "units": 8, "walltime_s": 72 * 3600} in found
+    assert {"exclusive": True, "units": 2, "walltime_s": 72 * 3600} in found
+    assert {"exclusive": False, "units": 8, "walltime_s": 72 * 3600} in found
     assert site.get("api/v1/windows?partition=none")[0] == 400
 
 
@@ -139,7 +139,7 @@ def test_shows_interval_quality_on_page_and_in_metrics(site):
     site.watch.forecaster.refresh()
     assert site.view.coverage == []
     assert "h-coverage" not in site.get("when")[2]
-    assert 'cpsched_start_intervals_total{outcome="held"} 0.0' in site.get("metrics")[2]
+    assert 'cpsched_start_intervals_total{outcome="covered"} 0.0' in site.get("metrics")[2]
     site.cluster.now_s = 4600
     site.cluster.end(1)
     for to_s in (4600, 4601, 4602):
@@ -147,15 +147,15 @@ def test_shows_interval_quality_on_page_and_in_metrics(site):
     site.watch.forecaster.refresh()
     site.cycle(4603)
     rows = {row.forecast: row for row in site.view.coverage}
-    assert asdict(rows["first"]) == {"forecast": "first", "count": 1, "held": 1, "early": 0, "late": 0}
+    assert asdict(rows["first"]) == {"forecast": "first", "count": 1, "covered": 1, "early": 0, "late": 0}
     assert set(rows) == {"first"}
-    assert 'cpsched_start_intervals_total{outcome="held"} 1.0' in site.get("metrics")[2]
+    assert 'cpsched_start_intervals_total{outcome="covered"} 1.0' in site.get("metrics")[2]
     assert "100" in site.get("when")[2].partition("h-coverage")[2]
 
 
 def test_form_shows_estimate_and_windows(site):
     full(site)
-    text = site.get("when?time=20&nodes=4&cores=4&whole=1")[2]
+    text = site.get("when?time=20&nodes=4&cores=4&exclusive=1")[2]
     assert "never: requests 4 units on distinct nodes" in text
     assert "3 instead of 4" in text
     assert 'value="20"' in text

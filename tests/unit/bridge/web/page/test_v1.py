@@ -77,7 +77,7 @@ def test_start_estimate_and_windows(asked, site):
     site.cluster.cancel(3)
     site.cycle(1030)
     site.watch.forecaster.clock = lambda: 1e9
-    assert {"whole": True, "units": 3, "walltime_s": 72 * 3600} in asked("windows")[1]["windows"]
+    assert {"exclusive": True, "units": 3, "walltime_s": 72 * 3600} in asked("windows")[1]["windows"]
 
 
 def test_errors_are_json(asked, site):

@@ -268,5 +268,8 @@ def test_builds_complete_v1_query_answers(calibrated):
     windows = [BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)]
     assert api_v1.backfill_windows_to_json(windows, 1234) == {
         "now_s": 1234,
-        "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],
+        "windows": [
+            {"exclusive": True, "units": 3, "walltime_s": 900},
+            {"exclusive": False, "units": 7, "walltime_s": 3600},
+        ],
     }
