@@ -236,7 +236,7 @@ PREDICTIONS = Board(
                    (directed(0.95, "cpsched_start_time_error_seconds", "early"), "95 %"))),
             Panel("Early or late", "Starts per second for jobs with an expected start.", "ops",
                   ((shares("cpsched_start_time_error_seconds_count", "direction"), "{{direction}}"),), stacked=True),
-            Panel("An hour late or more", "Share of starts over six hours. CpschedPromisesSlip fires above 25 %.",
+            Panel("An hour late or more", "Share of starts over six hours. CpschedStartsSlip fires above 25 %.",
                   "percentunit", ((f"cpsched:late_starts:ratio6h{{{HERE}}}", "{{instance}}"),)),
         )),
         ("Intervals", (

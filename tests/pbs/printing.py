@@ -18,7 +18,7 @@ Resource ngpus
     type = long
     flag = hn
 
-Resource cpsched_claim
+Resource cpsched_lease
     type = string
     flag = r
 
@@ -26,7 +26,7 @@ Resource rack
     type = string
     flag = h
 
-Resource cpsched_points
+Resource cpsched_boost
     type = long
     flag = r
 
@@ -77,7 +77,7 @@ def a_job(server: Server, job: Job) -> dict[str, Any]:
         "Hold_Types": "".join(sorted(job.holds, reverse=True)) or "n", "mtime": moment(server.now_s), "Priority": 0,
         "qtime": moment(job.ctime), "Rerunable": str(job.rerunable),
         "Resource_List": {
-            **({"cpsched_points": job.points} if job.points_of else {}),
+            **({"cpsched_boost": job.points} if job.points_of else {}),
             **({"mem": f"{sums['mem']}kb"} if sums["mem"] else {}), "ncpus": sums["ncpus"],
             **({"ngpus": sums["ngpus"]} if sums["ngpus"] else {}), "nodect": len(job.chunks), "place": job.place,
             "select": job.select, **({"walltime": clock(job.walltime_s)} if job.walltime_s else {}),

@@ -20,7 +20,7 @@ T0 = 1_795_426_800
 ITERATION_S = 600
 """Interval of PBS's own scheduler."""
 REFUSED_BY_MOM = -3
-POINTS = "cpsched_points"
+POINTS = "cpsched_boost"
 REQUEUED = -11
 DELETED = 271
 
@@ -65,7 +65,7 @@ class Job:
     exit_status: int | None = None
     requeues: int = 0
     points: int = 0
-    """`Resource_List.cpsched_points`, writable by managers only."""
+    """`Resource_List.cpsched_boost`, writable by managers only."""
     between_s: tuple[int, int] | None = None
     """Minimum and maximum walltime of a job that shrinks to fit; its starter sets the walltime."""
     points_of: str = ""
@@ -170,7 +170,7 @@ class Server:
     looks: bool = True
     """Whether an event triggers PBS's own scheduler; opening a queue does not."""
     formula: str = ""
-    """`job_sort_formula`; the stand-in's scheduler supports only `cpsched_points`."""
+    """`job_sort_formula`; the stand-in's scheduler supports only `cpsched_boost`."""
     next_id: int = 0
     moments: random.Random | None = None
     """Random source of PBS's own scheduler acting between commands; None: it acts as time passes."""
@@ -304,14 +304,14 @@ class Server:
         self.jobs[id].walltime_s = walltime_s
 
     def advise(self, id: str, points: int, who: str = "bridge") -> None:
-        """`qalter -l cpsched_points=N id`, as a manager; a changed number does not trigger the scheduler."""
+        """`qalter -l cpsched_boost=N id`, as a manager; a changed number does not trigger the scheduler."""
         job = self.jobs.get(id)
         if job is None:
             raise Refused(153, f"qalter: Unknown Job Id {id}")
         if "[" in id and "[]" not in id:
             raise Refused(156, f"qalter: Invalid request {id}")
         if job.state in RUNS:
-            raise Refused(167, f"qalter: Cannot modify attribute while job running  Resource_List.cpsched_points {id}")
+            raise Refused(167, f"qalter: Cannot modify attribute while job running  Resource_List.cpsched_boost {id}")
         if who == "bridge" and job.points_of == "admin" and job.points:
             self.wrongs.append(f"{id} has {job.points} points of an administrator, and gets {points}")
         for each in self._family(job):

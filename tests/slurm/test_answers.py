@@ -44,7 +44,7 @@ def test_job_starts_by_estimate_and_only_owner_sees_it(slurm: Slurm) -> None:
         wait_until(
             lambda: asked(bridge, f"jobs/{blocker}", "bob")[1]["state"] == "running", 30, "the bridge sees it run"
         )
-        words = ("--nodes", "4", "--time", "1", "--whole", "--json")
+        words = ("--nodes", "4", "--time", "1", "--exclusive", "--json")
         first = json.loads(bridge.cpsched("estimate-start", *words).splitlines()[-1])[0]
         assert first["now_s"] <= first["planned_s"] <= first["now_s"] + 2 * 60 + LATE_S
         assert first["likely_from_s"] <= first["likely_to_s"]

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from tests.pbs.judge import Judge
 from tests.pbs.server import Amounts, kib
 
-QUEUE, LEFT, CLAIM, POINTS = "cpsched_test", "cpsched_left", "cpsched_claim", "cpsched_points"
+QUEUE, LEFT, CLAIM, POINTS = "cpsched_test", "cpsched_left", "cpsched_lease", "cpsched_boost"
 RACK = "cpsched_rack"
 """A resource of vnodes by which jobs ask to be grouped."""
 PATIENCE_S = 60.0

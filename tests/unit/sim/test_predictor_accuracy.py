@@ -100,5 +100,7 @@ def test_command_shows_and_writes_calibration(four_jobs, tmp_path):
     assert "80 % intervals" in shown.stdout
     ended = invoke(*plain, "--out", str(tmp_path / "out"))
     assert json.loads(ended.stdout)["all"]["jobs"] == 4
-    assert (tmp_path / "out" / "calibration.csv").read_text().startswith("kind,jobs,held,shorter,longer,median_width")
+    assert (
+        (tmp_path / "out" / "calibration.csv").read_text().startswith("kind,jobs,covered,shorter,longer,median_width")
+    )
     assert invoke(*plain, "--out", str(tmp_path / "out")).exit_code == 2

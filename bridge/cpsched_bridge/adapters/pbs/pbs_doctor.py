@@ -139,7 +139,7 @@ def _check_lease_resource(seen: PbsRecords) -> ReadinessCheck:
         if ok
         else f"there is no resource {LEASE_RESOURCE} that only managers can set"
     )
-    return ReadinessCheck("claim", ok, found, remedy, required=False)
+    return ReadinessCheck("lease", ok, found, remedy, required=False)
 
 
 def _check_boost_resource(seen: PbsRecords) -> ReadinessCheck:
@@ -157,7 +157,7 @@ def _check_boost_resource(seen: PbsRecords) -> ReadinessCheck:
         if ok
         else f"there is no resource {BOOST_RESOURCE} with type long and flag r"
     )
-    return ReadinessCheck("points", ok, found, remedy, mode="advise")
+    return ReadinessCheck("boosts", ok, found, remedy, mode="advise")
 
 
 def _check_formula(seen: PbsRecords) -> ReadinessCheck:

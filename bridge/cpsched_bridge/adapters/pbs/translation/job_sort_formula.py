@@ -25,7 +25,7 @@ from cpsched_bridge.adapters.pbs.pbs_records import Record, get_attribute_part_t
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
-BOOST_RESOURCE = "cpsched_points"
+BOOST_RESOURCE = "cpsched_boost"
 """Custom resource that contains a job's boost. Only managers and operators can write it."""
 KIB_IN_MIB = 1024
 SCHEDULER_ONLY_TERMS = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})

@@ -40,7 +40,7 @@ from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERR
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
-LEASE_RESOURCE = "cpsched_claim"
+LEASE_RESOURCE = "cpsched_lease"
 """Custom resource on the server that contains the lease of the bridge in control."""
 ENDED_STATES = frozenset("XF")
 """States of ended subjobs and jobs that PBS still shows."""

@@ -398,13 +398,13 @@ def test_doctor_requires_left_queue_and_manager_privilege() -> None:
     }
     assert not found["left_queue"].ok
     assert not found["privilege"].ok
-    assert found["claim"].ok
+    assert found["lease"].ok
     seen.server["managers"] = "ada@login*,bob@vm"
     good = {
         each.name: each
         for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "leftq", "ada", ("login1",)))
     }
-    assert {each.name for each in good.values() if not each.ok} == {"points", "formula"}
+    assert {each.name for each in good.values() if not each.ok} == {"boosts", "formula"}
     assert {each.mode for each in good.values() if not each.ok} == {"advise"}
     bad = {
         each.name: each

@@ -14,7 +14,7 @@ from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import BoostCommand, ReadinessCheck, SupportsBoost
 from tests.unit.bridge.adapters.pbs.scenes import Site
 
-FORMULA = "cpsched_points"
+FORMULA = "cpsched_boost"
 
 
 def a_site(formula: str = FORMULA, **points: int) -> Site:
@@ -22,7 +22,7 @@ def a_site(formula: str = FORMULA, **points: int) -> Site:
     site = Site()
     site.seen.server["job_sort_formula"] = formula
     for name, count in points.items():
-        site.wishes(f"{name[1:]}.vm")["cpsched_points"] = str(count)
+        site.wishes(f"{name[1:]}.vm")["cpsched_boost"] = str(count)
     return site
 
 
@@ -31,7 +31,7 @@ def told(site: Site) -> list[tuple[str, ...]]:
 
 
 def test_ranks_pending_jobs_by_formula_without_points() -> None:
-    site = a_site("10 * ncpus + cpsched_points", j0=7)
+    site = a_site("10 * ncpus + cpsched_boost", j0=7)
     site.seen.queues["managed"]["Priority"] = "40"
     backend = site.backend()
     assert isinstance(backend, SupportsBoost)
@@ -50,25 +50,25 @@ def test_array_is_one_rank_for_all_pending_subjobs() -> None:
 
 
 def test_raises_all_values_if_lowest_is_below_1() -> None:
-    own = {each.label: each.own for each in a_site("-ncpus + cpsched_points").backend().read_ranks()}
+    own = {each.label: each.own for each in a_site("-ncpus + cpsched_boost").backend().read_ranks()}
     assert min(own.values()) == 1
     assert own["10"] > own["0"], "one processor before two"
 
 
 def test_values_of_at_least_1_stay_unchanged() -> None:
-    site = a_site("100 * ncpus + cpsched_points")
+    site = a_site("100 * ncpus + cpsched_boost")
     own = {each.label: each.own for each in site.backend().read_ranks()}
     assert own["10"] == 100 * int(site.wishes("10.vm")["ncpus"])
 
 
 def test_ignores_fractions_of_values() -> None:
-    own = {each.label: each.own for each in a_site("20.7 + cpsched_points").backend().read_ranks()}
+    own = {each.label: each.own for each in a_site("20.7 + cpsched_boost").backend().read_ranks()}
     assert set(own.values()) == {20}
 
 
 @pytest.mark.parametrize(("priority", "own"), [("40", 40), (None, 1)])
 def test_queue_priority_is_tier_and_formula_term(priority: str | None, own: int) -> None:
-    site = a_site("queue_priority + cpsched_points")
+    site = a_site("queue_priority + cpsched_boost")
     queue = site.seen.queues["managed"]
     queue.pop("Priority", None)
     if priority is not None:
@@ -89,31 +89,31 @@ def test_ranks_and_boosts_array_with_started_subjobs() -> None:
     backend = site.backend()
     assert 3 in {each.id for each in backend.read_ranks()}
     assert [each.result for each in backend.set_boosts([BoostCommand(3, 8)])] == ["done"]
-    assert told(site) == [("cpsched_points", "8", "3[].vm")]
+    assert told(site) == [("cpsched_boost", "8", "3[].vm")]
 
 
 def test_ranks_job_of_other_queue_while_it_has_points() -> None:
     site = a_site(j0=5)
     site.seen.jobs["0.vm"]["queue"] = "leftq"
     assert {each.label: each.points for each in site.backend().read_ranks()}["0"] == 5
-    site.wishes("0.vm").pop("cpsched_points")
+    site.wishes("0.vm").pop("cpsched_boost")
     assert "0" not in {each.label for each in site.backend().read_ranks()}
 
 
-@pytest.mark.parametrize("formula", ["", "ncpus", "2 * cpsched_points", "fairshare_perc + cpsched_points"])
+@pytest.mark.parametrize("formula", ["", "ncpus", "2 * cpsched_boost", "fairshare_perc + cpsched_boost"])
 def test_points_missing_in_formula_are_fixed_but_removable(formula: str) -> None:
     site = a_site(formula, j0=5)
     backend = site.backend()
     assert all(each.fixed for each in backend.read_ranks())
     assert backend.set_boosts([BoostCommand(0, 0, (5,))])[0].result == "done"
-    assert told(site) == [("cpsched_points", "0", "0.vm")]
+    assert told(site) == [("cpsched_boost", "0", "0.vm")]
 
 
 def test_uses_scheduler_formula_unless_schedulers_differ() -> None:
     site = a_site("")
     site.schedulers_seen = {"default": {"job_sort_formula": FORMULA}}
     assert not any(each.fixed for each in site.backend().read_ranks())
-    site.schedulers_seen["other"] = {"job_sort_formula": "ncpus + cpsched_points"}
+    site.schedulers_seen["other"] = {"job_sort_formula": "ncpus + cpsched_boost"}
     assert all(each.fixed for each in site.backend().read_ranks())
 
 
@@ -130,8 +130,8 @@ def test_sets_equal_points_in_one_command_and_keeps_foreign_ones() -> None:
     outcomes = site.backend().set_boosts(advice)
     assert [each.job_id for each in outcomes] == [0, 2, 10, 11, 3, 99]
     assert [each.result for each in outcomes] == ["done", "done", "refused", "done", "done", "refused"]
-    assert outcomes[2].detail == "cpsched_points=99 was set by another actor"
-    assert told(site) == [("cpsched_points", "20", "0.vm", "2.vm"), ("cpsched_points", "8", "3[].vm")]
+    assert outcomes[2].detail == "cpsched_boost=99 was set by another actor"
+    assert told(site) == [("cpsched_boost", "20", "0.vm", "2.vm"), ("cpsched_boost", "8", "3[].vm")]
 
 
 def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
@@ -151,7 +151,7 @@ def test_repeats_refused_batch_job_by_job() -> None:
     site.refuses = {"2.vm"}
     outcomes = site.backend().set_boosts([BoostCommand(0, 5), BoostCommand(2, 5), BoostCommand(10, 5)])
     assert [each.result for each in outcomes] == ["done", "refused", "done"]
-    assert told(site)[1:] == [("cpsched_points", "5", name) for name in ("0.vm", "2.vm", "10.vm")]
+    assert told(site)[1:] == [("cpsched_boost", "5", name) for name in ("0.vm", "2.vm", "10.vm")]
 
 
 def test_sends_no_points_after_unanswered_command() -> None:
@@ -210,7 +210,7 @@ def test_non_text_formula_fixes_all_points() -> None:
 
 def test_ignores_and_keeps_invalid_points() -> None:
     site = a_site()
-    site.wishes("0.vm")["cpsched_points"] = "many"
+    site.wishes("0.vm")["cpsched_boost"] = "many"
     assert "0" not in {each.label for each in site.backend().read_ranks()}
     assert site.backend().set_boosts([BoostCommand(0, 5)])[0].result == "refused"
     assert told(site) == []
@@ -231,20 +231,20 @@ def test_doctor_requires_points_resource_for_managers_only() -> None:
         (PbsCustomResource("long", "rh"), False),
         (PbsCustomResource("string", "r"), False),
     ):
-        site.with_resources(resources | {"cpsched_points": kind})
-        assert checked(site)["points"].ok is ok
+        site.with_resources(resources | {"cpsched_boost": kind})
+        assert checked(site)["boosts"].ok is ok
     site.with_resources(resources)
-    assert "create resource cpsched_points type=long,flag=r" in checked(site)["points"].fix
+    assert "create resource cpsched_boost type=long,flag=r" in checked(site)["boosts"].fix
 
 
 @pytest.mark.parametrize(
     ("formula", "ok", "fix"),
     [
         (FORMULA, True, ""),
-        ("", False, 'job_sort_formula = "cpsched_points"'),
-        ("10 * ncpus", False, 'job_sort_formula = "(10 * ncpus) + cpsched_points"'),
-        ("10 * ncpus + cpsched_points", True, ""),
-        ("fairshare_perc + cpsched_points", False, "with only arithmetic, eligible_time, priorities and requests"),
+        ("", False, 'job_sort_formula = "cpsched_boost"'),
+        ("10 * ncpus", False, 'job_sort_formula = "(10 * ncpus) + cpsched_boost"'),
+        ("10 * ncpus + cpsched_boost", True, ""),
+        ("fairshare_perc + cpsched_boost", False, "with only arithmetic, eligible_time, priorities and requests"),
     ],
 )
 def test_doctor_proposes_addition_to_site_formula(formula: str, ok: bool, fix: str) -> None:

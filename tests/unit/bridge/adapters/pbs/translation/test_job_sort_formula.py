@@ -13,7 +13,7 @@ JOB = {
     "Priority": "12",
     "eligible_time": "01:00:05",
     "accrue_type": "2",
-    "Resource_List": {"ncpus": "4", "mem": "2gb", "walltime": "00:10:00", "cpsched_points": "7", "note": "x"},
+    "Resource_List": {"ncpus": "4", "mem": "2gb", "walltime": "00:10:00", "cpsched_boost": "7", "note": "x"},
 }
 QUEUE = {"Priority": "30"}
 
@@ -26,7 +26,7 @@ def value(text: str) -> float:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("cpsched_points", 7),
+        ("cpsched_boost", 7),
         ("eligible_time / 3600 + queue_priority", 3605 / 3600 + 30),
         ("10 * ncpus + job_priority - 2 ** 3", 44),
         ("mem", 2 * 1024 * 1024),
@@ -56,7 +56,7 @@ def test_uncomputable_value_is_0(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("fairshare_perc + cpsched_points", "uses fairshare_perc, which only PBS's scheduler can compute"),
+        ("fairshare_perc + cpsched_boost", "uses fairshare_perc, which only PBS's scheduler can compute"),
         ("100 * fairshare_factor", "uses fairshare_factor"),
         ("__import__('os').system('true')", "is not an arithmetic expression"),
         ("ncpus.real", "is not an arithmetic expression"),
@@ -94,16 +94,16 @@ def test_function_names_are_not_terms() -> None:
 @pytest.mark.parametrize(
     ("text", "adds"),
     [
-        ("cpsched_points", True),
-        ("(10 * ncpus) + cpsched_points", True),
-        ("cpsched_points + eligible_time - ncpus", True),
-        ("ncpus - cpsched_points", False),
-        ("2 * cpsched_points", False),
-        ("cpsched_points + cpsched_points", False),
-        ("max(cpsched_points, ncpus)", False),
+        ("cpsched_boost", True),
+        ("(10 * ncpus) + cpsched_boost", True),
+        ("cpsched_boost + eligible_time - ncpus", True),
+        ("ncpus - cpsched_boost", False),
+        ("2 * cpsched_boost", False),
+        ("cpsched_boost + cpsched_boost", False),
+        ("max(cpsched_boost, ncpus)", False),
         ("ncpus", False),
-        ("cpsched_points * 0 + cpsched_points", False),
-        ("-cpsched_points", False),
+        ("cpsched_boost * 0 + cpsched_boost", False),
+        ("-cpsched_boost", False),
     ],
 )
 def test_detects_unit_boost_weight(text: str, adds: bool) -> None:
