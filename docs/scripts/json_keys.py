@@ -16,7 +16,7 @@ from docs.scripts.markdown import code, document, table
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "corpus" / "data" / "facts" / "json.txt"
 """One line per value, `json/COMMAND/KEY/... = VALUE`, for every command that has `--json` and needs no bridge."""
 COMMANDS = {
-    "accuracy intervals": "accuracy --intervals", "promises": "accuracy start-times", "study dry": "study --dry-run",
+    "accuracy intervals": "accuracy --intervals", "start times": "accuracy start-times", "study dry": "study --dry-run",
     "benchmark dry": "benchmark --dry-run",
     **{name: name for name in (
         "simulate", "compare", "accuracy", "study", "whatif", "tune", "dispatchers", "predictors", "metrics",

@@ -50,7 +50,7 @@ _SILENT_S = 60
 class SentBoost:
     """The last boost that the bridge sent to the cluster."""
 
-    points: int
+    value: int
     since_s: int
 
 
@@ -238,7 +238,7 @@ class RoundReport:
             "mode": record.mode,
             "policy": asdict(record.policy),
             "failure": record.failure,
-            "effort": asdict(record.effort),
+            "statistics": asdict(record.effort),
             "seconds": dict(record.seconds),
             "note": self.note,
             "waiting": list(map(job_to_json, jobs.waiting)),

@@ -151,8 +151,8 @@ def journal_show(
 ) -> None:
     """Show a round: its queue, decision, commands, and their results.
 
-    --json prints an object: round, at_unix_s, now_s, mode, policy, failure, effort, seconds, note, and lists of jobs:
-    waiting, running, sent.
+    --json prints an object: round, at_unix_s, now_s, mode, policy, failure, statistics, seconds, note, and lists of
+    jobs: waiting, running, sent.
     """
     from cpsched_bridge.program import bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths

@@ -230,7 +230,7 @@ def _format_past_job(past: JournalJobRecord) -> str:
 def _format_last_boost(report: JobReport) -> str:
     boost = "no boost by the bridge"
     if report.boost is not None:
-        boost = f"last boost {report.boost.points:,} at {format_cluster_time(report.boost.since_s)}"
+        boost = f"last boost {report.boost.value:,} at {format_cluster_time(report.boost.since_s)}"
     return f"advise mode: the cluster's own scheduler starts the jobs; {boost}"
 
 

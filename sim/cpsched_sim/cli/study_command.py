@@ -137,8 +137,8 @@ def print_case_counts(campaign: StudyCases, store: StudyResultStore, jobs: int, 
     excluded = sum(campaign.excluded.values())
     if as_json:
         print_json({
-            "cases": len(campaign.cases), "replays": len(campaign.distinct_cases), "finished": len(done), "left": left,
-            "excluded": excluded, "estimate_s": estimate_s,
+            "cases": len(campaign.cases), "replays": len(campaign.distinct_cases), "finished": len(done),
+            "remaining": left, "excluded": excluded, "estimate_s": estimate_s,
         })  # fmt: skip
         return
     typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct_cases)} distinct replays; {excluded} omitted")

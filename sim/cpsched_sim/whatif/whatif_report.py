@@ -208,7 +208,7 @@ def _setting_rows(found: Found) -> Rows:
     guessed = f", guessed by {system['guessed_by']}" if system["guessed_by"] else ""
     yield ["system", f"{quote_value(system['name'])}{guessed}"]
     yield ["twin", found["twin"]]
-    yield from ([f"pace of {quote_value(case['name'])}", case["pace"]] for case in found["cases"])
+    yield from ([f"timing of {quote_value(case['name'])}", case["timing"]] for case in found["cases"])
     react = "users who react, too" if found["sessions"] else "open replays only"
     blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} resampled"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]

@@ -117,7 +117,7 @@ def _case_findings(
     left = int((facts.counted & ~mine.counted).sum())
     return {
         "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
-        "settings": case.spec.settings(), "changes": dict(case.changes), "pace": case.bridge_timing_description,
+        "settings": case.spec.settings(), "changes": dict(case.changes), "timing": case.bridge_timing_description,
         "seeds": len(runs[OPEN_MODEL]),
         "jobs": int(mine.counted.sum()), "never_started": left,
         "cpu_s": sum(each.cpu_s for each in replayed.values()),

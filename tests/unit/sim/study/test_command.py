@@ -29,7 +29,7 @@ def test_counts_runs_reports_and_verifies_study(tmp_path):
     done = invoke("run", path, "--out", out)
     assert (done.exit_code, "## Ranking by mean wait, s" in done.stdout) == (0, True)
     again = json.loads(invoke("run", path, "--out", out, "--dry-run", "--json").stdout)
-    assert (again["finished"], again["left"], again["estimate_s"]) == (4, 0, 0.0)
+    assert (again["finished"], again["remaining"], again["estimate_s"]) == (4, 0, 0.0)
     assert invoke("verify", out, "--sample", 2).stdout == "4 results read, 2 run again, 2 of them identical\n"
     lines = (out / "results.jsonl").read_text()
     assert '"bsld": 1' in lines
