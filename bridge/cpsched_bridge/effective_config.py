@@ -156,7 +156,7 @@ def build_effective_config(
         *first.list_effective_settings(can),
         *(second.list_effective_settings(can, "fallback.") if second is not None else ()),
         EffectiveSetting("adapter.ranks_jobs", can.priorities, "adapter"),
-        EffectiveSetting("adapter.tells_limits", can.limits, "adapter"),
+        EffectiveSetting("adapter.reports_limits", can.limits, "adapter"),
         EffectiveSetting("adapter.decide_s", can.decision_limit_s, "adapter"),
     ]
     return EffectiveConfig(first.spec, None if second is None else second.spec, tuple(rows))

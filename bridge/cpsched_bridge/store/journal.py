@@ -137,7 +137,7 @@ class Journal(JournalReader):
         `before` is the last recorded round. `again` means that an earlier attempt failed and was reported.
         """
         if aside := move_aside(Path(self._path), why):
-            kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
+            kind = "journal_damaged" if why == "damaged" else "journal_replaced"
             self.unreported_events.append(
                 CycleEvent(kind, f"{self._path}: {text}; moved to {aside.name}, started a new file")
             )

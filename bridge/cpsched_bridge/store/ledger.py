@@ -62,6 +62,9 @@ class LedgerState(StrEnum):
     """The job left the cluster without running while it was managed, for example because it was cancelled."""
 
 
+OLDER_RELEASING = "handing-back"
+"""Name of `LedgerState.RELEASING` in the ledgers and journals of older builds."""
+
 MANAGED_STATES = frozenset(
     {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RELEASING}
 )
@@ -523,9 +526,9 @@ def _make_transition_row(transition: LedgerTransition, round_number: int) -> tup
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
 
 
-def _parse_state(state: str) -> LedgerState:
+def parse_state(state: str) -> LedgerState:
     """Return a stored state, which an older build may have named otherwise."""
-    return LedgerState.RELEASING if state == "handing-back" else LedgerState(state)
+    return LedgerState.RELEASING if state == OLDER_RELEASING else LedgerState(state)
 
 
 def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
@@ -536,7 +539,7 @@ def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
             raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, *texts = values
         places = tuple((name, units) for name, units in json.loads(nodes))
-        return ManagedJobEntry(int(id), _parse_state(state), int(since_s), bool(pinned), int(failures), places, *texts)
+        return ManagedJobEntry(int(id), parse_state(state), int(since_s), bool(pinned), int(failures), places, *texts)
 
 
 def _parse_entry_row_of_any_format(row: tuple[Any, ...]) -> ManagedJobEntry:
@@ -549,7 +552,7 @@ def _parse_entry_row_of_any_format(row: tuple[Any, ...]) -> ManagedJobEntry:
         places = tuple((name, units) for name, units in pairs if units != _OLDER_RESTORE_UNITS)
         restore = next((str(name) for name, units in pairs if units == _OLDER_RESTORE_UNITS), "")
         return ManagedJobEntry(
-            int(id), _parse_state(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
+            int(id), parse_state(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
             restore=restore,
         )  # fmt: skip
 

@@ -15,7 +15,14 @@ from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.ledger import (
+    MANAGED_STATES,
+    OLDER_RELEASING,
+    Ledger,
+    LedgerState,
+    ManagedJobEntry,
+    parse_state,
+)
 
 _REASON = "held according to the journal's last round"
 
@@ -52,10 +59,9 @@ def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
 
 def _find_jobs_held_in_last_round(journal: Journal) -> list[ManagedJobEntry]:
     record = journal.read_round(journal.last_round)
+    managed_kinds = {*MANAGED_STATES, OLDER_RELEASING}
     states = {
-        aside.job_id: LedgerState(aside.kind)
-        for aside in journal.list_unscheduled_jobs()
-        if aside.kind in MANAGED_STATES
+        job.job_id: parse_state(job.kind) for job in journal.list_unscheduled_jobs() if job.kind in managed_kinds
     }
     if record.mode == "control":
         states |= {job.id: LedgerState.HELD for job in record.queue}

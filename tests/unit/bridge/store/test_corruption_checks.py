@@ -255,7 +255,7 @@ def test_renames_journal_of_old_version_and_continues_numbers(tmp_path):
         Journal(path, read_only=True)
     journal = Journal(path)
     assert journal.last_round == 1234
-    assert [h.kind for h in journal.unreported_events] == ["journal_set_aside"]
+    assert [h.kind for h in journal.unreported_events] == ["journal_replaced"]
     (aside,) = asides(tmp_path, "journal.sqlite")
     assert aside.name.startswith("journal.sqlite.format-0-")
     journal.close()
