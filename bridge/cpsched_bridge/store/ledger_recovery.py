@@ -60,9 +60,7 @@ def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
 def _find_jobs_held_in_last_round(journal: Journal) -> list[ManagedJobEntry]:
     record = journal.read_round(journal.last_round)
     managed_kinds = {*MANAGED_STATES, OLDER_RELEASING}
-    states = {
-        job.job_id: parse_state(job.kind) for job in journal.list_unscheduled_jobs() if job.kind in managed_kinds
-    }
+    states = {job.job_id: parse_state(job.kind) for job in journal.list_unscheduled_jobs() if job.kind in managed_kinds}
     if record.mode == "control":
         states |= {job.id: LedgerState.HELD for job in record.queue}
     # A job for which a start was sent may be pinned.

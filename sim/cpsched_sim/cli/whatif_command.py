@@ -153,7 +153,7 @@ def whatif_run(
     from cpsched_sim.simulation import ReplaySpec
     from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.whatif import whatif_io
-    from cpsched_sim.whatif.licence_limits import parse_licence_totals
+    from cpsched_sim.whatif.license_limits import parse_license_totals
     from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
     from cpsched_sim.whatif.whatif_cases import (
@@ -169,7 +169,7 @@ def whatif_run(
         config = config or folder.slurm_config_path
     cases = [with_slurm_config_file(case, config) for case in choice.build_cases()]
     twin = with_slurm_config_file(WhatIfCase.parse(TWIN_DISPATCHER), config)
-    totals = parse_licence_totals(site.licenses) if site.licenses is not None else {}
+    totals = parse_license_totals(site.licenses) if site.licenses is not None else {}
     whatif_io.require_new_whatif_folder(run.out, run.resume)
 
     with watch_plugins(running.decide_timeout):
@@ -186,7 +186,7 @@ def whatif_run(
             dialect=reading.to_dialect(),
             site=site_policy,
             earlier=site.earlier,
-            licence_totals=totals,
+            license_totals=totals,
         )
         window, digests = whatif_io.read_whatif_window(inputs)
     if window.site is not None:

@@ -49,9 +49,9 @@ from cpsched_sim.cluster.event_kernels import (
 from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption
 from cpsched_sim.cluster.replay_calendar import CalendarEvents, CalendarOutcome, ReplayCalendar
 from cpsched_sim.cluster.simulated_accounting import (
-    NO_LICENCES,
-    LicenceRequestsAndTotals,
-    LicenceUsage,
+    NO_LICENSES,
+    LicenseRequestsAndTotals,
+    LicenseUsage,
     SimulatedAccounting,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
@@ -150,7 +150,7 @@ class ReplayOptions:
     site: SitePolicyFile | None = None
     strict: bool = False
     calendar: ReplayCalendar | None = None
-    licences: LicenceRequestsAndTotals = NO_LICENCES
+    licenses: LicenseRequestsAndTotals = NO_LICENSES
 
 
 def replay(
@@ -185,12 +185,12 @@ class TraceReplay:
         self._decision, self._snapshot = EVERY_JOB_STARTED, self._simulated.snapshot()
 
         site, calendar = options.site, options.calendar
-        self._licences = LicenceUsage.of(options.licences, self._total)
+        self._licenses = LicenseUsage.of(options.licenses, self._total)
         self._accounting: SimulatedAccounting | None = None
         self._preemption: SimulatedPreemption | None = None
         self._preemptions: list[Preemption] = []
         if site is not None:
-            self._accounting = SimulatedAccounting(site, self._simulated, options.licences.asked)
+            self._accounting = SimulatedAccounting(site, self._simulated, options.licenses.asked)
         if site is not None and site.policy.preemption is not None:
             exempt = calendar.is_outage if calendar is not None else None
             self._preemption = SimulatedPreemption(site, self._simulated, exempt)
@@ -243,7 +243,7 @@ class TraceReplay:
                 continue
             self._learn(on_ended)
             if self._events is not None:
-                self._events.start_fixed_jobs(self._accounting, self._licences)
+                self._events.start_fixed_jobs(self._accounting, self._licenses)
             if needs_plan is not None:
                 has_plan = self._simulated.queue_length > 0 and needs_plan(self._simulated.snapshot())
                 need = "plan" if has_plan else "starts"
@@ -426,7 +426,7 @@ class TraceReplay:
         if self._preemption is not None and self._accounting is not None and limits is not None:
             for find in (self._preemption.finish_grace_times, self._preemption.plan):
                 snapshot = self._simulated.snapshot()
-                while found := find(snapshot, self._add_licence_limits(limits, snapshot) or limits):
+                while found := find(snapshot, self._add_license_limits(limits, snapshot) or limits):
                     for preemption in found:
                         self._preempt(preemption)
                     limits, snapshot = self._accounting.begin_round(), self._simulated.snapshot()
@@ -461,11 +461,11 @@ class TraceReplay:
         if events is not None:
             events.on_preempted(preemption)
 
-    def _add_licence_limits(
+    def _add_license_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
         """Return the site's limits, plus those of licenses."""
-        return limits if self._licences is None else self._licences.add_licence_limits(limits, snapshot)
+        return limits if self._licenses is None else self._licenses.add_license_limits(limits, snapshot)
 
     def _decide_within_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need
@@ -474,7 +474,7 @@ class TraceReplay:
 
         The cluster itself checks neither.
         """
-        limits = self._add_licence_limits(limits, snapshot)
+        limits = self._add_license_limits(limits, snapshot)
         if limits is None and snapshot.cluster.power is None:  # fast path for most rounds
             self._snapshot = snapshot
             return self._policy.decide(snapshot, need)

@@ -17,7 +17,7 @@ from cpsched.model.job_table import read_only_view
 from cpsched_sim.cluster import event_kernels
 from cpsched_sim.cluster.event_kernels import FAULTY, NOTHING_LEFT, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.preemption import Preemption
-from cpsched_sim.cluster.simulated_accounting import LicenceUsage, SimulatedAccounting
+from cpsched_sim.cluster.simulated_accounting import LicenseUsage, SimulatedAccounting
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -210,15 +210,15 @@ class CalendarEvents:
 
     # ------------------------------------------------------------------------------------------ jobs
 
-    def start_fixed_jobs(self, accounting: SimulatedAccounting | None, licences: LicenceUsage | None) -> None:
+    def start_fixed_jobs(self, accounting: SimulatedAccounting | None, licenses: LicenseUsage | None) -> None:
         """Start the jobs whose fixed start has come and that fit now. The others are tried again."""
         simulated, state, waiting = self._simulated, self._simulated.state, list[int]()
         for at in self._due_starts:
             request, now_s, fixed_s = self._trace[at].job.request, simulated.now_s, int(self._calendar.fixed_s[at])
             fitting = units_fitting_by_node(request, simulated.cluster, state.free)
             running = read_only_view(simulated.site.running)[: simulated.running_count]
-            has_licences = licences is None or licences.has_free_licences(at, running)
-            if fitting.sum() < request.units or not has_licences:
+            has_licenses = licenses is None or licenses.has_free_licenses(at, running)
+            if fitting.sum() < request.units or not has_licenses:
                 waiting.append(at)
                 continue
             self._late_fixed += now_s > fixed_s

@@ -50,7 +50,7 @@ Totals = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LicenceRequestsAndTotals:
+class LicenseRequestsAndTotals:
     """The licenses that the jobs of a window request, and their totals.
 
     `asked` is by job index and omits jobs without licenses. `totals` omits licenses that no job requests.
@@ -60,9 +60,9 @@ class LicenceRequestsAndTotals:
     totals: Totals = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> LicenceRequestsAndTotals:
+    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> LicenseRequestsAndTotals:
         """Return the requested licenses with the totals that apply to them."""
-        wanted = {name.lower() for licences in asked.values() for name, _ in licences}
+        wanted = {name.lower() for licenses in asked.values() for name, _ in licenses}
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
 
     @property
@@ -71,7 +71,7 @@ class LicenceRequestsAndTotals:
         return ",".join(f"{name}={total}" for name, total in self.totals.items())
 
 
-NO_LICENCES = LicenceRequestsAndTotals()
+NO_LICENSES = LicenseRequestsAndTotals()
 
 
 class SimulatedAccounting:
@@ -83,7 +83,7 @@ class SimulatedAccounting:
     """
 
     def __init__(
-        self, policy_file: SitePolicyFile, state: SimulatedCluster, licences: Mapping[int, Amounts] | None = None
+        self, policy_file: SitePolicyFile, state: SimulatedCluster, licenses: Mapping[int, Amounts] | None = None
     ) -> None:
         self.policy, self.state = policy_file.policy, state
         self.weights = self.policy.priority.weights
@@ -96,8 +96,8 @@ class SimulatedAccounting:
         self.qos_names = list(self.policy.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._create_job_columns()
-        for slot, amounts in (licences or {}).items():
-            self.claims[slot] = _add_licences_to_tres(self.claims[slot], amounts)
+        for slot, amounts in (licenses or {}).items():
+            self.claims[slot] = _add_licenses_to_tres(self.claims[slot], amounts)
         fading = _resources_with_decaying_limits(
             [*(q.limits for q in self.policy.qos.values()), *(row.limits for row in rows)]
         )
@@ -292,16 +292,16 @@ def _resources_with_decaying_limits(every: Iterable[AccountingLimits]) -> set[st
     return found
 
 
-def _add_licences_to_tres(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
+def _add_licenses_to_tres(claim: JobLimitAttributes, licenses: Amounts) -> JobLimitAttributes:
     """Add the job's licenses to its trackable resources.
 
     Limits of a QOS or association may refer to them.
     """
-    return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
+    return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licenses)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LicenceUsage:
+class LicenseUsage:
     """The licenses that jobs hold during a replay, for all licenses with known totals.
 
     - `kind`: int64[J], the row of `held` for each job. Row 0 is for jobs without licenses.
@@ -314,20 +314,20 @@ class LicenceUsage:
     held: IntArray
 
     @classmethod
-    def of(cls, licences: LicenceRequestsAndTotals, jobs: int) -> LicenceUsage | None:
+    def of(cls, licenses: LicenseRequestsAndTotals, jobs: int) -> LicenseUsage | None:
         """Return the usage of `jobs` jobs, or None if no license has a known total."""
-        if not licences.totals:
+        if not licenses.totals:
             return None
-        at_name = {name: at for at, name in enumerate(licences.totals)}
+        at_name = {name: at for at, name in enumerate(licenses.totals)}
         rows: dict[tuple[int, ...], int] = {(0,) * len(at_name): 0}
         kind = np.zeros(jobs, np.int64)
-        for at, asked in licences.asked.items():
+        for at, asked in licenses.asked.items():
             row = [0] * len(at_name)
             for name, amount in asked:
                 if (place := at_name.get(name.lower())) is not None:
                     row[place] += amount
             kind[at] = rows.setdefault(tuple(row), len(rows))
-        totals = np.array([*licences.totals.values()], np.int64)
+        totals = np.array([*licenses.totals.values()], np.int64)
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def count_used(self, running: IntArray) -> IntArray:
@@ -335,11 +335,11 @@ class LicenceUsage:
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
-    def has_free_licences(self, slot: int, running: IntArray) -> bool:
+    def has_free_licenses(self, slot: int, running: IntArray) -> bool:
         """Return whether enough licenses are free for a job."""
         return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
-    def add_licence_limits(
+    def add_license_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
         """Return the site's limits, plus the license limits that the queue may reach."""
@@ -360,11 +360,11 @@ class LicenceUsage:
             before = standings.get(jobs[slot].id, NO_JOB_LIMITS)
             key = id(before), kind
             if key not in made:
-                made[key] = self._add_licence_checks(before, kind, first)
+                made[key] = self._add_license_checks(before, kind, first)
             standings[jobs[slot].id] = made[key]
         return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
 
-    def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
+    def _add_license_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
         """Add one check per license that jobs of this kind request.
 
         The counters of the licenses start at index `first`.

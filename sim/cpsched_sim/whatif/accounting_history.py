@@ -67,7 +67,7 @@ class AccountingHistory:
     reader: TraceReader
     ran: list[TraceRecord]
     open: list[UnfinishedJobRecord] = field(default_factory=list)
-    licences: Mapping[int, Amounts] = field(default_factory=dict)
+    licenses: Mapping[int, Amounts] = field(default_factory=dict)
     """The licenses that jobs request, by job number."""
 
     @property
@@ -110,10 +110,10 @@ class SacctUnfinishedJobReader(SacctReader):
         """The lines that stand for several tasks, with the same."""
         self._single_ids: set[str] = set()
         """The JobID of each unfinished job with a line of its own."""
-        self.licences: dict[int, Amounts] = {}
+        self.licenses: dict[int, Amounts] = {}
         """The licenses that jobs request, by job number. Jobs without licenses are omitted."""
-        self._licences: Amounts = ()
-        self._cached_licences = lru_cache(REQUEST_CACHE_SIZE)(self._held_or_requested_licences)
+        self._licenses: Amounts = ()
+        self._cached_licenses = lru_cache(REQUEST_CACHE_SIZE)(self._held_or_requested_licenses)
 
     def _handle_unfinished_job(self, fields: list[str], times: Sequence[int | None]) -> None:
         submit_s, eligible_s, start_s, end_s = times
@@ -155,19 +155,19 @@ class SacctUnfinishedJobReader(SacctReader):
         )
         array = self._waiting_array_tasks(fields)
         if array is not None:
-            self._arrays.append((array, job, submit_s, taken, self._licences))
+            self._arrays.append((array, job, submit_s, taken, self._licenses))
             return
         self._single_ids.add(self._get_field(fields, "JobID") or self._get_field(fields, "JobIDRaw"))
-        self._unsettled.append((job, submit_s, taken, self._licences))
+        self._unsettled.append((job, submit_s, taken, self._licenses))
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
         """Yield the records. After the last line, add the unfinished jobs."""
         for record in super().__iter__():
-            self._store_licences(record.id)
+            self._store_licenses(record.id)
             yield record
-        for job, submit_s, taken, licences in self._unsettled:
-            self._licences = licences
+        for job, submit_s, taken, licenses in self._unsettled:
+            self._licenses = licenses
             self._add_unfinished_job(job, submit_s, taken)
         self._add_array_tasks()
         self._unsettled.clear()
@@ -177,8 +177,8 @@ class SacctUnfinishedJobReader(SacctReader):
         """Store each task of the lines that stand for several tasks, unless it has a line of its own."""
         known = self._single_ids.union(self.squeue_ids.values())
         throttled = set[int]()
-        for array, job, submit_s, taken, licences in self._arrays:
-            self._licences = licences
+        for array, job, submit_s, taken, licenses in self._arrays:
+            self._licenses = licenses
             if not array.ranges:
                 self.tally.dropped[UNLISTED_TASKS_NOTE] += 1
             for task in chain.from_iterable(array.ranges):
@@ -206,22 +206,22 @@ class SacctUnfinishedJobReader(SacctReader):
             return
         self.tally.taken[taken] += 1
         self.open.append(job._replace(id=id))
-        self._store_licences(id)
+        self._store_licenses(id)
 
-    def _store_licences(self, id: int) -> None:
+    def _store_licenses(self, id: int) -> None:
         """Store the licenses on the line just read."""
-        if self._licences:
-            self.licences[id] = self._licences
+        if self._licenses:
+            self.licenses[id] = self._licenses
 
     def _parse_request(self, fields: list[str]) -> UnitsRequest:
-        self._licences = self._cached_licences(self._get_field(fields, "ReqTRES"), self._get_field(fields, "AllocTRES"))
+        self._licenses = self._cached_licenses(self._get_field(fields, "ReqTRES"), self._get_field(fields, "AllocTRES"))
         return super()._parse_request(fields)
 
-    def _held_or_requested_licences(self, req_tres: str, alloc_tres: str) -> Amounts:
+    def _held_or_requested_licenses(self, req_tres: str, alloc_tres: str) -> Amounts:
         """Return the licenses that a job held, or requested if it never ran."""
-        return self._parse_licences(alloc_tres) or self._parse_licences(req_tres)
+        return self._parse_licenses(alloc_tres) or self._parse_licenses(req_tres)
 
-    def _parse_licences(self, text: str) -> Amounts:
+    def _parse_licenses(self, text: str) -> Amounts:
         found = []
         for name, amount in self._parse_tres(text).items() if LICENSE in text else ():
             if not name.startswith(LICENSE):
@@ -321,5 +321,5 @@ def read_history(
         reader.tally.dropped["its start is missing"] += more
     not_over = reader.open if isinstance(reader, SacctUnfinishedJobReader | PbsUnfinishedJobReader) else []
     return AccountingHistory(
-        path, reader, started, not_over, reader.licences if isinstance(reader, SacctUnfinishedJobReader) else {}
+        path, reader, started, not_over, reader.licenses if isinstance(reader, SacctUnfinishedJobReader) else {}
     )

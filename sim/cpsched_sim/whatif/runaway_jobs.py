@@ -12,7 +12,7 @@ from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctUnfinishedJobReader, UnfinishedJobRecord
-from cpsched_sim.whatif.licence_limits import peak_amount
+from cpsched_sim.whatif.license_limits import peak_amount
 
 HOUR_S, DAY_S = 3_600, 86_400
 MAX_WAIT_S = 30 * DAY_S

@@ -11,7 +11,7 @@ from cpsched.slurm_text.tables import parse_name_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_slurm_nodes
-from cpsched_sim.whatif.licence_limits import read_licence_totals
+from cpsched_sim.whatif.license_limits import read_license_totals
 from cpsched_sim.whatif.slurm_collection import (
     CONFIG,
     LICENSES,
@@ -39,7 +39,7 @@ def list_site_changes(earlier: Path, later: Path) -> list[str]:
         *_list_differences("slurm.conf", {"": read_slurm_parameters(earlier)}, {"": read_slurm_parameters(later)}),
         *_list_differences("partition", _read_partitions(earlier), _read_partitions(later)),
         *_list_differences("QOS", _read_qos(earlier), _read_qos(later)),
-        *_list_differences("license", _read_licences(earlier), _read_licences(later)),
+        *_list_differences("license", _read_licenses(earlier), _read_licenses(later)),
         *_describe_node_changes("new: unavailable until the first job ran there", after.keys() - before.keys()),
         *_describe_node_changes("removed and not in the replay", before.keys() - after.keys()),
         *_describe_node_changes(
@@ -95,9 +95,9 @@ def _read_qos(folder: Path) -> dict[str, Facts]:
     return {row.get("Name") or "": {key: value or "" for key, value in row.items() if key} for row in rows}
 
 
-def _read_licences(folder: Path) -> dict[str, Facts]:
+def _read_licenses(folder: Path) -> dict[str, Facts]:
     path = folder / LICENSES
-    return {name: {"Total": str(total)} for name, total in read_licence_totals(path).items()} if path.exists() else {}
+    return {name: {"Total": str(total)} for name, total in read_license_totals(path).items()} if path.exists() else {}
 
 
 def _list_differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:

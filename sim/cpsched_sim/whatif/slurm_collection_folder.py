@@ -17,7 +17,7 @@ from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_unavailable_sta
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.slurm_timestamps import parse_time_zone, possible_unix_times_s
 from cpsched_sim.traces.trace_record import TraceRecord
-from cpsched_sim.whatif.licence_limits import read_licence_totals
+from cpsched_sim.whatif.license_limits import read_license_totals
 from cpsched_sim.whatif.site_changes import read_collected_nodes, read_slurmctld_start_time
 from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, sacctmgr_rows
 from cpsched_sim.whatif.whatif_window import NodeOutage
@@ -78,10 +78,10 @@ class SlurmCollectionFolder:
         path = self._existing_path(POLICY)
         return load_site_policy_file(path) if path is not None else None
 
-    def licences(self) -> dict[str, int]:
+    def licenses(self) -> dict[str, int]:
         """Return the total of each license that Slurm reports. Raise `InvalidSystem`."""
         path = self._existing_path(LICENSES)
-        return read_licence_totals(path) if path is not None else {}
+        return read_license_totals(path) if path is not None else {}
 
     def system(self) -> SystemFile:
         """Return a system with the nodes that Slurm reported."""

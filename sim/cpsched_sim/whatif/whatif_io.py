@@ -69,7 +69,7 @@ class WhatIfInputs:
     site: SitePolicyFile | None = None
     earlier: Path | None = None
     """A folder that was collected earlier at the same site. Changes since then become notes."""
-    licence_totals: Totals = field(default_factory=dict)
+    license_totals: Totals = field(default_factory=dict)
     """Totals of licenses, which override those in the folder."""
 
 
@@ -83,7 +83,7 @@ def read_whatif_window(inputs: WhatIfInputs) -> tuple[WhatIfWindow, dict[str, An
         require(earlier is None, "--earlier", str(earlier), "requires a folder written by `cpsched whatif collect`")
         history = read_history(inputs.source, inputs.lenient, inputs.format, dialect)
         file, guessed = choose_or_guess_system(history, inputs.system, GUESSED_SYSTEM)
-        window = cut_whatif_window(history, file, inputs.period, guessed, dialect.zone, site, (), inputs.licence_totals)
+        window = cut_whatif_window(history, file, inputs.period, guessed, dialect.zone, site, (), inputs.license_totals)
         window = replace(window, notes=(*window.notes, *(site.notes if site is not None else ())))
         return window, _input_digests(window, inputs.source, inputs)
 
@@ -98,7 +98,7 @@ def _read_collection_folder(folder: SlurmCollectionFolder, inputs: WhatIfInputs)
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
         outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
-    totals = {**folder.licences(), **inputs.licence_totals}
+    totals = {**folder.licenses(), **inputs.license_totals}
     window = cut_whatif_window(history, file, inputs.period, "", folder.zone, site, outages, totals)
     not_simulated = dict.fromkeys((*folder.notes, *(site.notes if site is not None else ())))
     window = replace(window, notes=(*window.notes, *not_simulated, *_list_differences(folder, earlier, window)))
@@ -139,12 +139,12 @@ def _list_differences(
 def _input_digests(window: WhatIfWindow, jobs: Path, inputs: WhatIfInputs) -> dict[str, Any]:
     """Return the digests of the inputs that all replays of a window share."""
     file, site = window.system, window.site
-    licences = {"licences": window.licences.to_licenses_option} if window.licences.totals else {}
+    licenses = {"licenses": window.licenses.to_licenses_option} if window.licenses.totals else {}
     return {
         "input_sha256": sha256_of_all(dated_files(jobs)),
         "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
         "policy_sha256": site.sha256 if site is not None else "", "from_s": window.from_s, "to_s": window.to_s,
-        "lenient": inputs.lenient, "dialect": asdict(inputs.dialect), **licences,
+        "lenient": inputs.lenient, "dialect": asdict(inputs.dialect), **licenses,
     }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def replay_window(
         lag_s=pace.lag_s,
     )
     options = ReplayOptions(
-        progress=progress, site=window.site, strict=True, calendar=calendar, licences=window.licences
+        progress=progress, site=window.site, strict=True, calendar=calendar, licenses=window.licenses
     )
     schedule = replay(window.jobs, System(window.system, window.header).cluster, policy, options)
     outcome = schedule.calendar

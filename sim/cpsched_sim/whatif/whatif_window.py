@@ -26,7 +26,7 @@ import numpy.typing as npt
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job
-from cpsched_sim.cluster.simulated_accounting import Amounts, LicenceRequestsAndTotals, Totals
+from cpsched_sim.cluster.simulated_accounting import Amounts, LicenseRequestsAndTotals, Totals
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems import system_draft, system_draft_from_accounting
@@ -34,7 +34,7 @@ from cpsched_sim.systems.system_file import System, SystemFile, load_bundled_sys
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licence_limits import licence_notes, why_licences_insufficient
+from cpsched_sim.whatif.license_limits import license_notes, why_licenses_insufficient
 from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600
@@ -107,7 +107,7 @@ class WhatIfWindow:
     left_out: Mapping[str, int]
     """Number of jobs omitted from the replay, by reason."""
     notes: tuple[str, ...]
-    licences: LicenceRequestsAndTotals = field(default_factory=LicenceRequestsAndTotals)
+    licenses: LicenseRequestsAndTotals = field(default_factory=LicenseRequestsAndTotals)
 
     @property
     def is_judged(self) -> npt.NDArray[np.bool_]:
@@ -192,7 +192,7 @@ def cut_whatif_window(
         except InvalidValue as error:
             too_large[f"{error.field} {error.rule} on {target.name}"] += 1
             continue
-        if why := why_licences_insufficient(history.licences.get(each.id, ()), totals):
+        if why := why_licenses_insufficient(history.licenses.get(each.id, ()), totals):
             too_large[why] += 1
             continue
         if target.is_unknown_partition(each.ask.partition):
@@ -222,12 +222,12 @@ def cut_whatif_window(
             f"that {system.name} does not have: these jobs may use any node"
         )
     notes += history.reader.tally.to_sentences(left_out=False)
-    licences = _licences_by_index(jobs, history.licences)
+    licenses = _licenses_by_index(jobs, history.licenses)
     held = (
-        (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licences[at])
-        for at, draft in enumerate(drafts) if at in licences and draft[5] != NEVER
+        (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licenses[at])
+        for at, draft in enumerate(drafts) if at in licenses and draft[5] != NEVER
     )  # fmt: skip
-    notes += licence_notes(licences.values(), held, totals)
+    notes += license_notes(licenses.values(), held, totals)
     if site is not None:
         site, jobs = site.with_users_of(jobs)
     roles, leaves, fixed, real = (
@@ -237,11 +237,11 @@ def cut_whatif_window(
         quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone,
         jobs, [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes),
-        LicenceRequestsAndTotals.of(licences, totals),
+        LicenseRequestsAndTotals.of(licenses, totals),
     )  # fmt: skip
 
 
-def _licences_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
+def _licenses_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
     """Return the licenses that jobs request, by job index."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 

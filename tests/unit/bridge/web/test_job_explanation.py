@@ -177,7 +177,7 @@ def test_reports_round_without_reasons():
 
 def test_explains_ended_unscheduled_and_unknown_jobs():
     ended = an_ended(1, 400, 460, label="9_4")
-    jobs = some_jobs(ended=[ended], unscheduled=[an_unscheduled(8, kind="unmanaged", reason=other("licences"))])
+    jobs = some_jobs(ended=[ended], unscheduled=[an_unscheduled(8, kind="unmanaged", reason=other("licenses"))])
     explanation = explain_job(jobs, " 9_4 ")
     assert (explanation.job, explanation.start) == (ended, "")
     assert explanation.format_lines() == ["It ran for 1 min and ended 9 min ago."]

@@ -50,7 +50,7 @@ def verdict(at, job, running=(), spent=None):
 
 
 @pytest.mark.parametrize("limits_hold", [True, False])
-def test_licences_limit_running_jobs_whatever_is_enforced(limits_hold):
+def test_licenses_limit_running_jobs_whatever_is_enforced(limits_hold):
     at = replace(site(user=AccountingLimits(jobs=2)), licenses={"matlab": 5}, limits_hold=limits_hold)
     assert verdict(at, asks(license_matlab=3), [asks("bob", license_matlab=2)]) is None
     assert verdict(at, asks(license_matlab=3), [asks("bob", license_matlab=3)]) == "Licenses"
@@ -59,7 +59,7 @@ def test_licences_limit_running_jobs_whatever_is_enforced(limits_hold):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
-def test_no_subset_of_admitted_jobs_exceeds_licences(jobs, data):
+def test_no_subset_of_admitted_jobs_exceeds_licenses(jobs, data):
     totals = {"a": 5, "b": 3}
     book = JobLimitTable(SitePolicy(limits_hold=False, licenses=totals))
     standings = [book.limits_of(asks(license_a=a, license_b=b)) for a, b in jobs]

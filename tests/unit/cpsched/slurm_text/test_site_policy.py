@@ -395,7 +395,7 @@ def test_reads_wall_time_usage_in_brackets(said: str, spent: float) -> None:
     assert set(found.association_wall_min.values()) == set(found.qos_wall_min.values()) == {spent}
 
 
-def test_counts_licences_that_jobs_may_hold() -> None:
+def test_counts_licenses_that_jobs_may_hold() -> None:
     text = """
 LicenseName=matlab Total=8 Used=2 Free=6 Reserved=1 Remote=no
 LicenseName=flex@server Total=4 Used=0 Free=4 Reserved=0 Remote=yes

@@ -171,8 +171,8 @@ def test_job_deleted_while_running_counts_once(read):
 
 def test_skips_other_records_and_reports_suspensions(read):
     others = [f"{stamp(T0)};{kind};R1.vm;requestor=ada@vm" for kind in "UYBFKk"]
-    licence, altered = f"{stamp(T0)};L;license;floating license", f"{stamp(T0)};a;7.vm;Priority=5"
-    reader, jobs = read(*others, licence, altered, f"{stamp(T0)};z;7.vm;x=1", f"{stamp(T0)};z;7.vm;x=1", line())
+    license, altered = f"{stamp(T0)};L;license;floating license", f"{stamp(T0)};a;7.vm;Priority=5"
+    reader, jobs = read(*others, license, altered, f"{stamp(T0)};z;7.vm;x=1", f"{stamp(T0)};z;7.vm;x=1", line())
     assert len(jobs) == 1
     assert reader.tally.taken == {"was suspended; this time counts as run time": 1}
 

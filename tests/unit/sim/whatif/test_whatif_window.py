@@ -151,13 +151,13 @@ def test_unrequested_gpus_mean_whole_nodes(tmp_path):
     assert (one.each, one.exclusive) == ((("cores", 1), ("gpus", 1)), False)
 
 
-def test_whole_node_job_with_licence_is_reported(tmp_path):
+def test_whole_node_job_with_license_is_reported(tmp_path):
     head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
     times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
     path = tmp_path / "jobs.txt"
     path.write_text(f"{head}\n7|ada|{times}|1|1|01:00:00|cpu=1|cpu=1,gres/gpu=1,license/x=1\n")
     found = read_history(path)
-    assert (found.licences, found.reader.tally.taken[WHOLE_NODES_NOTE]) == ({7: (("x", 1),)}, 1)
+    assert (found.licenses, found.reader.tally.taken[WHOLE_NODES_NOTE]) == ({7: (("x", 1),)}, 1)
 
 
 def test_job_keeps_its_named_qos(tmp_path):

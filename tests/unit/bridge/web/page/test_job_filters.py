@@ -20,7 +20,7 @@ JOBS = some_jobs(
              a_running(51, user="ada", start_s=900)],
     unscheduled=[
         an_unscheduled(90, user="ada", units=2),
-        an_unscheduled(91, user="ben", kind="unmanaged", reason=other("licences")),
+        an_unscheduled(91, user="ben", kind="unmanaged", reason=other("licenses")),
     ],
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ def found(**query):
         ({"kind": "never"}, [2]),
         ({"kind": "unmanaged", "state": "all"}, [91]),
         ({"node": "n1", "state": "all"}, [50]),
-        ({"q": "LICENCES", "state": "all"}, [91]),
+        ({"q": "LICENSES", "state": "all"}, [91]),
         ({"q": "never run here"}, [2]),
         ({"q": "51", "state": "all"}, [51]),
         ({"q": "50", "state": "all"}, [50]),

@@ -164,12 +164,12 @@ def test_association_limit_delays_jobs_and_counts_running_ones(scene: Scene) -> 
         (-1, "matlab:2", None),
     ],
 )
-def test_job_leaves_licences_of_future_reservations_free(
+def test_job_leaves_licenses_of_future_reservations_free(
     scene: Scene, begins_s: int, held: str, reason: str | None
 ) -> None:
     """It runs for an hour; until the next ranking, five minutes later, it may start.
 
-    The licences of a reservation that has begun are not among the free ones, and must not count twice.
+    The licenses of a reservation that has begun are not among the free ones, and must not count twice.
     """
     record = scene.job("first")
     record.update(licenses=["matlab:2"], time_limit=60)

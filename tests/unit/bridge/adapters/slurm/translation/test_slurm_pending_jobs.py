@@ -102,7 +102,7 @@ def test_gives_reason_why_job_is_left(facts: dict[str, Any], reason: str) -> Non
     assert left.held_for_bridge
 
 
-def test_keeps_jobs_whose_licences_are_counted() -> None:
+def test_keeps_jobs_whose_licenses_are_counted() -> None:
     scene = one(licenses=["matlab:2", "flex@server"])
     assert the_pending(scene, licenses=["matlab", "flex@server"]).hold is Hold.PLUGIN
     assert "unknown: flex@server" in words(the_left(scene, licenses=["matlab"]).reason)

@@ -289,7 +289,7 @@ def test_parses_core_reservation(printed: str, read: dict[str, object]) -> None:
     assert scontrol_object_parsing.parse_reservations(printed) == [SlurmReservation(**read)]
 
 
-def test_licence_reservation_has_no_nodes() -> None:
+def test_license_reservation_has_no_nodes() -> None:
     printed = CORES_26_05.replace("Nodes=n[1-2]", "Nodes=(null)").replace(
         "     NodeName=n1 CoreIDs=0,8\n     NodeName=n2 CoreIDs=0-3\n", ""
     )

@@ -11,14 +11,14 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits, with_queue_subset
 from cpsched_sim.cli import app
-from cpsched_sim.cluster.simulated_accounting import LicenceRequestsAndTotals, LicenceUsage
+from cpsched_sim.cluster.simulated_accounting import LicenseRequestsAndTotals, LicenseUsage
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.licence_limits import parse_licence_totals, read_licence_totals
+from cpsched_sim.whatif.license_limits import parse_license_totals, read_license_totals
 from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_cases import DecisionTiming, WhatIfCase
@@ -42,7 +42,7 @@ qos: { normal: { limits: { GrpTRES: license/matlab=2 } }, free: {} }
 
 
 @pytest.mark.parametrize("text", EVERYBODY)
-def test_second_job_waits_for_single_licence(tmp_path, text):
+def test_second_job_waits_for_single_license(tmp_path, text):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
     found = replayed(a_window(tmp_path, lines, totals={"matlab": 1}), text)
     assert (found[1], found[3][0] - 2 < 5) == ((0, 500), True), found
@@ -50,19 +50,19 @@ def test_second_job_waits_for_single_licence(tmp_path, text):
     assert all(start < 10 for start, _ in replayed(a_window(tmp_path, lines), text).values()), "they are not counted"
 
 
-def test_third_job_waits_for_two_licences(tmp_path):
+def test_third_job_waits_for_two_licenses(tmp_path):
     lines = [a_line(at, at, at, 500 + at, **ONE) for at in (1, 2, 3)]
     starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 1, 2: 2, 3: 501}
 
 
-def test_job_needing_several_licences_waits_and_is_passed(tmp_path):
+def test_job_needing_several_licenses_waits_and_is_passed(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, **ONE)]
     starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 3: 2, 2: 500}
 
 
-def test_each_licence_is_counted_separately(tmp_path):
+def test_each_license_is_counted_separately(tmp_path):
     both = {"AllocTRES": "license/ansys=1,license/matlab=1"}
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 301, AllocTRES="license/ansys=1"),
              a_line(3, 2, 2, 900, **both)]  # fmt: skip
@@ -70,14 +70,14 @@ def test_each_licence_is_counted_separately(tmp_path):
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 1, 3: 500}
 
 
-def test_running_job_at_window_start_holds_licence_until_end(tmp_path):
+def test_running_job_at_window_start_holds_license_until_end(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 500, DAY + 600, **ONE)]
     window = a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), totals={"matlab": 1})
     assert window.role.tolist() == [RUNNING, JUDGED]
     assert replayed(window, "easy") == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
 
 
-def test_requeued_job_holds_licence_in_each_run(tmp_path):
+def test_requeued_job_holds_license_in_each_run(tmp_path):
     lines = [
         a_line(1, 0, 0, 100, State="NODE_FAIL", **ONE),
         a_line(1, 100, 100, 400, **ONE),
@@ -104,14 +104,14 @@ def test_cancelled_jobs_do_not_count_as_users(tmp_path):
     assert told_of_more_than(a_window(tmp_path, lines, totals={"matlab": 1})) == []
 
 
-def test_cancelled_job_holds_licence_from_replayed_start(tmp_path):
+def test_cancelled_job_holds_license_from_replayed_start(tmp_path):
     gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
     lines = [a_line(1, 0, 0, 100, **ONE), a_line(2, 1, None, 400, **gave_up), a_line(3, 2, 2, 62, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "fcfs") == {1: (0, 100), 2: (100, 400), 3: (400, 460)}
 
 
-def test_reservation_job_is_first_but_waits_for_licence(tmp_path):
+def test_reservation_job_is_first_but_waits_for_license(tmp_path):
     lines = [
         a_line(1, 0, 0, 1000, **ONE),
         a_line(2, 1, 2000, 2500, **ONE),
@@ -125,14 +125,14 @@ def test_reservation_job_is_first_but_waits_for_licence(tmp_path):
 @pytest.mark.parametrize(
     ("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 4}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)]
 )
-def test_qos_limit_on_licence_applies_without_total(tmp_path, totals, third):
+def test_qos_limit_on_license_applies_without_total(tmp_path, totals, third):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
     site = parse_site_policy_file(Path("policy.yaml"), LIMITED)
     starts = replayed(a_window(tmp_path, lines, site=site, totals=totals), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: third}
 
 
-def test_licences_apply_without_site_limits(tmp_path):
+def test_licenses_apply_without_site_limits(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
     site = parse_site_policy_file(Path("policy.yaml"), "accounts: { phys: { users: [ada] } }\nenforce: []\n")
     starts = replayed(a_window(tmp_path, lines, site=site, totals={"matlab": 1}), "easy")
@@ -170,7 +170,7 @@ def test_usage_never_exceeds_total(tmp_path, text, half_closed, pace, site):
     assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
     full = dict.fromkeys(totals, 0)
     for name, total in totals.items():
-        held = np.array([dict(window.licences.asked.get(at, ())).get(name, 0) for at in range(len(window.jobs))])
+        held = np.array([dict(window.licenses.asked.get(at, ())).get(name, 0) for at in range(len(window.jobs))])
         ran = found.start_s != NEVER
         for at_s in found.start_s[ran]:
             in_use = held[ran & (found.start_s <= at_s) & (found.end_s > at_s)].sum()
@@ -189,12 +189,12 @@ def test_job_needing_more_than_total_is_left_out_and_reported(tmp_path):
     assert dict(window.left_out) == {"does not fit: license/matlab only 1 exist": 2}
 
 
-def test_reports_unlimited_licences_without_total(tmp_path):
+def test_reports_unlimited_licenses_without_total(tmp_path):
     other = {"AllocTRES": "license/ansys=7,license/nastran@flex=1"}
     lines = [a_line(1, 0, 0, 500, **other), a_line(2, 1, 1, 401, **other), a_line(3, 2, 2, 402, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 1, "abaqus": 4})
     assert replayed(window, "easy") == {1: (0, 500), 2: (1, 401), 3: (2, 402)}
-    assert window.licences.totals == {"matlab": 1}
+    assert window.licenses.totals == {"matlab": 1}
     assert list(window.notes[-3:]) == [
         "licenses limited in the replay: matlab 1",
         "licenses not replayed, because their totals are unknown (set --licenses): "
@@ -220,7 +220,7 @@ def test_compares_names_in_lower_case(tmp_path):
     assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
 
-def test_escapes_licence_names(tmp_path):
+def test_escapes_license_names(tmp_path):
     lines = [a_line(1, 0, 0, 500, AllocTRES="license/\x1b[31m=2"), a_line(2, 0, 0, 500)]
     for totals in (None, {"\x1b[31m": 1}, {"\x1b[31m": 2}):
         window = a_window(tmp_path, lines, totals=totals)
@@ -230,7 +230,7 @@ def test_escapes_licence_names(tmp_path):
 # ------------------------------------------------------------------------------------------ what accounting says
 
 
-def test_uses_allocated_or_requested_licences(tmp_path):
+def test_uses_allocated_or_requested_licenses(tmp_path):
     """With `-L matlab|ansys` Slurm gives one of the two."""
     lines = [
         a_line(1, 0, 0, 500, ReqTRES="license/ansys=2,license/matlab=2", AllocTRES="cpu=4,license/ansys=2"),
@@ -240,11 +240,11 @@ def test_uses_allocated_or_requested_licences(tmp_path):
         a_line(5, 0, None, 400, State="CANCELLED by 7", ReqTRES="license/b=1,license/a=3"),
     ]
     history = read_history(a_file(tmp_path, lines))
-    assert history.licences == {1: (("ansys", 2),), 2: (("matlab", 2),), 5: (("a", 3), ("b", 1))}
+    assert history.licenses == {1: (("ansys", 2),), 2: (("matlab", 2),), 5: (("a", 3), ("b", 1))}
     assert len({record.ask for record in history.ran}) == 1, "licenses are on no node"
 
 
-def test_broken_line_passes_licences_to_no_other_job(tmp_path):
+def test_broken_line_passes_licenses_to_no_other_job(tmp_path):
     """A second line of job 2 is passed over, as is one with a limit that no job has."""
     lines = [
         a_line(2, 50, 50, 90, **ONE),
@@ -252,7 +252,7 @@ def test_broken_line_passes_licences_to_no_other_job(tmp_path):
         a_line(3, 50, 50, 90, **TWO, Timelimit="99999999-00:00:00"),
         a_line(4),
     ]
-    assert read_history(a_file(tmp_path, lines), lenient=True).licences == {2: (("matlab", 1),)}
+    assert read_history(a_file(tmp_path, lines), lenient=True).licenses == {2: (("matlab", 1),)}
 
 
 @pytest.mark.parametrize("amount", ["x", "", "1.5", "-1", "9" * 30])
@@ -288,7 +288,7 @@ def test_invalid_amount_makes_line_broken(tmp_path, amount):
 def test_reads_totals_of_each_slurm_version(tmp_path, text, found):
     path = tmp_path / "licenses.txt"
     path.write_text(text)
-    assert read_licence_totals(path) == found
+    assert read_license_totals(path) == found
 
 
 @pytest.mark.parametrize(
@@ -306,11 +306,11 @@ def test_invalid_total_names_its_line(tmp_path, text, why):
     path = tmp_path / "licenses.txt"
     path.write_text(text)
     with pytest.raises(InvalidSystem, match=why):
-        read_licence_totals(path)
+        read_license_totals(path)
 
 
 def test_parses_totals_in_slurm_conf_syntax():
-    assert parse_licence_totals("matlab=10, Ansys@flex:4 ,license/b=0") == {"matlab": 10, "ansys@flex": 4, "b": 0}
+    assert parse_license_totals("matlab=10, Ansys@flex:4 ,license/b=0") == {"matlab": 10, "ansys@flex": 4, "b": 0}
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_parses_totals_in_slurm_conf_syntax():
 )
 def test_rejects_invalid_totals(text):
     with pytest.raises(InvalidValue, match="--licenses"):
-        parse_licence_totals(text)
+        parse_license_totals(text)
 
 
 # ------------------------------------------------------------------------------------------ from folder to report
@@ -338,31 +338,31 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
 
 def of_folder(path, totals=None, earlier=None):
     period = WindowPeriodOptions(from_=at(0))
-    return read_whatif_window(WhatIfInputs(source=path, period=period, earlier=earlier, licence_totals=totals or {}))
+    return read_whatif_window(WhatIfInputs(source=path, period=period, earlier=earlier, license_totals=totals or {}))
 
 
 def test_collected_totals_are_used_in_replay(tmp_path):
     window, digests = of_folder(a_folder(tmp_path / "site"))
     assert (tmp_path / "site" / "licenses.txt").read_text().startswith("LicenseName=matlab Total=2 ")
-    assert (window.licences.totals, digests["licences"]) == ({"matlab": 2}, "matlab=2")
+    assert (window.licenses.totals, digests["licenses"]) == ({"matlab": 2}, "matlab=2")
 
 
 def test_given_totals_precede_collected_ones(tmp_path):
     window, digests = of_folder(a_folder(tmp_path / "site"), {"matlab": 6, "ansys": 1})
-    assert (window.licences.totals, digests["licences"]) == ({"matlab": 6}, "matlab=6")
+    assert (window.licenses.totals, digests["licenses"]) == ({"matlab": 6}, "matlab=6")
 
 
 @pytest.mark.parametrize("said", ["No licenses configured in Slurm.\n", "LicenseName=b Total=3\n", None])
-def test_digest_omits_unused_licences(tmp_path, said):
+def test_digest_omits_unused_licenses(tmp_path, said):
     """So what an earlier version has replayed is found again."""
     _, digests = of_folder(a_folder(tmp_path / "site", said, "cpu=4,mem=1G"))
-    assert "licences" not in digests
+    assert "licenses" not in digests
 
 
-def test_reads_folder_collected_without_licences(tmp_path):
+def test_reads_folder_collected_without_licenses(tmp_path):
     (a_folder(tmp_path / "site") / "licenses.txt").unlink()
     window, digests = of_folder(tmp_path / "site")
-    assert (window.licences.totals, "licences" in digests) == ({}, False)
+    assert (window.licenses.totals, "licenses" in digests) == ({}, False)
     assert any("(set --licenses): matlab (39 jobs)" in note for note in window.notes)
 
 
@@ -389,7 +389,7 @@ def test_command_line_sets_totals_by_name(tmp_path):
         found.append(json.loads(said.stdout))
     assert found[0]["fidelity"]["verdict"]["grade"] == "good", "they are why jobs waited"
     assert found[1]["fidelity"]["verdict"]["grade"] == "hopeless"
-    assert [each["digests"].get("licences") for each in found] == ["matlab=1", None]
+    assert [each["digests"].get("licenses") for each in found] == ["matlab=1", None]
     assert "licenses limited in the replay: matlab 1" in (tmp_path / "0" / "report.md").read_text()
     assert "licenses not replayed, because their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
     refused = CliRunner().invoke(app, [*common, "--licenses", "matlab", "--out", str(tmp_path / "2")])
@@ -410,11 +410,11 @@ def a_cluster(window):
 def test_reason_is_that_of_slurm_with_usage(tmp_path):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302), a_line(4, 3, 3, 9, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 2})
-    play = LicenceUsage.of(window.licences, len(window.jobs))
+    play = LicenseUsage.of(window.licenses, len(window.jobs))
     assert play is not None
     cluster = a_cluster(window)
     dispatcher = ReplaySpec(WhatIfCase.parse("easy").spec).build(window.jobs)
-    limits = play.add_licence_limits(None, cluster.snapshot())
+    limits = play.add_license_limits(None, cluster.snapshot())
     found = decide_respecting_limits(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
     assert dict(found.limited) == {
@@ -423,24 +423,24 @@ def test_reason_is_that_of_slurm_with_usage(tmp_path):
     }
     none = np.array([], np.int64)
     assert (play.count_used(np.array([0, 2, 3])).tolist(), play.count_used(none).tolist()) == ([3], [0])
-    assert [play.has_free_licences(at, np.array([3])) for at in range(3)] == [False, False, True]
+    assert [play.has_free_licenses(at, np.array([3])) for at in range(3)] == [False, False, True]
 
 
-def test_queue_without_licences_uses_site_limits(tmp_path):
+def test_queue_without_licenses_uses_site_limits(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401)], totals={"matlab": 1})
-    play, cluster = LicenceUsage.of(window.licences, len(window.jobs)), a_cluster(window)
+    play, cluster = LicenseUsage.of(window.licenses, len(window.jobs)), a_cluster(window)
     limits = PendingJobLimitsAndUsage()
     assert play is not None
     narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
-    assert play.add_licence_limits(None, narrow) is None
-    assert play.add_licence_limits(limits, narrow) is limits
-    assert LicenceUsage.of(LicenceRequestsAndTotals.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
+    assert play.add_license_limits(None, narrow) is None
+    assert play.add_license_limits(limits, narrow) is limits
+    assert LicenseUsage.of(LicenseRequestsAndTotals.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
 
 
 @pytest.mark.parametrize(("total", "as_the_site_says"), [(3, True), (2, False)])
-def test_sufficient_licences_use_site_limits(tmp_path, total, as_the_site_says):
+def test_sufficient_licenses_use_site_limits(tmp_path, total, as_the_site_says):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302)]
     window = a_window(tmp_path, lines, totals={"matlab": total})
-    play, limits = LicenceUsage.of(window.licences, len(window.jobs)), PendingJobLimitsAndUsage()
+    play, limits = LicenseUsage.of(window.licenses, len(window.jobs)), PendingJobLimitsAndUsage()
     assert play is not None
-    assert (play.add_licence_limits(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says
+    assert (play.add_license_limits(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says

@@ -27,12 +27,12 @@ from cpsched_sim.input.text_line_reader import read_text_lines
 
 LICENSES_OPTION = "--licenses"
 MAX_LISTED_LICENSES = 10
-_LICENCE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
+_LICENSE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 
 # ------------------------------------------------------------------------------------------ totals
 
 
-def read_licence_totals(path: Path) -> dict[str, int]:
+def read_license_totals(path: Path) -> dict[str, int]:
     """Parse the output of `scontrol show license`. Raise `InvalidSystem`.
 
     A license without a single amount is omitted.
@@ -48,14 +48,14 @@ def read_licence_totals(path: Path) -> dict[str, int]:
     return {license.name.lower(): int(license.total) for license in licenses if license.has_one_amount}
 
 
-def parse_licence_totals(text: str) -> dict[str, int]:
+def parse_license_totals(text: str) -> dict[str, int]:
     """Parse `matlab=10,ansys=4`, or the form with colons of `Licenses` in slurm.conf.
 
     Raise `InvalidValue`.
     """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        match = _LICENCE_TOTAL.fullmatch(part)
+        match = _LICENSE_TOTAL.fullmatch(part)
         if not match or int(match[2]) > MAX_AMOUNT:
             raise InvalidValue(LICENSES_OPTION, part, f"must be NAME=NUMBER, with a number of at most {MAX_AMOUNT:,}")
         found[match[1].removeprefix(LICENSE).lower()] = int(match[2])
@@ -63,9 +63,9 @@ def parse_licence_totals(text: str) -> dict[str, int]:
     return found
 
 
-def why_licences_insufficient(licences: Amounts, totals: Totals) -> str:
+def why_licenses_insufficient(licenses: Amounts, totals: Totals) -> str:
     """Return why a job can never run, or "" if it requests no more than the totals."""
-    for name, amount in licences:
+    for name, amount in licenses:
         if (total := totals.get(name.lower())) is not None and amount > total:
             return f"{LICENSE}{quote_value(name)} only {total:,} exist"
     return ""
@@ -74,27 +74,27 @@ def why_licences_insufficient(licences: Amounts, totals: Totals) -> str:
 # ------------------------------------------------------------------------------------------ notes
 
 
-def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
+def license_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
     """Yield notes on the licenses that jobs request, and on those that they held.
 
     Each item of `held` is (from, until, amounts).
     """
-    wanted = Counter(name.lower() for licences in asked for name, _ in licences)
+    wanted = Counter(name.lower() for licenses in asked for name, _ in licenses)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
-        yield f"licenses limited in the replay: {_abbreviate_licence_names(f'{n} {t:,}' for n, t in known.items())}"
+        yield f"licenses limited in the replay: {_abbreviate_license_names(f'{n} {t:,}' for n, t in known.items())}"
     if strange := [f"{name} ({format_count(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
         yield (
             f"licenses not replayed, because their totals are unknown (set {LICENSES_OPTION}): "
-            f"{_abbreviate_licence_names(strange)}"
+            f"{_abbreviate_license_names(strange)}"
         )
     if unasked := sorted(totals.keys() - wanted.keys()):
         yield (
             "licenses that no job requests, as far as AccountingStorageTRES tracks them: "
-            f"{_abbreviate_licence_names(unasked)}"
+            f"{_abbreviate_license_names(unasked)}"
         )
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for begin_s, end_s, licences in held:
-        for name, amount in licences:
+    for begin_s, end_s, licenses in held:
+        for name, amount in licenses:
             changes[name.lower()] += [(begin_s, amount), (end_s, -amount)]
     for name, total in known.items():
         if (most := peak_amount(changes[name])) > total:
@@ -104,7 +104,7 @@ def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
             )
 
 
-def _abbreviate_licence_names(words: Iterable[str]) -> str:
+def _abbreviate_license_names(words: Iterable[str]) -> str:
     every = [quote_value(word) for word in words]
     return ", ".join(every[:MAX_LISTED_LICENSES]) + (
         f" and {len(every) - MAX_LISTED_LICENSES:,} more" * (len(every) > MAX_LISTED_LICENSES)
