@@ -4,6 +4,7 @@ An exception means that the program or its environment failed. Infeasible, late 
 
     CpschedError            base class of all exceptions in this package
     ├── InvalidValue        a value violates a rule; the message names both (exit code 2)
+    ├── UnreadableOutput    the output of a Slurm command does not have its usual format
     ├── UnknownName         unknown dispatcher, predictor or parameter; the message lists the known names
     ├── PluginLoadError     a plug-in or `package.module:Class` cannot be loaded; the message states the reason
     ├── PluginError         a plug-in violated its contract; the message gives file and line (exit code 1)
@@ -34,6 +35,10 @@ class InvalidValue(CpschedError, ValueError):
         self.field = field
         self.value = value
         self.rule = rule
+
+
+class UnreadableOutput(CpschedError):
+    """The output of a Slurm command is incomplete, or does not have its usual format."""
 
 
 class UnknownName(CpschedError, LookupError):

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from cpsched.errors import CpschedError, InvalidValue, require
+from cpsched.errors import InvalidValue, UnreadableOutput
 from cpsched.site.accounts import PARTITION_LIMITS, Association, AssociationTree, Qos
 from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.site_policy import SitePolicy
 from cpsched.slurm_text.limits import (
     parse_accounting_limits,
     parse_slurm_time_s,
+    parse_whole_number,
     unsupported_limits,
     unsupported_qos_flags,
 )
@@ -55,10 +56,6 @@ PolicyObjectKind = Literal["association", "qos", "partition"]
 KeyT = TypeVar("KeyT", int, str)
 Texts = Mapping[str, str]
 """The values of one printed object, by Slurm's names."""
-
-
-class UnreadablePolicyOutput(CpschedError):
-    """An error for output that does not have the command's usual format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +112,6 @@ def make_unreadable(kind: PolicyObjectKind, name: str, error: InvalidValue, line
     return UnreadablePolicyObject(kind, name, error.field, str(error.value), error.rule, line)
 
 
-def parse_count(name: str, text: str, default: int = 0) -> int:
-    """Return a whole number, or the default if it is not set. Raise `InvalidValue`."""
-    require(not text or (text.isascii() and text.isdecimal()), name, text, "must be a whole number")
-    return int(text) if text else default
-
-
 def _parse_number(name: str, text: str, default: float) -> float:
     try:
         return float(text) if text else default
@@ -145,7 +136,7 @@ def parse_readable_fields(
 # ------------------------------------------------------------------------------------------ QOS
 
 _QOS_PARSERS: Mapping[str, Callable[[Texts], object]] = {
-    "priority": lambda texts: parse_count("Priority", texts.get("Priority", "")),
+    "priority": lambda texts: parse_whole_number("Priority", texts.get("Priority", "")),
     "limits": parse_accounting_limits,
     "usage_factor": lambda texts: _parse_number("UsageFactor", texts.get("UsageFactor", ""), 1.0),
     "factor_on_limits": lambda texts: has_flag(parse_flags(texts.get("Flags", "")), "UsageFactorSafe"),
@@ -199,10 +190,14 @@ def list_unmodelled_qos_settings(text: str, flags: Sequence[str]) -> Iterable[tu
 # ------------------------------------------------------------------------------------------ associations
 
 _ASSOCIATION_PARSERS: Mapping[str, Callable[[Texts], object]] = {
-    "shares": lambda texts: None if texts.get("Share") == "parent" else parse_count("Share", texts.get("Share", ""), 1),
-    "priority": lambda texts: parse_count("Priority", texts.get("Priority", "")),
+    "shares": lambda texts: _parse_shares(texts.get("Share", "")),
+    "priority": lambda texts: parse_whole_number("Priority", texts.get("Priority", "")),
     "limits": parse_accounting_limits,
 }
+
+
+def _parse_shares(text: str) -> int | None:
+    return None if text == "parent" else parse_whole_number("Share", text, 1)
 
 
 class AssociationRow(NamedTuple):
@@ -332,7 +327,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> AssociationManagerSt
     lines = [_parse_pairs_before_limits(line) for line in text.split("\n") if line.startswith(("ClusterName=", "QOS="))]
     found = _build_associations([_make_assoc_mgr_row(line) for line in lines if "ClusterName" in line], limits_hold)
     if not found.associations:
-        raise UnreadablePolicyOutput(
+        raise UnreadableOutput(
             "scontrol show assoc_mgr: the root account is missing; the bridge's user needs AdminLevel=Operator"
         )
 
@@ -438,17 +433,17 @@ class FairShareFactors(NamedTuple):
 def parse_fair_share_factors(text: str, ids: Mapping[int, int]) -> FairShareFactors:
     """Return the factors in the output of `sshare -a --json` or of `sshare -a -P -o ID,FairShare`.
 
-    `ids` maps Slurm's association numbers to indices. Raise `UnreadablePolicyOutput` for any other text.
+    `ids` maps Slurm's association numbers to indices. Raise `UnreadableOutput` for any other text.
     """
     if text.lstrip().startswith("{"):
         try:
             rows = list(json.loads(text)["shares"]["shares"])
         except (ValueError, LookupError, TypeError) as error:
-            raise UnreadablePolicyOutput(f"sshare --json: {type(error).__name__}: {error}") from error
+            raise UnreadableOutput(f"sshare --json: {type(error).__name__}: {error}") from error
         pairs = [_parse_json_factor(row) for row in rows]
     else:
         if text.strip() and "FairShare" not in parse_headings(text):
-            raise UnreadablePolicyOutput("sshare: column FairShare is missing")
+            raise UnreadableOutput("sshare: column FairShare is missing")
         table = [row.values for row in parse_pipe_table(text)]
         pairs = [(row["ID"].strip(), row["FairShare"]) for row in table if row.get("FairShare")]
     found = FairShareFactors({}, {})

@@ -1,9 +1,16 @@
-"""Define the controller's configuration that a reading of Slurm delivers."""
+"""Define and parse the controller's configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from cpsched.errors import UnreadableOutput
+from cpsched.slurm_text.option_lists import parse_config
+from cpsched.slurm_text.output_values import parse_names, parse_nonzero_or_none, parse_text_or_none
+
+CONFIG_COMMAND = ("scontrol", "show", "config")
 
 LINEAR = "select/linear"
 """The node selection plugin that gives each job whole nodes."""
@@ -61,3 +68,56 @@ class SelectRules:
             whole_sockets="CR_SOCKET" in parameters,
             spreads_shares="MULTIPLE_SHARING_GRES_PJ" in parameters,
         )
+
+
+def _parse_upper_names(word: str) -> list[str]:
+    return [] if word in ("none", "(null)", "") else word.upper().split(",")
+
+
+_CONFIG_FIELD_PARSERS: Mapping[str, Callable[[Mapping[str, str]], object]] = {
+    "accounting_storage_enforce": lambda words: _parse_upper_names(words["AccountingStorageEnforce"]),
+    "accounting_storage_tres": lambda words: parse_names(words["AccountingStorageTRES"]),
+    "accounting_storage_type": lambda words: parse_text_or_none(words["AccountingStorageType"]),
+    "cluster_name": lambda words: parse_text_or_none(words["ClusterName"]),
+    "gres_types": lambda words: parse_names(words["GresTypes"]),
+    "job_defaults": lambda words: parse_text_or_none(words.get("JobDefaults", "")),
+    "job_submit_plugins": lambda words: parse_names(words["JobSubmitPlugins"]),
+    "min_job_age": lambda words: parse_nonzero_or_none(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: parse_text_or_none(words["PreemptMode"]),
+    "preempt_type": lambda words: _parse_preempt_type(words["PreemptType"]),
+    "priority_site_factor_plugin": lambda words: parse_text_or_none(words.get("PrioritySiteFactorPlugin", "")),
+    "priority_type": lambda words: parse_text_or_none(words.get("PriorityType", "")),
+    "scheduler_parameters": lambda words: words["SchedulerParameters"],
+    "scheduler_type": lambda words: parse_text_or_none(words["SchedulerType"]),
+    "select_type": lambda words: parse_text_or_none(words["SelectType"]),
+    "select_type_parameters": lambda words: parse_names(words["SelectTypeParameters"]),
+    "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
+    "topology_parameters": lambda words: parse_names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: parse_text_or_none(words.get("TopologyPlugin", "")),
+    "version": lambda words: parse_text_or_none(words["SLURM_VERSION"]),
+}
+
+
+def _parse_preempt_type(word: str) -> str | None:
+    """Return the preemption plugin, or None if there is none.
+
+    Releases before 23.11 print "preempt/none".
+    """
+    return None if word == "preempt/none" else parse_text_or_none(word)
+
+
+def parse_controller_config(printed: str) -> SlurmConfig:
+    """Return the configuration in the output of `scontrol show config`.
+
+    Raise `UnreadableOutput` if a setting is unreadable.
+    """
+    values = parse_config(printed)
+    settings: dict[str, Any] = {}
+    for name, parse in _CONFIG_FIELD_PARSERS.items():
+        try:
+            settings[name] = parse(values)
+        except (KeyError, ValueError, IndexError) as error:
+            raise UnreadableOutput(
+                f"scontrol show config: {name} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+    return SlurmConfig(**settings)

@@ -64,6 +64,12 @@ _LIMIT_NAME = re.compile(r"(Grp|Max|Min)[A-Z]")
 """Pattern for the names of limits, with which limits of later releases begin too."""
 
 
+def parse_whole_number(name: str, text: str, default: int = 0) -> int:
+    """Return a whole number, or the default if it is not set. Raise `InvalidValue`."""
+    require(not text or (text.isascii() and text.isdecimal()), name, text, "must be a whole number")
+    return int(text) if text else default
+
+
 def parse_tres(text: str) -> dict[str, int]:
     """Return the limited amounts by resource (memory in MiB). Raise `InvalidValue`.
 

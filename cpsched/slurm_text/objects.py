@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cpsched.site.preemption import PreemptMode
+
 NEVER_S = 0x7FFFFFFF
 """End time given to a reservation whose end cannot be read."""
 
@@ -47,10 +49,16 @@ class SlurmNode(SlurmObject):
     configured_gres: Mapping[str, int] | None = None
     allocated_tres: Mapping[str, object] | None = None
     """Amounts as numbers where possible."""
+    available_features: Sequence[str] | None = None
     active_features: Sequence[str] | None = None
     partitions: Sequence[str] | None = None
     slurm_version: str | None = None
     weight: int | None = None
+
+    @property
+    def usable_memory(self) -> int:
+        """Return the memory without the system's, which is negative for impossible settings."""
+        return (self.real_memory or 0) - (self.memory_reserved_for_system or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +91,13 @@ class SlurmPartition(SlurmObject):
     topology: str | None = None
     requires_reservation: bool | None = None
     job_defaults: str | None = None
+    priority_factor: int | None = None
+    qos: str | None = None
+    """The QOS whose limits apply to the partition's jobs, or empty."""
+    tres: Mapping[str, int] | None = None
+    preempt_mode: PreemptMode | None = None
+    """What happens to preempted jobs, or None for the cluster's mode."""
+    grace_s: int | None = None
 
     @property
     def sharing(self) -> str:

@@ -6,11 +6,11 @@ The output format is the same from Slurm 22.05 to 26.05.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, get_args
 
-from cpsched.errors import InvalidValue
+from cpsched.errors import InvalidValue, UnreadableOutput
 from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.preemption import PreemptionRules, PreemptionType
@@ -20,23 +20,18 @@ from cpsched.slurm_text.accounts import (
     Texts,
     UnreadablePolicyObject,
     UnreadablePolicyObjects,
-    UnreadablePolicyOutput,
     list_unmodelled_qos_settings,
-    make_unreadable,
     parse_assoc_mgr,
-    parse_count,
     parse_fair_share_factors,
     parse_qos,
-    parse_readable_fields,
 )
 from cpsched.slurm_text.licenses import parse_licenses
-from cpsched.slurm_text.limits import parse_slurm_time_s, parse_tres
+from cpsched.slurm_text.limits import parse_slurm_time_s
+from cpsched.slurm_text.object_parsing import list_printed_objects, parse_partition
 from cpsched.slurm_text.option_lists import has_flag, parse_c_int, parse_config, parse_flags
 from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode, parse_victim_order
-from cpsched.slurm_text.tables import parse_name_values
 
 _TRES_WEIGHT = re.compile(r"[^=]+=\d+(\.\d+)?", re.ASCII)
-_UNSET = ("", "N/A", "(null)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +157,8 @@ def parse_preemption(config: Texts, policy: SitePolicy) -> SitePolicy:
 
 # ------------------------------------------------------------------------------------------ partitions
 
-_PARTITION_PARSERS: Mapping[str, Callable[[Texts], object]] = {
-    "tier": lambda texts: parse_count("PriorityTier", texts.get("PriorityTier", ""), 1),
-    "factor": lambda texts: parse_count("PriorityJobFactor", texts.get("PriorityJobFactor", ""), 1),
-    "qos": lambda texts: "" if texts.get("QoS", "") in _UNSET else texts["QoS"],
-    "tres": lambda texts: {} if texts.get("TRES", "") in _UNSET else parse_tres(texts["TRES"]),
-    "preempt_mode": lambda texts: parse_preempt_mode(texts.get("PreemptMode", "")),
-    "grace_s": lambda texts: parse_count("GraceTime", texts.get("GraceTime", "")),
-}
+_POLICY_FIELDS = ("priority_tier", "priority_factor", "qos", "tres", "preempt_mode", "grace_s")
+"""Fields of a partition on which its policy depends."""
 
 
 class ParsedPartitions(NamedTuple):
@@ -182,13 +171,20 @@ class ParsedPartitions(NamedTuple):
 def parse_partition_policies(text: str) -> ParsedPartitions:
     """Return the partitions in the output of `scontrol -o show partition`."""
     found = ParsedPartitions({}, {})
-    for line in text.split("\n"):
-        texts = parse_name_values(line)
-        if name := texts.get("PartitionName"):
-            fields, error = parse_readable_fields(texts, _PARTITION_PARSERS)
-            found.partitions[name] = PartitionPolicy(**fields)
-            if error is not None:
-                found.unreadable[name] = make_unreadable("partition", name, error)
+    for _, printed in list_printed_objects(text, "PartitionName"):
+        partition = parse_partition(printed)
+        found.partitions[partition.name] = PartitionPolicy(
+            1 if partition.priority_tier is None else partition.priority_tier,
+            1 if partition.priority_factor is None else partition.priority_factor,
+            partition.qos or "",
+            partition.tres or {},
+            partition.preempt_mode,
+            partition.grace_s or 0,
+        )
+        for name in _POLICY_FIELDS:
+            if rule := (partition.unreadable or {}).get(name):
+                found.unreadable[partition.name] = UnreadablePolicyObject("partition", partition.name, name, rule=rule)
+                break
     return found
 
 
@@ -202,11 +198,11 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicyReading:
     - `state`: `scontrol -o show assoc_mgr flags=assoc,qos`. Without it, there are neither limits nor shares.
     - `qos`, `shares`: `sacctmgr -P show qos` and `sshare -a` (see `parse_fair_share_factors`).
 
-    Raise `UnreadablePolicyOutput` or `InvalidValue`.
+    Raise `UnreadableOutput` or `InvalidValue`.
     """
     config = parse_config(texts["config"])
     if not config.get("PriorityType"):
-        raise UnreadablePolicyOutput("scontrol show config: PriorityType is missing")
+        raise UnreadableOutput("scontrol show config: PriorityType is missing")
     partitions = parse_partition_policies(texts["partitions"])
     licenses = parse_licenses(texts.get("licenses", ""))
     usable = {each.name: each.usable for each in licenses if each.has_one_amount and each.usable is not None}

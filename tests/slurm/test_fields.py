@@ -1,4 +1,4 @@
-"""Test that each field this release prints is in one of the adapter's lists (`scontrol_field_uses`).
+"""Test that each field this release prints is in one of the adapter's lists (`known_fields`).
 
 A new release may print new fields. Add each to the list that states how the adapter uses it. An object with an unlisted
 field is unmanaged.
@@ -6,8 +6,9 @@ field is unmanaged.
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
+from cpsched.slurm_text import object_parsing
+from cpsched.slurm_text.known_fields import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CachingNodeParser
 from cpsched_sim.slurm_environment import FIXED_ENVIRONMENT
 from tests.slurm.harness import RELEASE, Slurm
 
@@ -45,9 +46,9 @@ def test_no_object_of_cluster_is_unusable(slurm: Slurm) -> None:
         return slurm.run("env", *settings, "scontrol", "--all", "show", kind)
 
     found = [
-        *scontrol_object_parsing.parse_nodes(shown("nodes")),
-        *scontrol_object_parsing.parse_partitions(shown("partitions")),
-        *scontrol_object_parsing.parse_reservations(shown("reservations")),
+        *CachingNodeParser().read(shown("nodes")),
+        *object_parsing.parse_partitions(shown("partitions")),
+        *object_parsing.parse_reservations(shown("reservations")),
     ]
     assert {each.name: (each.unreadable, each.unknown) for each in found if each.has_unusable_field} == {}
     assert found[-1].name == "fields"

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from cpsched.slurm_text.gres import parse_gres
+from cpsched.slurm_text.gres import NO_CONSUME
 from cpsched.slurm_text.hostlist import expand_hostlist
-from cpsched.slurm_text.tables import parse_name_values
+from cpsched.slurm_text.object_parsing import list_printed_objects, parse_node
+from cpsched.slurm_text.objects import SlurmNode
+from cpsched.slurm_text.output_values import parse_gres_counts
 from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.input.input_limits import MAX_AMOUNT
 
 SCONTROL_COMMAND = "scontrol -o show node"
 SINFO_COMMAND = "sinfo -N -o '%N|%P|%c|%m|%f|%G|%t'"
+_NO_CONSUME_SUFFIX = f":{NO_CONSUME}"
 _EMPTY_VALUES = ("", "(null)", "N/A", "n/a")
 _USABLE_STATES = frozenset(
     ("IDLE", "MIX", "MIXED", "ALLOC", "ALLOCATED", "COMP", "COMPLETING", "PLND", "PLANNED", "BLOCK", "BLOCKED", "CLOUD",
@@ -42,27 +47,40 @@ _HEADING_WITH_BLANKS = "REASON"
 _CLUSTER_PREFIX = "CLUSTER: "
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmNode:
-    """A node as configured in Slurm, without the operating system's resources."""
+class NodeAmounts(NamedTuple):
+    """What jobs may use of a node, without the operating system's resources."""
 
-    name: str
     cores: int
     memory_mib: int
-    gpus: int = 0
-    other_gres: tuple[str, ...] = ()
-    shared_gres: tuple[str, ...] = ()
-    """Resources that any number of jobs can share (`no_consume`)."""
-    features: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    state: str = ""
-    weight: int = 1
-    """Slurm's node weight. Slurm fills nodes with low weights first."""
+    gpus: int
 
-    @property
-    def is_unavailable_state(self) -> bool:
-        """Return whether the node was unavailable: down, drained or reserved, for example."""
-        return is_unavailable_state(self.state)
+
+def get_node_amounts(node: SlurmNode) -> NodeAmounts:
+    """Return what jobs may use of a node."""
+    gpus = sum(count for name, count in (node.configured_gres or {}).items() if _is_gpu(name))
+    return NodeAmounts(node.effective_cpus or 0, max(0, node.usable_memory), gpus)
+
+
+def _is_gpu(name: str) -> bool:
+    return name.partition(":")[0] == "gpu" and not name.endswith(_NO_CONSUME_SUFFIX)
+
+
+def list_other_gres(node: SlurmNode) -> list[str]:
+    """Return the generic resources that jobs use up, except GPUs, such as `mps:400`."""
+    gres = node.configured_gres or {}
+    return [
+        f"{name}:{count}" for name, count in gres.items() if not _is_gpu(name) and not name.endswith(_NO_CONSUME_SUFFIX)
+    ]
+
+
+def list_shared_gres(node: SlurmNode) -> list[str]:
+    """Return the generic resources that any number of jobs can share (`no_consume`), such as `scratch:1`."""
+    gres = node.configured_gres or {}
+    return [
+        f"{name.removesuffix(_NO_CONSUME_SUFFIX)}:{count}"
+        for name, count in gres.items()
+        if name.endswith(_NO_CONSUME_SUFFIX)
+    ]
 
 
 def is_unavailable_state(state: str) -> bool:
@@ -123,60 +141,31 @@ def _split_lines(text: str) -> list[str]:
 # ------------------------------------------------------------------------------------------ scontrol
 
 
+_AMOUNT_FIELDS = ("total_cpus", "effective_cpus", "real_memory", "memory_reserved_for_system", "weight")
+"""Whole numbers that a system needs."""
+
+
 def _parse_scontrol_nodes(text: str, where: str) -> Iterator[SlurmNode]:
-    seen = set[str]()
-    for number, record in _split_node_records(text):
-        node = _parse_scontrol_node(record, f"{where}:{number}")
-        if node.name not in seen:
-            seen.add(node.name)
+    """Yield each node once."""
+    names = set[str]()
+    for line, printed in list_printed_objects(text.replace("\r\n", "\n"), "NodeName"):
+        node = parse_node(printed)
+        _require_amounts(node, f"{where}:{line}")
+        if node.name not in names:
+            names.add(node.name)
             yield node
 
 
-def _split_node_records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield (line number, pairs) for each node.
-
-    The first value of a key is used, because comments come last and may look like keys.
-    """
-    record: dict[str, str] = {}
-    began = 0
-    for number, line in enumerate(_split_lines(text), start=1):
-        values = parse_name_values(line)
-        if next(iter(values), "") == "NodeName":
-            if record:
-                yield began, record
-            record, began = {}, number
-        record = values | record if began else record
-    if record:
-        yield began, record
-
-
-def _parse_scontrol_node(record: Mapping[str, str], where: str) -> SlurmNode:
-    cores = (
-        _parse_whole_number(record, "CPUEfctv", where)
-        if "CPUEfctv" in record
-        else _parse_whole_number(record, "CPUTot", where)
-    )
-    aside_mib = _parse_whole_number(record, "MemSpecLimit", where) if "MemSpecLimit" in record else 0
-    return SlurmNode(
-        record["NodeName"],
-        cores,
-        max(0, _parse_whole_number(record, "RealMemory", where) - aside_mib),
-        *_parse_node_gres(record.get("Gres", ""), where),
-        _split_comma_list(record.get("AvailableFeatures", "")),
-        _split_comma_list(record.get("Partitions", "")),
-        record.get("State", ""),
-        _parse_whole_number(record, "Weight", where) if "Weight" in record else 1,
-    )
-
-
-def _parse_whole_number(record: Mapping[str, str], name: str, where: str) -> int:
-    text = record.get(name, "")
-    if not text.isdecimal() or len(text) > 18:
-        raise InputError(
-            f"{where}: {name}: {quote_value(text) or 'nothing'}: must be a whole number; to print nodes, run: "
-            f"{SCONTROL_COMMAND}"
-        )
-    return int(text)
+def _require_amounts(node: SlurmNode, where: str) -> None:
+    """Raise `InputError` unless the node's amounts can be read."""
+    unreadable = node.unreadable or {}
+    for name in (*_AMOUNT_FIELDS, "configured_gres"):
+        if name in unreadable:
+            raise InputError(f"{where}: {quote_value(unreadable[name])}; to print nodes, run: {SCONTROL_COMMAND}")
+    for name in _AMOUNT_FIELDS:
+        amount = getattr(node, name) or 0
+        if not 0 <= amount <= MAX_AMOUNT:
+            raise InputError(f"{where}: {name}: {amount}: must be at most {MAX_AMOUNT:,}")
 
 
 # ------------------------------------------------------------------------------------------ sinfo
@@ -244,8 +233,8 @@ class _SinfoColumns:
         return found
 
 
-def _merge_partitions(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*before.partitions, *node.partitions)))
+def _merge_partitions(before: SlurmNode, node: SlurmNode) -> list[str]:
+    return list(dict.fromkeys((*(before.partitions or ()), *(node.partitions or ()))))
 
 
 def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
@@ -254,44 +243,33 @@ def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[Slur
         names = expand_hostlist(row.get("nodes"))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
-    gpus, others, shared = _parse_node_gres(row.get("gres", ""), where)
-    features = _split_comma_list(row.get("features", ""))
+    try:
+        gres = parse_gres_counts(row.get("gres", "").replace("N/A", "").replace("n/a", ""))
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from error
     for name in names:
+        cpus = _parse_minimum_amount(row, "cores", where)
         yield SlurmNode(
-            name,
-            _parse_minimum_amount(row, "cores", where),
-            _parse_minimum_amount(row, "memory", where),
-            gpus,
-            others,
-            shared,
-            features,
-            tuple(word.rstrip("*") for word in _split_comma_list(row.get("partitions", ""))),
-            row.get("state", ""),
-            _parse_minimum_amount(row, "weight", where) if "weight" in row else 1,
+            name=name,
+            total_cpus=cpus,
+            effective_cpus=cpus,
+            real_memory=_parse_minimum_amount(row, "memory", where),
+            configured_gres=gres,
+            available_features=_split_comma_list(row.get("features", "")),
+            partitions=[word.rstrip("*") for word in _split_comma_list(row.get("partitions", ""))],
+            state=row.get("state", ""),
+            weight=_parse_minimum_amount(row, "weight", where) if "weight" in row else None,
         )
 
 
 def _parse_minimum_amount(row: Mapping[str, str], name: str, where: str) -> int:
     """Return a number. "16+" means that the line's nodes differ and have at least 16."""
-    return _parse_whole_number({name: row.get(name, "").rstrip("+")}, name, where)
+    text = row.get(name, "").rstrip("+")
+    if not text.isdecimal() or len(text) > 18:
+        rule = f"must be a whole number; to print nodes, run: {SCONTROL_COMMAND}"
+        raise InputError(f"{where}: {name}: {quote_value(text) or 'nothing'}: {rule}")
+    return int(text)
 
 
-# ------------------------------------------------------------------------------------------ words
-
-
-def _split_comma_list(text: str) -> tuple[str, ...]:
-    return () if text in _EMPTY_VALUES else tuple(word for word in text.split(",") if word)
-
-
-def _parse_node_gres(text: str, where: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Return the number of GPUs, other generic resources, and shared ones.
-
-    `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` gives 4, ("mps:400",) and ("scratch:1",).
-    """
-    try:
-        found = parse_gres("" if text in _EMPTY_VALUES else text)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from error
-    others = tuple(f"{each.key}:{each.count}" for each in found if each.is_consumable and each.name != "gpu")
-    shared = tuple(f"{each.key}:{each.count}" for each in found if not each.is_consumable)
-    return sum(each.count for each in found if each.is_consumable and each.name == "gpu"), others, shared
+def _split_comma_list(text: str) -> list[str]:
+    return [] if text in _EMPTY_VALUES else [word for word in text.split(",") if word]

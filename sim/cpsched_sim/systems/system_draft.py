@@ -14,8 +14,16 @@ from pathlib import Path
 
 from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_sim.errors import quote_value
-from cpsched_sim.systems.slurm_node_parsing import SINFO_COMMAND, ParsedSlurmNodes, SlurmNode
+from cpsched_sim.systems.slurm_node_parsing import (
+    SINFO_COMMAND,
+    ParsedSlurmNodes,
+    get_node_amounts,
+    is_unavailable_state,
+    list_other_gres,
+    list_shared_gres,
+)
 from cpsched_sim.systems.system_file import SystemFile, parse_system
 
 MAX_NAME_CHARS = 150
@@ -65,11 +73,11 @@ def draft_system_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -
     """
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
-    for node in sorted(nodes, key=lambda node: node.weight):
+    for node in sorted(nodes, key=_get_weight):
         alike.setdefault(_node_type_key(node), []).append(node)
     kinds = [_draft_node_type(each) for each in alike.values()]
-    away = [node.name for node in nodes if node.is_unavailable_state]
-    others = sorted({gres for node in nodes for gres in node.other_gres})
+    away = [node.name for node in nodes if is_unavailable_state(node.state)]
+    others = sorted({gres for node in nodes for gres in list_other_gres(node)})
     notes = [
         "Cores are CPUs as Slurm counts them (threads, if Slurm allocates threads), except those of the system "
         "(CoreSpec, MemSpecLimit).",
@@ -85,30 +93,38 @@ def draft_system_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -
         )
     if others:
         notes.append(f"Omitted, because no trace requests them: {abbreviate_name_list(others)}.")
-    if shared := sorted({gres for node in nodes for gres in node.shared_gres}):
+    if shared := sorted({gres for node in nodes for gres in list_shared_gres(node)}):
         notes.append(f"Omitted, because any number of jobs share them (no_consume): {abbreviate_name_list(shared)}.")
-    if bare := [node.name for node in nodes if node.memory_mib <= 1]:
+    if bare := [node.name for node in nodes if node.usable_memory <= 1]:
         notes.append(
             f"{len(bare)} have no memory configured, so no job that requests memory fits: {abbreviate_name_list(bare)}."
         )
     if lone := [node.name for node in nodes if not node.partitions]:
         notes.append(f"{len(lone)} are in none of the printed partitions: {abbreviate_name_list(lone)}.")
-    partitions = sorted({part for node in nodes for part in node.partitions})
+    partitions = sorted({part for node in nodes for part in node.partitions or ()})
     return SystemDraft(name, f"{format_count(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
 
 
 def _node_type_key(node: SlurmNode) -> tuple[object, ...]:
-    return frozenset(node.partitions), node.gpus, node.cores, node.memory_mib, node.weight
+    return frozenset(node.partitions or ()), get_node_amounts(node), _get_weight(node)
+
+
+def _get_weight(node: SlurmNode) -> int:
+    """Return the node's weight. Slurm fills nodes with low weights first."""
+    return 1 if node.weight is None else node.weight
 
 
 def _draft_node_type(nodes: Sequence[SlurmNode]) -> DraftNodeType:
     first = nodes[0]
-    each = {"cores": first.cores, "memory_mib": first.memory_mib, "gpus": first.gpus}
-    known = sorted({feature for node in nodes for feature in node.features})
+    known = sorted({feature for node in nodes for feature in node.available_features or ()})
     features = f"; features: {abbreviate_name_list(known)}" if known else ""
     names = abbreviate_name_list([node.name for node in nodes], 4)
     return DraftNodeType(
-        len(nodes), each, frozenset(first.partitions), node_name_prefix([n.name for n in nodes]), f"{names}{features}"
+        len(nodes),
+        get_node_amounts(first)._asdict(),
+        frozenset(first.partitions or ()),
+        node_name_prefix([node.name for node in nodes]),
+        f"{names}{features}",
     )
 
 

@@ -22,7 +22,9 @@ from cpsched.slurm_text.accounts import (
     parse_qos,
 )
 from cpsched.slurm_text.controller_options import find_unmodelled_options
+from cpsched.slurm_text.known_fields import PARTITION
 from cpsched.slurm_text.limits import unsupported_limits
+from cpsched.slurm_text.object_parsing import list_printed_objects
 from cpsched.slurm_text.option_lists import has_flag, parse_flags
 from cpsched.slurm_text.preemption import parse_preempt_mode, parse_victim_order
 from cpsched.slurm_text.site_policy import (
@@ -33,7 +35,7 @@ from cpsched.slurm_text.site_policy import (
     parse_preemption,
     parse_priority_policy,
 )
-from cpsched.slurm_text.tables import parse_name_values, parse_pipe_table
+from cpsched.slurm_text.tables import parse_pipe_table
 from cpsched_sim.errors import quote_value
 from cpsched_sim.site.policy_file import MAX_CALC_PERIOD_S, unsimulated_mode_note
 
@@ -203,18 +205,16 @@ def _list_mode_notes(where: str, text: str) -> Iterator[str]:
 def _list_partition_notes(
     text: str, policy: SitePolicy, unreadable: Mapping[str, UnreadablePolicyObject], is_preempting: bool
 ) -> Iterator[str]:
-    for line in text.split("\n"):
-        values = parse_name_values(line)
-        name = values.get("PartitionName", "")
-        if not name:
-            continue
+    for _, printed in list_printed_objects(text, "PartitionName"):
+        values = PARTITION.parse_fields(printed)
+        name = values["PartitionName"]
         for setting, value in values.items():
             if setting not in HARMLESS_PARTITION_SETTINGS and value not in SIMULATED_PARTITION_VALUES.get(setting, ()):
                 yield f"partition {name}: {setting}={quote_value(value)} is not simulated"
         if is_preempting:
             yield from _list_mode_notes(f"partition {name}", values.get("PreemptMode", ""))
         if name in unreadable:
-            yield f"partition {name}: {unreadable[name].field}={quote_value(unreadable[name].value)} cannot be read"
+            yield f"partition {name}: {quote_value(unreadable[name].rule)}"
         qos = policy.partitions[name].qos
         if qos and qos not in policy.qos:
             yield f"partition {name}: its QOS {qos} is unknown"

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cpsched.formatting import format_count
+from cpsched.slurm_text.known_fields import PARTITION
+from cpsched.slurm_text.object_parsing import list_printed_objects
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched.slurm_text.option_lists import parse_config
-from cpsched.slurm_text.tables import parse_name_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.input.text_line_reader import read_text_lines
-from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_slurm_nodes
+from cpsched_sim.systems.slurm_node_parsing import get_node_amounts, parse_slurm_nodes
 from cpsched_sim.whatif.license_limits import read_license_totals
 from cpsched_sim.whatif.slurm_collection import (
     CONFIG,
@@ -47,7 +49,7 @@ def list_site_changes(earlier: Path, later: Path) -> list[str]:
             {
                 name
                 for name in before.keys() & after.keys()
-                if _node_amounts(before[name]) != _node_amounts(after[name])
+                if get_node_amounts(before[name]) != get_node_amounts(after[name])
             },
         ),
     ]
@@ -77,16 +79,12 @@ def read_collected_nodes(folder: Path) -> dict[str, SlurmNode]:
     return {node.name: node for node in parse_slurm_nodes(text, NODES).nodes}
 
 
-def _node_amounts(node: SlurmNode) -> tuple[int, int, int]:
-    return node.cores, node.memory_mib, node.gpus
-
-
 def _read_partitions(folder: Path) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
-    for _, line in _read_lines_if_exists(folder / PARTITIONS):
-        words = parse_name_values(line)
-        if name := words.get("PartitionName"):
-            found[name] = {key: words.get(key, "") for key in PARTITION_FIELDS}
+    text = "".join(line for _, line in _read_lines_if_exists(folder / PARTITIONS))
+    for _, printed in list_printed_objects(text, "PartitionName"):
+        values = PARTITION.parse_fields(printed)
+        found[values["PartitionName"]] = {key: values.get(key, "") for key in PARTITION_FIELDS}
     return found
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.dated_files import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicyFile, load_site_policy_file
 from cpsched_sim.systems import system_draft
-from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_unavailable_state
+from cpsched_sim.systems.slurm_node_parsing import get_node_amounts, is_unavailable_state
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.slurm_timestamps import parse_time_zone, possible_unix_times_s
 from cpsched_sim.traces.trace_record import TraceRecord
@@ -152,9 +153,8 @@ class SlurmCollectionFolder:
 
 def _find_node_type(node: SlurmNode, system: SystemFile) -> str:
     """Return the type of a node in the system, or "" if no type matches."""
-    amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
-    wanted = {name: amount for name, amount in amounts.items() if amount}
-    partitions = set(node.partitions)
+    wanted = {name: amount for name, amount in get_node_amounts(node)._asdict().items() if amount}
+    partitions = set(node.partitions or ())
     return next(
         (
             kind

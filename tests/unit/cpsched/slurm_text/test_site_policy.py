@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cpsched.errors import InvalidValue
+from cpsched.errors import InvalidValue, UnreadableOutput
 from cpsched.site.accounts import AccountingLimits
 from cpsched.site.site_policy import PartitionPolicy
-from cpsched.slurm_text.accounts import UnreadablePolicyOutput
 from cpsched.slurm_text.site_policy import parse_site_policy
 from cpsched_sim.site.fair_share import FairShareTree, fair_tree_factors
 from tests.slurm_replies import ALL, CONFIG, SHARES_TEXT, STATE, association
@@ -120,7 +119,7 @@ def test_ranks_without_limits_if_accounting_is_missing() -> None:
     ],
 )
 def test_rejects_reply_of_unknown_form(name: str, text: str, message: str) -> None:
-    with pytest.raises((UnreadablePolicyOutput, InvalidValue), match=message):
+    with pytest.raises((UnreadableOutput, InvalidValue), match=message):
         parse_site_policy(ALL | {name: text})
 
 
@@ -152,9 +151,9 @@ NO_NUMBER = "must be a whole number"
          ["qos part-fast: GrpWall=N: must be LIMIT(USED)"], ["bob"]),
         ("qos", "cpu=16", "cpu=?", ["qos normal: MaxTRESPU=?: "], ["ada", "bob"]),
         ("partitions", "cpu=32", "cpu=?",
-         [f"partition main: tres cpu=?: {NO_NUMBER}, optionally with K, M, G or T"], ["ada", "eve"]),
+         [f"partition main: tres=: tres cpu=?: {NO_NUMBER}, optionally with K, M, G or T"], ["ada", "eve"]),
         ("partitions", "PriorityTier=5", "PriorityTier=many",
-         [f"partition fast: PriorityTier=many: {NO_NUMBER}"], ["bob"]),
+         [f"partition fast: priority_tier=: PriorityTier=many: {NO_NUMBER}"], ["bob"]),
         ("qos", "0.500000", "half", ["qos part-fast: UsageFactor=half: must be a number"], ["bob"]),
         ("state", "Priority=40", "Priority=4O",
          [f"association account biology: Priority=4O: {NO_NUMBER}"], ["bob"]),

@@ -5,12 +5,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpsched.slurm_text.objects import SlurmNode
 from cpsched_sim.errors import InvalidSystem
-from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_slurm_nodes
+from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, parse_slurm_nodes
 from cpsched_sim.systems.system_draft import draft_system_from_nodes, node_name_prefix, render_and_parse_draft
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_record import UnitsRequest
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
+
+
+def a_node(name, cores, memory_mib, gres=None, **fields):
+    facts = {"name": name, "state": "IDLE", "effective_cpus": cores, "real_memory": memory_mib, **fields}
+    return SlurmNode(**facts, configured_gres=gres)
 
 
 def drafted(*nodes, lacks=(), name="lab"):
@@ -39,19 +45,19 @@ def test_draft_of_test_cluster_is_independent_of_output_form():
 
 
 def test_jobs_find_their_partition():
-    _, system = drafted(SlurmNode("a", 4, 100, partitions=("p",)), SlurmNode("b", 8, 100, partitions=("q",)))
+    _, system = drafted(a_node("a", 4, 100, partitions=("p",)), a_node("b", 8, 100, partitions=("q",)))
     assert system.request(UnitsRequest(1, (("cores", 8),), partition="q")).units == 1
     with pytest.raises(ValueError, match="must be at most 0, the number of units of 8 cores in p that fit"):
         system.request(UnitsRequest(1, (("cores", 8),), partition="p"))
 
 
 def test_nodes_are_in_slurm_allocation_order():
-    text, _ = drafted(SlurmNode("gpu1", 8, 1, 4, weight=100), SlurmNode("thin1", 8, 1), SlurmNode("thin2", 8, 1))
+    text, _ = drafted(a_node("gpu1", 8, 1, {"gpu": 4}, weight=100), a_node("thin1", 8, 1), a_node("thin2", 8, 1))
     assert list(yaml.safe_load(text)["node_types"]) == ["cpu8", "cpu8-gpu4"]
 
 
 def test_separates_node_kinds_and_partition_of_same_name():
-    nodes = (SlurmNode("a", 8, 1, partitions=("cpu8",)), SlurmNode("b", 8, 2, partitions=("q",)), SlurmNode("c", 8, 3))
+    nodes = (a_node("a", 8, 1, partitions=("cpu8",)), a_node("b", 8, 2, partitions=("q",)), a_node("c", 8, 3))
     text, system = drafted(*nodes)
     assert list(yaml.safe_load(text)["node_types"]) == ["cpu8-2", "cpu8-3", "cpu8-4"]
     assert system.request(UnitsRequest(1, (("memory_mib", 1),), partition="cpu8")).units == 1
@@ -59,9 +65,9 @@ def test_separates_node_kinds_and_partition_of_same_name():
 
 def test_reports_what_owner_should_check():
     nodes = (
-        SlurmNode("a1", 8, 1, partitions=("p",), state="DOWN+DRAIN"),
-        SlurmNode("a2", 8, 1, partitions=("p",), other_gres=("mic:2",)),
-        SlurmNode("a3", 8, 900),
+        a_node("a1", 8, 1, partitions=("p",), state="DOWN+DRAIN"),
+        a_node("a2", 8, 1, partitions=("p",), gres={"mic": 2}),
+        a_node("a3", 8, 900),
     )
     text, _ = drafted(*nodes, lacks=("GRES",))
     for said in (
@@ -102,7 +108,15 @@ TEXTS = st.text(max_size=8) | st.sampled_from(
 )
 def test_draft_is_valid_system_file_for_any_names(rows, name):
     nodes = [
-        SlurmNode(node, 4 + size, 100, size % 3, (text,), (text,), tuple(partitions), text)
+        a_node(
+            node,
+            4 + size,
+            100,
+            {"gpu": size % 3, text: 1},
+            available_features=[text],
+            partitions=partitions,
+            state=text,
+        )
         for node, partitions, text, size in rows
     ]
     text, system = drafted(*nodes, name=name)
@@ -112,6 +126,6 @@ def test_draft_is_valid_system_file_for_any_names(rows, name):
 
 
 def test_rejects_draft_above_system_file_limits():
-    nodes = [SlurmNode(f"n{i}", 1 + i, 1) for i in range(1001)]
+    nodes = [a_node(f"n{i}", 1 + i, 1) for i in range(1001)]
     with pytest.raises(InvalidSystem, match="must be at most 10,000"):
         drafted(*nodes)

@@ -324,8 +324,8 @@ def _compute_capacities(
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
-        memory_mib = (node.real_memory or 0) - (node.memory_reserved_for_system or 0)
-        found = {"cores": node.effective_cpus or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
+        memory_mib = node.usable_memory if counts_memory else 0
+        found = {"cores": node.effective_cpus or 0, "memory_mib": memory_mib, **amounts}
         if not node.has_unusable_field and all(0 <= amount < AMOUNT_BOUND for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity

@@ -1,9 +1,7 @@
 """Read Slurm 22.05 and later with its own commands, without libslurm.
 
-- `slurm_output_values` parses single values.
 - `squeue_parsing`, `scontrol_job_parsing` and `job_records` read jobs, and `sacct_parsing` reads ended jobs.
-- `scontrol_object_parsing` reads the other objects of slurmctld.
-- `cli_reader` combines these modules.
+- `cli_reader` combines these modules with `cpsched.slurm_text`, which parses the other objects of slurmctld.
 
 Users' text (names, comments, paths) never ends a field or a record: `squeue` and `sacct` end each field with a random
 word that is new in each answer. Facts that only `scontrol` shows are read only from lines that no user can write.

@@ -18,13 +18,24 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from cpsched.errors import UnreadableOutput
 from cpsched.formatting import format_count
-from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.configuration import CONFIG_COMMAND, SlurmConfig, parse_controller_config
 from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.jobs import SlurmJob
+from cpsched.slurm_text.object_parsing import (
+    NODES_COMMAND,
+    PARTITIONS_COMMAND,
+    RESERVATIONS_COMMAND,
+    parse_node,
+    parse_nodes,
+    parse_partitions,
+    parse_reservations,
+    split_output,
+)
 from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmTopology
 from cpsched.slurm_text.option_lists import OptionList, parse_config
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
@@ -34,7 +45,6 @@ from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S, PARTITION
 from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct_parsing,
     scontrol_job_parsing,
-    scontrol_object_parsing,
     squeue_parsing,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import AdaptiveIdleTimeout
@@ -98,6 +108,39 @@ def _get_array_number(row: Row) -> str:
     return row["JobArrayID"].partition("_")[0]
 
 
+@contextlib.contextmanager
+def translate_unreadable_output() -> Iterator[None]:
+    """Raise `AnswerNotUnderstood` for output of Slurm's commands that cannot be parsed."""
+    try:
+        yield
+    except UnreadableOutput as error:
+        raise AnswerNotUnderstood(str(error)) from error
+
+
+@dataclass(slots=True)
+class CachingNodeParser:
+    """A parser of nodes that does not parse the text of an unchanged node again."""
+
+    _known: dict[str, SlurmNode] = field(default_factory=dict)
+
+    def read(self, printed: str) -> list[SlurmNode]:
+        """Return the nodes in `printed`. The state of an unusable node is UNKNOWN."""
+        texts = split_output(printed, "NodeName")
+        self._known = {text: self._known.get(text) or _parse_usable_node(text) for text in texts}
+        return [self._known[text] for text in texts]
+
+
+def _parse_usable_node(text: str) -> SlurmNode:
+    node = slurm_states.mark_unusable_node(parse_node(text))
+    cpus = node.effective_cpus or 0
+    idle = cpus - (node.allocated_cpus or 0)
+    if node.has_unusable_field or idle in (0, cpus):
+        return node
+    _, *flags = node.state.split("+")
+    # scontrol itself prints this, unless the node's state has changed since
+    return replace(node, state="+".join(("MIXED", *flags)))
+
+
 class SlurmCliReader:
     """A reader of Slurm's state that runs Slurm's commands, called from one thread.
 
@@ -119,6 +162,8 @@ class SlurmCliReader:
         self._budget = budget or SlurmRpcTokenBucket()
         self._programs = programs or make_slurm_runner(self._budget).start
         self._clock = clock
+        self.reading_s = 0.0
+        """Wall time of the last reading in seconds, without waiting for the limit on calls."""
         self._version: tuple[int, int] | None = None
         self._clients = ""
         self._jobs = CachingJobParser()
@@ -129,7 +174,7 @@ class SlurmCliReader:
         )
         self._cached: dict[str, tuple[float, str]] = {}
         """Arrival time and text of the answers that several readings reuse, by query name."""
-        self._nodes = scontrol_object_parsing.CachingNodeParser()
+        self._nodes = CachingNodeParser()
         self._topologies: tuple[float, dict[str, SlurmTopology]] | None = None
         self._squeued: squeue_parsing.CachingSqueueParser | None = None
         self._before: dict[int, Row] = {}
@@ -149,11 +194,7 @@ class SlurmCliReader:
 
     def read_config(self) -> SlurmConfig:
         """Return the configuration, read at most every `CONFIG_INTERVAL_S` seconds."""
-        self._cache_answers(
-            self._run_queries(
-                self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
-            )
-        )
+        self._cache_answers(self._run_queries(self._select_due_query("config", CONFIG_COMMAND, CONFIG_INTERVAL_S)))
         return self._get_config()
 
     def gather_doctor_facts(self) -> Record:
@@ -163,16 +204,18 @@ class SlurmCliReader:
         """
         texts = self._run_queries(
             {
-                "config": scontrol_object_parsing.CONFIG_COMMAND,
-                "nodes": scontrol_object_parsing.NODES_COMMAND,
+                "config": CONFIG_COMMAND,
+                "nodes": NODES_COMMAND,
                 "diag": ("sdiag",),
             }
         )
         self._cache_answers(texts)
+        with translate_unreadable_output():
+            nodes = parse_nodes(texts["nodes"])
         here_s = int(time.time())
         match = _SDIAG_TIME.search(texts["diag"])
         user = find_user_name(os.getuid())
-        config = scontrol_object_parsing.parse_controller_config(texts["config"])
+        config = self._get_config()
         facts = {
             "config": config,
             "unmodelled_options": list(find_unmodelled_options(parse_config(texts["config"]))),
@@ -183,9 +226,7 @@ class SlurmCliReader:
             "clients": self._read_client_release()[1],
             "pyslurm": "",
             "rate_limit": make_rate_limit_facts(self._budget.limit),
-            "node_versions": sorted(
-                {node.slurm_version or "" for node in scontrol_object_parsing.parse_nodes(texts["nodes"])} - {""}
-            ),
+            "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
             **query_admin_level(user),
         }
         if not facts["accounting_answers"]:
@@ -195,14 +236,17 @@ class SlurmCliReader:
     def read(self) -> SlurmRecords:
         """Return one reading, in which jobs are read before everything else."""
         self._budget.wait_for_reading(CALLS_PER_READING)
-        with self._idle_timeout.track_reading():
-            return self._read_cluster()
+        begin_s = self._clock()
+        with self._idle_timeout.track_reading(), translate_unreadable_output():
+            records = self._read_cluster()
+        self.reading_s = self._clock() - begin_s
+        return records
 
     def _read_cluster(self) -> SlurmRecords:
         release = self._read_client_release()[0]
         self._jobs.counts_one_more = release < NODE_COUNT_CORRECT_SINCE
         found = self._read_squeue_jobs(squeue_parsing.select_squeue_fields(release))
-        commands = {"nodes": scontrol_object_parsing.NODES_COMMAND, **self._select_object_queries()}
+        commands = {"nodes": NODES_COMMAND, **self._select_object_queries()}
         texts = self._query_with_job_details(found, commands)
         self._cache_answers(texts)
         found = self._omit_pending_without_details(found)
@@ -219,13 +263,14 @@ class SlurmCliReader:
     def _select_object_queries(self) -> dict[str, Sequence[str]]:
         """Return the queries for reservations and, if they are due, for partitions and the configuration."""
         return {
-            "reservations": scontrol_object_parsing.RESERVATIONS_COMMAND,
-            **self._select_due_query("partitions", scontrol_object_parsing.PARTITIONS_COMMAND, PARTITIONS_INTERVAL_S),
-            **self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S),
+            "reservations": RESERVATIONS_COMMAND,
+            **self._select_due_query("partitions", PARTITIONS_COMMAND, PARTITIONS_INTERVAL_S),
+            **self._select_due_query("config", CONFIG_COMMAND, CONFIG_INTERVAL_S),
         }
 
     def _get_config(self) -> SlurmConfig:
-        return scontrol_object_parsing.parse_controller_config(self._cached["config"][1])
+        with translate_unreadable_output():
+            return parse_controller_config(self._cached["config"][1])
 
     def _filters_by_extra(self) -> bool:
         return OptionList(self._get_config().scheduler_parameters).has(NODE_FILTER_PARAMETER)
@@ -233,13 +278,13 @@ class SlurmCliReader:
     def _make_records(self, jobs: Sequence[SlurmJob], nodes: Sequence[SlurmNode], reservations: str) -> SlurmRecords:
         """Return one reading with the cached partitions and configuration. `reservations` is scontrol's output."""
         config = self._get_config()
-        partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
+        partitions = parse_partitions(self._cached["partitions"][1])
         now_s = int(time.time())
         return SlurmRecords(
             now_s=now_s,
             nodes=nodes,
             partitions=partitions,
-            reservations=scontrol_object_parsing.parse_reservations(reservations),
+            reservations=parse_reservations(reservations),
             jobs=slurm_states.mark_unknown_states(jobs, now_s),
             guarded="lua" in (config.job_submit_plugins or ()),
             outside=self._find_nonmember_groups(jobs, partitions),

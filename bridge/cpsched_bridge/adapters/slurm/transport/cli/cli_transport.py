@@ -8,12 +8,12 @@ from typing_extensions import override
 
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
+from cpsched.slurm_text.object_parsing import RESERVATIONS_COMMAND, parse_reservations
 from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import find_lease_comment
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader, translate_unreadable_output
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
     LeaseCommandRefused,
@@ -42,11 +42,17 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         reading: SlurmCliReader | None = None,
         budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
-        self._why = why
+        self.why = why
+        """The reason for choosing this transport."""
         budget = budget or SlurmRpcTokenBucket()
         self._records = reading or SlurmCliReader(deadline_s, history_deadline_s, budget=budget)
         super().__init__(self._records, deadline_s, budget)
         self._claiming = make_lease_commands(self.run_scontrol, deadline_s, budget)
+
+    @property
+    def reading_s(self) -> float:
+        """Return the wall time of the last reading in seconds."""
+        return self._records.reading_s
 
     @property
     @override
@@ -59,7 +65,7 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
 
     @override
     def transport_choice(self) -> tuple[str, str]:
-        return TRANSPORT_NAME, self._why
+        return TRANSPORT_NAME, self.why
 
     @override
     def read_config(self) -> SlurmConfig:
@@ -114,9 +120,8 @@ def make_lease_commands(
         return runner.run(command, deadline_s).output
 
     def read_lease_text() -> str | None:
-        return find_lease_comment(
-            scontrol_object_parsing.parse_reservations(run_query(scontrol_object_parsing.RESERVATIONS_COMMAND))
-        )
+        with translate_unreadable_output():
+            return find_lease_comment(parse_reservations(run_query(RESERVATIONS_COMMAND)))
 
     def find_any_node() -> str:
         names = [name for name in run_query(NODES_COMMAND).split() if NODE_NAME_PATTERN.fullmatch(name)]

@@ -13,14 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from cpsched.slurm_text.jobs import NO_AMOUNTS, NodeShare, SlurmJob, TimeLimit
-from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
-    ScontrolJobDetail,
-    UnparsedScontrolJob,
-    is_same_except_times,
-    parse_job_detail,
-)
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_output_values import (
+from cpsched.slurm_text.output_values import (
     parse_count,
     parse_dependencies,
     parse_flag,
@@ -31,6 +24,13 @@ from cpsched_bridge.adapters.slurm.transport.cli.slurm_output_values import (
     parse_text_or_none,
     parse_time_limit,
     parse_tres_amounts,
+)
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
+    ScontrolJobDetail,
+    UnparsedScontrolJob,
+    is_same_except_times,
+    parse_job_detail,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts

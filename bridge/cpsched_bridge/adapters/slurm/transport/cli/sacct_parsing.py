@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from cpsched.slurm_text.jobs import NO_AMOUNTS, UNLIMITED, SlurmJob, TimeLimit
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_output_values import (
+from cpsched.slurm_text.output_values import (
     parse_number,
     parse_text_or_none,
     parse_tres_amounts,

@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import JOB
+from cpsched.slurm_text.known_fields import JOB
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL_JOBS_COMMAND = ("scontrol", "--details", "show", "job")
@@ -73,7 +73,7 @@ class ScontrolJobDetail:
     """The text of `--extra`, which the job's owner may forge."""
     enforces_binding: bool
     unknown: tuple[str, ...] = ()
-    """Fields above the owner's text that `scontrol_field_uses` does not list."""
+    """Fields above the owner's text that `known_fields` does not list."""
 
     def get_value_on_line(self, line: str, name: str) -> str:
         """Return the value after `name=` on the line that begins with `line=`.

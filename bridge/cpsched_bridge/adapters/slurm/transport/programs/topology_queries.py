@@ -8,13 +8,12 @@ unless topology.yaml also exists on this host.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import yaml
 
 from cpsched.slurm_text.configuration import SlurmConfig
-from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.object_parsing import parse_topology
 from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 
@@ -27,8 +26,6 @@ QUERY_INTERVAL_S = 60.0
 """Seconds between queries. A reconfiguration of slurmctld may change the topologies."""
 UNREADABLE_TOPOLOGY = "unreadable topology.yaml"
 
-_SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
-_LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 _ATTRIBUTES = ("topology", "cluster_default")
 """Attributes of a topology in topology.yaml other than its type."""
 _UNSET: tuple[object, ...] = ({}, "", "false")
@@ -45,7 +42,7 @@ def read_topologies(config: SlurmConfig, named: str, ask: Callable[[Sequence[str
 
     def read_topology(name: str, plugin: str) -> SlurmTopology:
         printed = ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND) if plugin else ""
-        return SlurmTopology(plugin, parse_node_networks(printed), parse_leaf_switches(printed))
+        return parse_topology(plugin, printed)
 
     return {
         name: read_topology(name, plugin) for name, plugin in find_restricting_topology_plugins(config, known).items()
@@ -66,35 +63,6 @@ def parse_topoconf(printed: str) -> dict[str, str]:
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
         return {"": UNREADABLE_TOPOLOGY}
     return {name: f"topology/{found[0]}" for name, found in types.items() if found}
-
-
-def parse_node_networks(printed: str) -> dict[str, str]:
-    """Return the topmost switch above each node, or its block, by node.
-
-    A node below several topmost switches, or in several blocks, is omitted.
-    """
-    units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _SWITCH_OR_BLOCK.findall(printed)}
-    below = {name for lists in units.values() for name in expand_hostlist_or_empty(lists.get("Switches", ""))}
-    found: dict[str, str] = {}
-    for (kind, name), lists in units.items():
-        if kind == "BlockName" or name not in below:
-            for node in expand_hostlist_or_empty(lists.get("Nodes", "")):
-                found[node] = "" if node in found else name
-    return {node: name for node, name in found.items() if name}
-
-
-def parse_leaf_switches(printed: str) -> dict[str, int]:
-    """Return the position of each node's leaf switch by node.
-
-    A node below several leaf switches is omitted.
-    """
-    found: dict[str, int] = {}
-    for at, (kind, _, rest) in enumerate(_SWITCH_OR_BLOCK.findall(printed)):
-        lists = dict(_LIST.findall(rest))
-        is_leaf = kind == "SwitchName" and "Switches" not in lists
-        for node in expand_hostlist_or_empty(lists.get("Nodes", "")) if is_leaf else ():
-            found[node] = -1 if node in found else at
-    return {node: at for node, at in found.items() if at >= 0}
 
 
 def list_restricting_topology_plugins(found: Mapping[str, SlurmTopology]) -> list[str]:

@@ -49,7 +49,7 @@ class PyslurmTransport(SlurmCliTransport):
 
     @override
     def transport_choice(self) -> tuple[str, str]:
-        return TRANSPORT_NAME, self._why
+        return TRANSPORT_NAME, self.why
 
     @override
     def gather_doctor_facts(self) -> Record:

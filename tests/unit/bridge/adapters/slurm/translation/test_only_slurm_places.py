@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.object_parsing import parse_topology
 from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
     UNREADABLE_TOPOLOGY,
-    parse_leaf_switches,
-    parse_node_networks,
     read_topologies,
 )
 from tests.builders import words
@@ -163,7 +162,7 @@ AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4
 )
 def test_parses_top_switch_or_block_of_each_node(printed: str, networks: dict[str, str]) -> None:
     """A node below two of them is below none alone."""
-    assert parse_node_networks(printed) == networks
+    assert parse_topology("topology/tree", printed).networks == networks
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_parses_top_switch_or_block_of_each_node(printed: str, networks: dict[st
     ],
 )
 def test_parses_leaf_switch_of_each_node(printed: str, leaves: dict[str, int]) -> None:
-    assert parse_leaf_switches(printed) == leaves
+    assert parse_topology("topology/tree", printed).leaves == leaves
 
 
 @pytest.mark.parametrize(("leaves", "found"), [([0, 0, 1, 1], [0, 0, 1, 1]), ([0, 0, 0, 0], None), ([0, 1, 2], None)])
@@ -219,7 +218,10 @@ def test_topology_yaml_replaces_configured_plugin(printed: str) -> None:
     """Each is asked for by its name, and `scontrol show config` has nothing to say."""
     asked = {("scontrol", "show", "topology", "trees"): TREE}
     config = SlurmConfig(topology_plugin="topology/block")
-    flat, trees = SlurmTopology("", {}), SlurmTopology("topology/tree", ONE, parse_leaf_switches(TREE))
+    flat, trees = (
+        SlurmTopology("", {}),
+        SlurmTopology("topology/tree", ONE, parse_topology("topology/tree", TREE).leaves),
+    )
     assert read_topologies(config, printed, lambda command: asked[tuple(command)]) == {
         "": flat, "plain": flat, "trees": trees,
     }  # fmt: skip

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from cpsched.slurm_text.object_parsing import parse_reservations
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME, find_lease_comment
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_object_parsing import parse_reservations
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
     LeaseCommandRefused,
     LeaseReservationCommands,

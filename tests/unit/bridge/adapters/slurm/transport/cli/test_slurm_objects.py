@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from cpsched.slurm_text import object_parsing
+from cpsched.slurm_text.known_fields import JOB, KNOWN_FIELDS_BY_KIND, NODE
 from cpsched.slurm_text.objects import NEVER_S, SlurmReservation
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import translate_partition
-from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import JOB, KNOWN_FIELDS_BY_KIND, NODE
 from cpsched_bridge.errors import AnswerNotUnderstood
 from cpsched_bridge.ports import Observation, UnusableObject
 from tests.builders import words
@@ -148,7 +148,7 @@ def test_rejects_truncated_answer(name: str) -> None:
 def test_names_and_values_may_contain_blanks() -> None:
     """slurm.conf takes them in quotes; groups of a directory service have them."""
     text = partition("long queue", "n1", ("AllowGroups=ALL", "AllowGroups=domain users,hpc"))
-    (found,) = scontrol_object_parsing.parse_partitions(text)
+    (found,) = object_parsing.parse_partitions(text)
     assert (found.name, found.allowed_groups, found.allowed_accounts) == (
         "long queue", ["domain users", "hpc"], ["ALL"],
     )  # fmt: skip
@@ -164,7 +164,7 @@ def test_unset_list_excludes_no_job(word: str, names: list[str] | None) -> None:
         "AllowQos": "allowed_qos", "DenyQos": "denied_qos",
     }  # fmt: skip
     lists = " ".join(f"{each}={word}" for each in fields)
-    (found,) = scontrol_object_parsing.parse_partitions(
+    (found,) = object_parsing.parse_partitions(
         partition("main", "n1", ("AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL", lists))
     )
     assert {name: getattr(found, name) for name in fields.values()} == dict.fromkeys(fields.values(), names or ["ALL"])
@@ -178,7 +178,7 @@ def test_unset_list_excludes_no_job(word: str, names: list[str] | None) -> None:
 
 def test_user_text_is_no_field() -> None:
     below = "   Reason=State=DOWN Colour=red\nState=DOWN Sound=loud [root@now]\n   Comment=Gres=none\n\n"
-    (found,) = scontrol_object_parsing.parse_nodes(node("n1").rstrip("\n") + "\n" + below)
+    (found,) = object_parsing.parse_nodes(node("n1").rstrip("\n") + "\n" + below)
     assert (found.state, found.configured_gres, found.unknown) == ("IDLE", {"gpu": 2}, None)
 
 
@@ -192,7 +192,7 @@ def test_user_text_is_no_field() -> None:
     ],
 )
 def test_reads_exclusive_field_of_26_05(printed: str, sharing: str) -> None:
-    (found,) = scontrol_object_parsing.parse_partitions(partition("main", "n1", ("OverSubscribe=NO", printed)))
+    (found,) = object_parsing.parse_partitions(partition("main", "n1", ("OverSubscribe=NO", printed)))
     assert found.oversubscribe == sharing
 
 
@@ -233,7 +233,7 @@ RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions
 def test_recorded_partitions_have_no_unknown_field() -> None:
     text = re.sub(r" (?=AllowGroups|AllocNodes|DefaultTime|MaxNodes|Nodes|Priority|OverTime|State|JobDef|DefMem|TRES)",
                   "\n   ", RECORDED.read_text()).replace("\nPartitionName", "\n\nPartitionName")  # fmt: skip
-    found = scontrol_object_parsing.parse_partitions(text.rstrip("\n") + "\n\n")
+    found = object_parsing.parse_partitions(text.rstrip("\n") + "\n\n")
     assert len(found) > 1
     assert [each.unknown or each.unreadable for each in found] == [None] * len(found)
 
@@ -286,12 +286,12 @@ CORES_READ = {
 )
 def test_parses_core_reservation(printed: str, read: dict[str, object]) -> None:
     """26.05 and 22.05; a comment that looks like a line of cores is none."""
-    assert scontrol_object_parsing.parse_reservations(printed) == [SlurmReservation(**read)]
+    assert object_parsing.parse_reservations(printed) == [SlurmReservation(**read)]
 
 
 def test_license_reservation_has_no_nodes() -> None:
     printed = CORES_26_05.replace("Nodes=n[1-2]", "Nodes=(null)").replace(
         "     NodeName=n1 CoreIDs=0,8\n     NodeName=n2 CoreIDs=0-3\n", ""
     )
-    found = scontrol_object_parsing.parse_reservations(printed.replace("Licenses=(null)", "Licenses=a:2,b"))[0]
+    found = object_parsing.parse_reservations(printed.replace("Licenses=(null)", "Licenses=a:2,b"))[0]
     assert (found.nodes, found.cpu_ids_by_node, found.licenses) == (None, {}, ["a:2", "b"])

@@ -38,12 +38,14 @@ class KnownScontrolFields:
     def parse_fields(self, record: str) -> Words:
         """Return the values of a printed record by field.
 
-        Values may contain spaces. If a field appears more than once, the first value counts.
+        Values may contain spaces. If a field appears more than once, the first value counts. In a record on one line
+        (`scontrol -o`), other fields may follow a user's text.
         """
         values: Words = {}
+        text_names = self.text if "\n" in record.rstrip("\n") else ()
         for line in f"{_INDENT}{record}".split("\n"):
             if line.startswith(_INDENT):  # any other line continues the text of the previous line
-                for name, value in parse_name_values(line, self.text).items():
+                for name, value in parse_name_values(line, text_names).items():
                     values.setdefault(name, value)
         return values
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cpsched.slurm_text import output_values
 from cpsched.slurm_text.jobs import JobDependencies
-from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 
 
 @pytest.mark.parametrize(
@@ -22,13 +22,13 @@ from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
     ],
 )
 def test_parses_times_to_minutes(word: str, expected: int | str | None) -> None:
-    assert slurm_output_values.parse_time_limit(word) == expected
+    assert output_values.parse_time_limit(word) == expected
 
 
 @pytest.mark.parametrize("word", ["INVALID", "1:00:16", "5", "-1:00", "1:00:00x"])
 def test_rejects_invalid_time_or_seconds(word: str) -> None:
     with pytest.raises(ValueError, match="time"):
-        slurm_output_values.parse_time_limit(word)
+        output_values.parse_time_limit(word)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ def test_rejects_invalid_time_or_seconds(word: str) -> None:
 def test_parses_exact_memory_only(word: str, expected: int | None) -> None:
     if word == "512K":
         with pytest.raises(ValueError, match="not exact"):
-            slurm_output_values.parse_mib(word)
+            output_values.parse_mib(word)
     else:
-        assert slurm_output_values.parse_mib(word) == expected
+        assert output_values.parse_mib(word) == expected
 
 
 def test_rejects_memory_above_exact_range() -> None:
-    assert slurm_output_values.parse_mib("16T") == 1 << 24
+    assert output_values.parse_mib("16T") == 1 << 24
     with pytest.raises(ValueError, match="not exact"):
-        slurm_output_values.parse_mib("16777217M")
+        output_values.parse_mib("16777217M")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_rejects_memory_above_exact_range() -> None:
     ],
 )  # fmt: skip
 def test_parses_tres(word: str, expected: dict[str, int] | None) -> None:
-    assert slurm_output_values.parse_tres_amounts(word) == expected
+    assert output_values.parse_tres_amounts(word) == expected
 
 
 @pytest.mark.parametrize(
@@ -84,23 +84,23 @@ def test_parses_tres(word: str, expected: dict[str, int] | None) -> None:
     ],
 )
 def test_parses_gres(word: str, expected: dict[str, int]) -> None:
-    assert slurm_output_values.parse_gres_counts(word) == expected
+    assert output_values.parse_gres_counts(word) == expected
 
 
 @pytest.mark.parametrize("word", ["gpu:2(S:0", "cpu=2,gres/gpu=", "cpu=x", "mem=2Q"])
 def test_rejects_resources_that_slurm_rejects(word: str) -> None:
     with pytest.raises(ValueError, match=r"generic|amount"):
-        slurm_output_values.parse_gres_counts(
+        output_values.parse_gres_counts(
             word
-        ) if "cpu" not in word and "mem" not in word else slurm_output_values.parse_tres_amounts(word)
+        ) if "cpu" not in word and "mem" not in word else output_values.parse_tres_amounts(word)
 
 
 def test_parses_dependencies_by_type() -> None:
-    found = slurm_output_values.parse_dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
+    found = output_values.parse_dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
     assert found == JobDependencies((("afterok", "12(unfulfilled)"), ("afterok", "13")), singleton=True)
-    either = slurm_output_values.parse_dependencies("afternotok:40_1(failed)?afterany:40_*(unfulfilled)")
+    either = output_values.parse_dependencies("afternotok:40_1(failed)?afterany:40_*(unfulfilled)")
     conditions = (("afterany", "40_*(unfulfilled)"), ("afternotok", "40_1(failed)"))
     assert either == JobDependencies(conditions, is_any_sufficient=True)
-    assert slurm_output_values.parse_dependencies("(null)") is None
+    assert output_values.parse_dependencies("(null)") is None
     with pytest.raises(ValueError, match="dependency 'unknown:7"):
-        slurm_output_values.parse_dependencies("afterok:6,unknown:7(unfulfilled)")
+        output_values.parse_dependencies("afterok:6,unknown:7(unfulfilled)")
