@@ -6,11 +6,12 @@ pyslurm reads before and after the other transport, so that a change in between 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from tests.slurm.harness import Slurm
+from tests.slurm.harness import RELEASE, Slurm
 
 EXPLAINED = {
     ("special_requests", "['sockets_per_node']", "['sockets_per_node', 'tres_per_socket']"): (
@@ -110,6 +111,32 @@ answer |= {"guarded": [read.guarded, before.guarded], "outside": read.outside ==
 print(json.dumps(answer))
 library.close()
 """
+
+
+TRY_BOTH = """
+import json
+from cpsched_bridge.adapters.slurm import slurm_options
+from cpsched_bridge.adapters.slurm.transport import transport_trial
+transport_trial.MIN_JOBS = 0
+backend = slurm_options.connect(slurm_options.Options(site_policy=False, deadline_s=60.0))
+infos = [backend.transport_info]
+for _ in range(30):
+    backend.observe()
+    if backend.transport_trial is None:
+        break
+    backend.transport_trial.pyslurm.reader.client.wait_until_ready(20.0)
+infos.append(backend.transport_info)
+print(json.dumps(infos))
+backend.close()
+"""
+
+
+@pytest.mark.skipif(not RELEASE["pyslurm"], reason="the image has no pyslurm")
+def test_auto_measures_both_transports(slurm: Slurm) -> None:
+    first, chosen = slurm.python(TRY_BOTH, timeout_s=120)
+    assert first == "cli: auto: pyslurm has not been tried yet"
+    pattern = r"(cli|pyslurm): auto: one reading of \d+ jobs took \d+\.\d\d s with cli and \d+\.\d\d s with pyslurm"
+    assert re.fullmatch(pattern, chosen), chosen
 
 
 @pytest.fixture

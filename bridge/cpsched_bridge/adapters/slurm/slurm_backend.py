@@ -48,6 +48,7 @@ from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
+from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
 from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
@@ -104,6 +105,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     history_missing = False
     """Whether the last `read_history` was incomplete because the accounting database did not answer."""
     preemption_options: PreemptionOptions | None = None
+    transport_trial: TransportTrial | None = None
+    """The trial that may replace the transport, or None if the choice has been made."""
 
     def __init__(
         self,
@@ -155,6 +158,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         for job_id, restore in pinned.items():
             self._restores.setdefault(job_id, restore)
         records = self._transport.read()
+        self._finish_transport_trial(len(records.jobs))
         notes = tuple(self._policy.poll()) if self._policy is not None else ()
         reading = self._get_policy_reading()
         if reading is not None:
@@ -180,6 +184,11 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         known = waiting | set(pinned)
         self._restores = {job_id: settings for job_id, settings in self._restores.items() if job_id in known}
         return observation
+
+    def _finish_transport_trial(self, jobs: int) -> None:
+        """Use the transport that the trial chooses after a reading of this number of jobs, if it ends now."""
+        if self.transport_trial is not None and (chosen := self.transport_trial.choose_transport(jobs)) is not None:
+            self._transport, self.transport_trial = chosen, None
 
     @override
     def read_history(self) -> Sequence[EndedJob]:
@@ -412,6 +421,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         if self._load is not None:
             self._load.close()
         self._transport.close()
+        if self.transport_trial is not None:
+            self.transport_trial.pyslurm.close()
 
     def _apply_site_policy(self, seen: Observation, records: SlurmRecords, notes: tuple[str, ...]) -> Observation:
         """Return the observation with the site's priorities and limits, if known."""

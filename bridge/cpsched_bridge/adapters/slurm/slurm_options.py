@@ -12,15 +12,16 @@ from cpsched_bridge.adapters.slurm.policy.site_policy_commands import Background
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial, is_pyslurm_installed
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 SELECTED_BY_OPTION = "selected by options.transport"
-CHEAPER_READINGS = "auto: its readings take less CPU time than those of pyslurm"
+NOT_INSTALLED = "auto: pyslurm is not installed"
+NOT_TRIED = "auto: pyslurm has not been tried yet"
 DEFAULT_DECISION_LIMIT_S = 0.1
 """Default time limit for a decision on a Slurm cluster, in seconds."""
 
@@ -31,9 +32,10 @@ class Options(Section):
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
         description="`pyslurm`: Slurm's library, in its own process, for jobs and nodes; `cli`: only Slurm's commands "
-        "(scontrol, squeue, sinfo, sacct), without compiled dependencies; `auto`: `cli`, because its readings take "
-        "less CPU time than those of pyslurm. The log, `cpsched status` and `cpsched doctor` show the transport and "
-        "the reason.",
+        "(scontrol, squeue, sinfo, sacct), without compiled dependencies; `auto`: `cli` or, if pyslurm is "
+        "installed and a reading of this cluster with it takes less time, `pyslurm`. The two are compared once after "
+        "the start, if Slurm has at least 1,000 jobs. The log, `cpsched status` and `cpsched doctor` show the "
+        "transport and the reason.",
     )
     deadline_s: float = Field(
         default=10.0,
@@ -68,16 +70,24 @@ def connect(options: Options) -> SlurmBackend:
     )
     advising = SiteFactorBoostAccess(options.deadline_s)
     watch = make_load_monitor(options, budget)
-    return SlurmBackend(make_transport(options, budget), reader, options.boost, watch, advising)
+    transport = make_transport(options, budget)
+    backend = SlurmBackend(transport, reader, options.boost, watch, advising)
+    if options.transport == "auto" and is_pyslurm_installed():
+        transport.why = NOT_TRIED
+        backend.transport_trial = TransportTrial(transport, _make_pyslurm_transport(options, budget))
+    return backend
 
 
-def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
-    """Return the configured transport, without contacting the cluster."""
+def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmCliTransport:
+    """Return the configured transport, or Slurm's commands for `auto`, without contacting the cluster."""
     if options.transport == "pyslurm":
-        return PyslurmTransport(options.deadline_s, options.history_deadline_s, SELECTED_BY_OPTION, budget=budget)
-
-    why = SELECTED_BY_OPTION if options.transport == "cli" else CHEAPER_READINGS
+        return _make_pyslurm_transport(options, budget)
+    why = SELECTED_BY_OPTION if options.transport == "cli" else NOT_INSTALLED
     return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
+
+
+def _make_pyslurm_transport(options: Options, budget: SlurmRpcTokenBucket | None) -> PyslurmTransport:
+    return PyslurmTransport(options.deadline_s, options.history_deadline_s, SELECTED_BY_OPTION, budget=budget)
 
 
 def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
+from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
     BackendDied,
@@ -93,6 +95,19 @@ def child(scene: Scene) -> Played:
 @pytest.fixture
 def backend(child: Played) -> SlurmBackend:
     return SlurmBackend(child)
+
+
+def test_uses_transport_that_trial_chooses(scene: Scene, backend: SlurmBackend) -> None:
+    """Commands go to the chosen transport once the trial has ended, and no earlier."""
+    faster = Played(scene)
+    choices = [None, faster]
+    backend.transport_trial = cast(TransportTrial, SimpleNamespace(choose_transport=lambda jobs: choices.pop(0)))
+    backend.observe()
+    assert backend.transport_trial is not None
+    backend.observe()
+    assert (backend.transport_trial, choices) == (None, [])
+    backend.hold([1])
+    assert [kind for kind, _ in faster.sent] == ["hold"]
 
 
 def order(seen: Observation, number: int, *nodes: str) -> StartCommand:
