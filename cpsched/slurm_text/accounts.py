@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from cpsched.errors import InvalidValue, UnreadableOutput
 from cpsched.site.accounts import PARTITION_LIMITS, Association, AssociationTree, Qos
@@ -53,7 +53,6 @@ _USED_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 _NAME_AND_ID = re.compile(r"(.+)\((\d+)\)", re.ASCII)
 
 PolicyObjectKind = Literal["association", "qos", "partition"]
-KeyT = TypeVar("KeyT", int, str)
 Texts = Mapping[str, str]
 """The values of one printed object, by Slurm's names."""
 
@@ -210,25 +209,30 @@ class AssociationRow(NamedTuple):
     line: int = 0
 
 
-class OrderedAssociations(NamedTuple):
-    """Associations with the root first, then accounts below their parents, then users.
-
-    `parents` contains indices of rows, and -1 for the root. `orphans` are the rows without a known parent.
-    """
-
-    rows: list[AssociationRow]
-    parents: list[int]
-    orphans: list[AssociationRow]
-
-
 @dataclass(slots=True)
 class ParsedAssociations:
-    """Associations, their rows in the same order, and the unreadable and orphaned ones."""
+    """Associations, their rows in the same order, and the unreadable and orphaned ones.
+
+    The root is first, then accounts below their parents, then users. Orphans have no known parent account.
+    """
 
     associations: list[Association] = field(default_factory=list)
     rows: list[AssociationRow] = field(default_factory=list)
     unreadable: dict[int, UnreadablePolicyObject] = field(default_factory=dict)
     orphans: dict[tuple[str, str], UnreadablePolicyObject] = field(default_factory=dict)
+
+    def add(self, row: AssociationRow, parent: int, parsers: Mapping[str, Callable[[Texts], object]]) -> None:
+        """Add an association below the one with index `parent`, which is -1 for the root."""
+        default_qos = row.texts.get("Def QOS") or row.texts.get("DefaultQOS") or ""
+        fields, error = parse_readable_fields(row.texts, parsers)
+        association = Association(
+            row.account, row.user, row.texts.get("Partition", ""), parent, default_qos=default_qos, **fields
+        )
+        if error is not None:
+            at = len(self.associations)
+            self.unreadable[at] = make_unreadable("association", association.label, error, row.line)
+        self.associations.append(association)
+        self.rows.append(row)
 
 
 def parse_associations(text: str) -> ParsedAssociations:
@@ -260,49 +264,35 @@ def _make_sacctmgr_row(row: TableRow) -> AssociationRow:
 
 
 def _build_associations(rows: Sequence[AssociationRow], limits_hold: bool) -> ParsedAssociations:
+    """Return the associations. Without a root, every row is an orphan. The first row of an account counts."""
     parsers = {name: parse for name, parse in _ASSOCIATION_PARSERS.items() if limits_hold or name != "limits"}
-    ordered = _order_parents_first(rows)
-    found = ParsedAssociations(rows=ordered.rows)
-    for at, (row, parent) in enumerate(zip(ordered.rows, ordered.parents, strict=True)):
-        default_qos = row.texts.get("Def QOS") or row.texts.get("DefaultQOS") or ""
-        fields, error = parse_readable_fields(row.texts, parsers)
-        association = Association(
-            row.account, row.user, row.texts.get("Partition", ""), parent, default_qos=default_qos, **fields
-        )
-        found.associations.append(association)
-        if error is not None:
-            found.unreadable[at] = make_unreadable("association", association.label, error, row.line)
-    for row in ordered.orphans:
-        label = Association(row.account, row.user).label
-        found.orphans[row.account, row.user] = UnreadablePolicyObject(
-            "association", label, "ParentAccount", row.parent, line=row.line
-        )
-    return found
+    found = ParsedAssociations()
+    accounts: dict[str, int] = {}
+    for row in [row for row in rows if row.account == "root" and not row.user][:1]:
+        accounts["root"] = 0
+        found.add(row, -1, parsers)
 
-
-def _order_parents_first(rows: Sequence[AssociationRow]) -> OrderedAssociations:
-    """Return the rows in order. Without a root, every row is an orphan. The first row of an account counts."""
-    ordered = [row for row in rows if row.account == "root" and not row.user][:1]
-    parents = [-1] * len(ordered)
-    index = {"root": 0} if ordered else {}
-    waiting = [row for row in rows if not row.user and row.account != "root"]
+    waiting = [row for row in rows if not row.user and row.account not in ("root", "")]
     is_complete = False
     while not is_complete:
         is_complete = True
         for row in waiting:
-            if row.parent in index and row.account and row.account not in index:
-                index[row.account] = len(ordered)
-                ordered.append(row)
-                parents.append(index[row.parent])
+            if row.parent in accounts and row.account not in accounts:
+                accounts[row.account] = len(found.rows)
+                found.add(row, accounts[row.parent], parsers)
                 is_complete = False
-
     for row in rows:
-        if row.user and row.account in index:
-            ordered.append(row)
-            parents.append(index[row.account])
-    known = set(map(id, ordered))
-    orphans = [row for row in rows if id(row) not in known and (row.account, row.user) != ("root", "")]
-    return OrderedAssociations(ordered, parents, orphans)
+        if row.user and row.account in accounts:
+            found.add(row, accounts[row.account], parsers)
+
+    known = set(map(id, found.rows))
+    for row in rows:
+        if id(row) not in known and (row.account, row.user) != ("root", ""):
+            label = Association(row.account, row.user).label
+            found.orphans[row.account, row.user] = UnreadablePolicyObject(
+                "association", label, "ParentAccount", row.parent, line=row.line
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,17 +321,23 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> AssociationManagerSt
             "scontrol show assoc_mgr: the root account is missing; the bridge's user needs AdminLevel=Operator"
         )
 
-    qos_rows = {_strip_number(line["QOS"]): line for line in lines if "QOS" in line}
-    of_associations = _parse_usage({at: row.texts for at, row in enumerate(found.rows)})
-    of_qos = _parse_usage(qos_rows)
     labels = [association.label for association in found.associations]
-    unreadable = UnreadablePolicyObjects(orphans=found.orphans, associations=found.unreadable)
-    if limits_hold:
-        associations = {
-            at: make_unreadable("association", labels[at], error) for at, error in of_associations.errors.items()
-        }
-        qos = {name: make_unreadable("qos", name, error) for name, error in of_qos.errors.items()}
-        unreadable = replace(unreadable, associations=associations | found.unreadable, qos=qos)
+    qos_rows = {_strip_number(line["QOS"]): line for line in lines if "QOS" in line}
+    association_minutes: dict[int, Mapping[str, int]] = {}
+    association_wall_min: dict[int, float] = {}
+    qos_minutes: dict[str, Mapping[str, int]] = {}
+    qos_wall_min: dict[str, float] = {}
+    unreadable_qos: dict[str, UnreadablePolicyObject] = {}
+    for at, row in enumerate(found.rows if limits_hold else ()):
+        try:
+            association_minutes[at], association_wall_min[at] = _parse_usage(row.texts)
+        except InvalidValue as error:
+            found.unreadable.setdefault(at, make_unreadable("association", labels[at], error))
+    for name, texts in qos_rows.items() if limits_hold else ():
+        try:
+            qos_minutes[name], qos_wall_min[name] = _parse_usage(texts)
+        except InvalidValue as error:
+            unreadable_qos[name] = make_unreadable("qos", name, error)
 
     unmodelled = [
         f"{limit} of {labels[at]}" for at, row in enumerate(found.rows) for limit in unsupported_limits(row.texts)
@@ -356,11 +352,11 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> AssociationManagerSt
     user_ids = [_NAME_AND_ID.fullmatch(row.texts.get("UserName", "")) for row in found.rows]
     return AssociationManagerState(
         AssociationTree(tuple(found.associations)),
-        LimitUsageMinutes(of_qos.minutes, of_associations.minutes, of_qos.wall_min, of_associations.wall_min),
+        LimitUsageMinutes(qos_minutes, association_minutes, qos_wall_min, association_wall_min),
         {int(row.texts["ID"]): at for at, row in enumerate(found.rows) if row.texts.get("ID", "").isdecimal()},
         {int(match[2]): match[1] for match in user_ids if match},
         tuple(unmodelled),
-        unreadable,
+        UnreadablePolicyObjects(found.unreadable, found.orphans, unreadable_qos),
     )
 
 
@@ -383,24 +379,9 @@ def _make_assoc_mgr_row(line: Texts) -> AssociationRow:
     return AssociationRow(line.get("Account", ""), user, _strip_number(line.get("ParentAccount", "")), texts)
 
 
-class _Usage(NamedTuple, Generic[KeyT]):
-    """Decayed usage in minutes, and the errors of the unreadable rows, by association index or QOS name."""
-
-    minutes: dict[KeyT, Mapping[str, int]]
-    wall_min: dict[KeyT, float]
-    errors: dict[KeyT, InvalidValue]
-
-
-def _parse_usage(rows: Mapping[KeyT, Texts]) -> _Usage[KeyT]:
-    usage = _Usage[KeyT]({}, {}, {})
-    for key, texts in rows.items():
-        try:
-            minutes = _parse_used_minutes(texts.get("GrpTRESMins", ""))
-            wall_min = _parse_used_wall(texts.get("GrpWall", ""))
-        except InvalidValue as error:
-            minutes, wall_min, usage.errors[key] = {}, 0.0, error
-        usage.minutes[key], usage.wall_min[key] = minutes, wall_min
-    return usage
+def _parse_usage(texts: Texts) -> tuple[dict[str, int], float]:
+    """Return decayed usage in minutes, by resource and of the wall time."""
+    return _parse_used_minutes(texts.get("GrpTRESMins", "")), _parse_used_wall(texts.get("GrpWall", ""))
 
 
 def _parse_used_minutes(text: str) -> dict[str, int]:

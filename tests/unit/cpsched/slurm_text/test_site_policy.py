@@ -390,8 +390,10 @@ def test_ignores_duplicate_and_orphan_accounts() -> None:
 )
 def test_reads_wall_time_usage_in_brackets(said: str, spent: float) -> None:
     text = STATE.replace("GrpWall=N(12.50)", f"GrpWall={said}").replace("GrpWall=N(33.25)", f"GrpWall={said}")
-    found = parse_site_policy(ALL | {"state": text}).usage
-    assert set(found.association_wall_min.values()) == set(found.qos_wall_min.values()) == {spent}
+    reading = parse_site_policy(ALL | {"state": text})
+    rows = range(len(reading.policy.accounts.associations))
+    assert {reading.usage.association_wall_min.get(at, 0.0) for at in rows} == {spent}
+    assert {reading.usage.qos_wall_min.get(name, 0.0) for name in reading.policy.qos} == {spent}
 
 
 def test_counts_licenses_that_jobs_may_hold() -> None:
