@@ -128,7 +128,7 @@ def check_job_node_lists(records: SlurmRecords) -> ReadinessCheck:
     Slurm rejects every change to such a job, even a release.
     """
     known = {node.name for node in records.nodes}
-    found = [words for slurm_job in records.jobs if (words := _describe_missing_nodes(slurm_job, known))]
+    found = [words for job in records.jobs if (words := _describe_missing_nodes(job, known))]
     return ReadinessCheck(
         "node lists",
         not found,
@@ -140,19 +140,19 @@ def check_job_node_lists(records: SlurmRecords) -> ReadinessCheck:
     )
 
 
-def _describe_missing_nodes(slurm_job: SlurmJob, known: set[str]) -> str:
+def _describe_missing_nodes(job: SlurmJob, known: set[str]) -> str:
     """Describe the missing nodes in a pending job's node lists, or "" if all exist."""
-    if slurm_job.state != slurm_states.PENDING:
+    if job.state != slurm_states.PENDING:
         return ""
     lists = (
-        ("requests", node_and_task_lists.expand_hostlist_or_empty(slurm_job.required_nodes)),
-        ("excludes", node_and_task_lists.expand_hostlist_or_empty(slurm_job.excluded_nodes)),
+        ("requests", node_and_task_lists.expand_hostlist_or_empty(job.required_nodes)),
+        ("excludes", node_and_task_lists.expand_hostlist_or_empty(job.excluded_nodes)),
     )
     parts = [
         f"{verb} {_abbreviate_names(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])
     ]
-    label = slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(slurm_job))
-    return f"job {label} of {slurm_job.user_name} {', '.join(parts)}" if parts else ""
+    label = slurm_job_ids.format_job_id(slurm_job_ids.get_job_id(job))
+    return f"job {label} of {job.user_name} {', '.join(parts)}" if parts else ""
 
 
 def _list_flagged_nodes(nodes: Iterable[SlurmNode], flags: frozenset[str]) -> list[str]:

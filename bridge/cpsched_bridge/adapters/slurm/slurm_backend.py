@@ -282,7 +282,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             number: slurm_job.in_partition(wanted[number].queue)
             for slurm_job in self._seen.jobs
             if slurm_job.state == slurm_states.PENDING
-            for number in array_tasks.list_job_numbers_of_record(slurm_job)
+            for number in array_tasks.list_job_numbers(slurm_job)
             if number in wanted
         }
         starts = {number: (slurm_job, wanted[number].priority) for number, slurm_job in slurm_jobs.items()}
@@ -308,7 +308,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
-        running = {} if self._seen is None else slurm_job_ids.index_preemptible_records(self._seen.jobs)
+        running = {} if self._seen is None else slurm_job_ids.index_preemptible_jobs(self._seen.jobs)
         unknown = SlurmJob(0, slurm_states.UNKNOWN)
         orders = []
         for victim in victims:

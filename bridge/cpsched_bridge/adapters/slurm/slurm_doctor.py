@@ -119,13 +119,10 @@ def check_job_associations(accounts: AssociationTree, records: SlurmRecords) -> 
     """
     is_kept = len(accounts.associations) > 1
     lost = {
-        f"user {slurm_job.user_name or slurm_job.user_id} in account {slurm_job.account}"
-        for slurm_job in records.jobs
-        if is_kept and slurm_job.state == slurm_states.PENDING and slurm_job.account
-        if all(
-            accounts.find(slurm_job.account, slurm_job.user_name, partition) is None
-            for partition in slurm_job.partition.split(",")
-        )
+        f"user {job.user_name or job.user_id} in account {job.account}"
+        for job in records.jobs
+        if is_kept and job.state == slurm_states.PENDING and job.account
+        if all(accounts.find(job.account, job.user_name, partition) is None for partition in job.partition.split(","))
     }
     return ReadinessCheck(
         "associations",
@@ -226,9 +223,9 @@ def check_partitions_mixing_unmanaged_jobs(records: SlurmRecords) -> ReadinessCh
     """
     free: set[str] = set()
     held: set[str] = set()
-    for slurm_job in records.jobs:
-        if slurm_job.state == slurm_states.PENDING:
-            (free if slurm_job.priority else held).update(slurm_job.partition.split(","))
+    for job in records.jobs:
+        if job.state == slurm_states.PENDING:
+            (free if job.priority else held).update(job.partition.split(","))
     mixed = sorted(free & held)
     return ReadinessCheck(
         "partitions",

@@ -41,10 +41,10 @@ class JobsAndNodeSeconds:
     jobs: int = 0
     node_s: int = 0
 
-    def add(self, slurm_job: SlurmJob) -> None:
+    def add(self, job: SlurmJob) -> None:
         """Add an ended job."""
         self.jobs += 1
-        self.node_s += max(1, slurm_job.num_nodes) * (slurm_job.end_time - slurm_job.start_time)
+        self.node_s += max(1, job.num_nodes) * (job.end_time - job.start_time)
 
     def format_shares(self, total: JobsAndNodeSeconds) -> str:
         """Return the shares of jobs and node-hours as text."""
@@ -65,10 +65,10 @@ class UnmanagedShare:
     ) -> UnmanagedShare:
         """Return the share for the jobs of the accounting database."""
         found = cls()
-        for slurm_job in filter(has_run_and_ended_in_database, past):
-            found.total.add(slurm_job)
-            if (why := find_unmanaged_job_reason(slurm_job, machine, partitions)) is not None:
-                found.left.setdefault(why, JobsAndNodeSeconds()).add(slurm_job)
+        for job in filter(has_run_and_ended_in_database, past):
+            found.total.add(job)
+            if (why := find_unmanaged_job_reason(job, machine, partitions)) is not None:
+                found.left.setdefault(why, JobsAndNodeSeconds()).add(job)
         return found
 
     def check(self, days: float) -> ReadinessCheck:
@@ -92,16 +92,16 @@ class UnmanagedShare:
 
 
 def find_unmanaged_job_reason(
-    slurm_job: SlurmJob, machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
+    job: SlurmJob, machine: SlurmNodeTable, partitions: Mapping[str, PartitionRules]
 ) -> str | None:
     """Return why the bridge would have left an ended job to Slurm, or None if unknown."""
-    partition, nodes = partitions.get(slurm_job.partition), slurm_job.num_nodes
-    request = slurm_job._replace(ntasks=nodes, requested_tres=slurm_job.allocated_tres)
+    partition, nodes = partitions.get(job.partition), job.num_nodes
+    request = job._replace(ntasks=nodes, requested_tres=job.allocated_tres)
     try:
         require_supported_request(request)
         if partition is None:
-            raise JobNotModelled(f"unknown partition {slurm_job.partition}")
-        require_modelled_partition(partition, gres_from_tres(slurm_job.allocated_tres))
+            raise JobNotModelled(f"unknown partition {job.partition}")
+        require_modelled_partition(partition, gres_from_tres(job.allocated_tres))
         mask = machine.rows[find_allowed_node_set(request, machine, partition, ())]
         share = EqualJobSplit(nodes, compute_allocated_per_node(request, machine, nodes), True)
         keep_placeable_splits(PossibleJobSplits(share, None), machine, mask, partition)

@@ -254,12 +254,12 @@ def _list_endangered_jobs(
     seen: Observation, records: Sequence[SlurmJob], policy: SitePolicy, rules: PreemptionRules
 ) -> Iterator[_EndangeredJob]:
     """Yield the running and suspended jobs that Slurm may preempt, now or after their exempt time."""
-    known, preemptors_of = slurm_job_ids.index_preemptible_records(records), dict[str, tuple[str, ...]]()
+    known, preemptors_of = slurm_job_ids.index_preemptible_jobs(records), dict[str, tuple[str, ...]]()
     for running in seen.running:
-        record = known.get(running.job.id)
-        if record is None:
+        job = known.get(running.job.id)
+        if job is None:
             continue
-        qos, partition = record.qos, record.partition
+        qos, partition = job.qos, job.partition
         name = rules.class_of_qos_or_partition(qos, partition)
         if name not in preemptors_of:
             preemptors_of[name] = rules.preempting_classes_of(name)
@@ -267,12 +267,12 @@ def _list_endangered_jobs(
             continue
 
         grace_s, rank = rules.grace_s.get(name, 0), rules.ranks.get(name, 0)
-        mode = _find_effective_preempt_mode(record, rules.mode_of(name))
-        checkpoint_s = last_checkpoint_s(record.comment, running.start_s, seen.now_s)
+        mode = _find_effective_preempt_mode(job, rules.mode_of(name))
+        checkpoint_s = last_checkpoint_s(job.comment, running.start_s, seen.now_s)
         resumed_s = checkpoint_s if mode == "requeue" else None  # a cancelled job loses all its work
         share = count_occupied_nodes(running.job.request, running.placement, seen.cluster)
         price = stop_price_node_s(share, running.start_s, seen.now_s, resumed_s, grace_s)
-        is_spared = grace_s or record.state != slurm_states.RUNNING or record.reservation or record.heterogeneous_id
+        is_spared = grace_s or job.state != slurm_states.RUNNING or job.reservation or job.heterogeneous_id
         yield _EndangeredJob(
             PreemptibleJob(running, price, grace_s, rank, name),
             mode if mode in ("requeue", "cancel") and not is_spared else None,
@@ -282,14 +282,14 @@ def _list_endangered_jobs(
         )
 
 
-def _find_effective_preempt_mode(record: SlurmJob, mode: PreemptMode) -> PreemptMode | None:
+def _find_effective_preempt_mode(job: SlurmJob, mode: PreemptMode) -> PreemptMode | None:
     """Return what Slurm does to a preempted job, or None if this is unknown.
 
     `slurm_job_preempt` cancels a job that `_job_requeue_op` refuses: without `Requeue`, or not a batch job.
     """
     if mode != "requeue":
         return mode
-    requirements = (record.is_requeueable, record.is_batch_job)
+    requirements = (job.is_requeueable, job.is_batch_job)
     return None if None in requirements else "requeue" if all(requirements) else "cancel"
 
 

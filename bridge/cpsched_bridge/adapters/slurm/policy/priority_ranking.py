@@ -36,15 +36,15 @@ ENDING_STATES = frozenset({"COMPLETING", "STAGE_OUT", "REQUEUED"})
 """States of ended jobs whose nodes are still busy. Such a job holds its licenses, and counts against no other limit."""
 
 
-def tres_of_record(record: SlurmJob, tres: Mapping[str, int]) -> dict[str, int]:
+def get_job_tres(job: SlurmJob, tres: Mapping[str, int]) -> dict[str, int]:
     """Return the amounts that a job requests or holds, by trackable resource.
 
     `gres/gpu:a100` also counts as `gres/gpu`. Licenses count even if accounting does not track them.
     """
-    licenses = parse_requested_licenses(record.licenses) or {}
+    licenses = parse_requested_licenses(job.licenses) or {}
     found = {**tres, **{LICENSE + name: count for name, count in licenses.items()}}
-    found.setdefault("cpu", record.cpus)
-    found.setdefault("node", record.num_nodes)
+    found.setdefault("cpu", job.cpus)
+    found.setdefault("node", job.num_nodes)
     return found
 
 
@@ -58,10 +58,10 @@ class JobEligibleTimes:
     def record_reading(self, pending: Iterable[SlurmJob], now_s: int) -> None:
         """Update the times from one reading."""
         numbers = set()
-        for record in pending:
-            number = record.id
+        for job in pending:
+            number = job.id
             numbers.add(number)
-            if record.dependencies:
+            if job.dependencies:
                 self._waiting.add(number)
             elif number in self._waiting:
                 self._waiting.discard(number)
@@ -75,20 +75,20 @@ class JobEligibleTimes:
         return self._free_since_s.get(number, 0)
 
 
-def compute_age_start_s(record: SlurmJob, rules: PriorityPolicy, clearances: JobEligibleTimes) -> int:
+def compute_age_start_s(job: SlurmJob, rules: PriorityPolicy, clearances: JobEligibleTimes) -> int:
     """Return when a job starts to accrue age, in Unix seconds.
 
     For a job that is not held, this is Slurm's own accrue time if there is one. Otherwise, it is the time from which
     the job would accrue age if it were not held.
     """
-    own = record.accrue_time
-    if record.priority and own:
+    own = job.accrue_time
+    if job.priority and own:
         return int(own)
-    begin_s = record.eligible_time
+    begin_s = job.eligible_time
     return age_accrual_start_s(
-        record.submit_time,
+        job.submit_time,
         begin_s,
-        clearances.get_eligible_s(record.id),
+        clearances.get_eligible_s(job.id),
         rules.always_accrues,
     )
 
@@ -103,20 +103,20 @@ def compute_priority_points(
     """Return the points that each factor contributes to the priority of each job."""
     policy, weights = reading.policy, reading.policy.priority.weights
     rows = []
-    for record in records:
-        partition = record.partition
-        at = policy.accounts.find(record.account, record.user_name, partition)
-        tres = tres_of_record(record, record.requested_tres) if weights.tres else {}
-        limit = record.time_limit
+    for job in records:
+        partition = job.partition
+        at = policy.accounts.find(job.account, job.user_name, partition)
+        tres = get_job_tres(job, job.requested_tres) if weights.tres else {}
+        limit = job.time_limit
         rows.append(
             (
                 reading.fair_share.get(at, 0.0) if at is not None else 0.0,
-                record.num_nodes,
-                record.cpus,
+                job.num_nodes,
+                job.cpus,
                 limit if isinstance(limit, int) else 1,
-                *policy.normalized_priorities(at, partition, record.qos),
+                *policy.normalized_priorities(at, partition, job.qos),
                 tres_points(tres, policy.partition(partition).tres, weights),
-                record.nice,
+                job.nice,
             )
         )
     columns = np.array(rows, np.float64).reshape(len(rows), 9).T
@@ -138,10 +138,10 @@ def compute_priority_points(
 
 
 def make_job_limit_attributes(
-    record: SlurmJob, job: Job, tres: Mapping[str, int], limit_min: int
+    slurm_job: SlurmJob, job: Job, tres: Mapping[str, int], limit_min: int
 ) -> JobLimitAttributes:
     """Return the attributes of a job to which limits apply."""
-    return JobLimitAttributes(job.user, job.account, job.queue, record.qos, tuple(sorted(tres.items())), limit_min)
+    return JobLimitAttributes(job.user, job.account, job.queue, slurm_job.qos, tuple(sorted(tres.items())), limit_min)
 
 
 def count_reserved_licenses(reservations: Iterable[SlurmReservation], now_s: int, end_s: int) -> dict[str, int]:
@@ -194,19 +194,19 @@ class RankedJobs:
             return
         policy = self.reading.policy
         records = [context.by_number[each.job.id].in_partition(each.job.queue) for each in stale]
-        for each, record, priority in zip(
+        for each, slurm_job, priority in zip(
             stale, records, self._compute_priorities(context, stale, records), strict=True
         ):
             job = each.job
-            tres = _compute_occupied_tres(record, job, context.machine)
-            if record.licenses:
+            tres = _compute_occupied_tres(slurm_job, job, context.machine)
+            if slurm_job.licenses:
                 lasts_s = job.walltime_s + policy.priority.period_s
                 tres |= count_reserved_licenses(context.reservations, context.now_s, context.now_s + lasts_s)
             tier = policy.partition(job.queue).tier
-            ranked = dataclasses.replace(job, qos=record.qos, priority=priority, tier=tier)
+            ranked = dataclasses.replace(job, qos=slurm_job.qos, priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
             self.standings[job.id] = self.book.limits_of(
-                make_job_limit_attributes(record, job, tres, -(-job.walltime_s // 60))
+                make_job_limit_attributes(slurm_job, job, tres, -(-job.walltime_s // 60))
             )
 
     def _compute_priorities(
@@ -218,7 +218,7 @@ class RankedJobs:
             numbers = [each.job.id for each in context.pending]
             by_arrival = dict(zip(numbers, basic_priorities(nices).tolist(), strict=True))
             return [by_arrival[each.job.id] for each in stale]
-        accrued = [compute_age_start_s(record, rules, context.clearances) for record in records]
+        accrued = [compute_age_start_s(job, rules, context.clearances) for job in records]
         found: list[int] = (
             compute_priority_points(records, self.reading, context.machine, context.now_s, accrued).total().tolist()
         )
@@ -228,15 +228,15 @@ class RankedJobs:
         """Return every counter's usage by running jobs, including unmodelled jobs."""
         found, alive = [], set()
         timed = self.book.counts_time
-        for record in records:
-            if record.state not in slurm_states.OCCUPYING_STATES:
+        for job in records:
+            if job.state not in slurm_states.OCCUPYING_STATES:
                 continue
-            key = slurm_job_ids.job_id_of_record(record), record.state in ENDING_STATES
+            key = slurm_job_ids.get_job_id(job), job.state in ENDING_STATES
             alive.add(key)
             standing = None if timed else self.running.get(key)
             if standing is None:
                 standing = self.running[key] = self.book.limits_of(
-                    _make_running_job_limit_attributes(record, now_s if timed else 0)
+                    _make_running_job_limit_attributes(job, now_s if timed else 0)
                 )
             found.append(standing)
         for key in self.running.keys() - alive:
@@ -285,9 +285,9 @@ class PriorityRanker:
         reservations: Sequence[SlurmReservation] = (),
     ) -> Observation:
         """Return the observation with ranked jobs, their limits, and the counted usage."""
-        waiting = [record for record in records if record.state == slurm_states.PENDING]
+        waiting = [job for job in records if job.state == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
-        by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers_of_record(record)}
+        by_number = {number: job for job in waiting for number in array_tasks.list_job_numbers(job)}
         context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances, reservations)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
@@ -312,23 +312,23 @@ class PriorityRanker:
             self._now, self._next = self._next, None
 
 
-def _compute_occupied_tres(record: SlurmJob, job: Job, machine: ClusterSize) -> dict[str, int]:
+def _compute_occupied_tres(slurm_job: SlurmJob, job: Job, machine: ClusterSize) -> dict[str, int]:
     """Return the amounts that the job will occupy.
 
     They include all CPUs of exclusive nodes, at the mean number of CPUs per node.
     """
-    tres = tres_of_record(record, record.requested_tres)
+    tres = get_job_tres(slurm_job, slurm_job.requested_tres)
     if job.request.exclusive and machine.nodes:
         tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))
     return tres
 
 
-def _make_running_job_limit_attributes(record: SlurmJob, now_s: int) -> JobLimitAttributes:
+def _make_running_job_limit_attributes(job: SlurmJob, now_s: int) -> JobLimitAttributes:
     """Return the limit attributes of a job with nodes, for its time left if `now_s` is set."""
-    licenses = {LICENSE + name: count for name, count in count_held_licenses(record).items()}
-    if record.state in ENDING_STATES:
+    licenses = {LICENSE + name: count for name, count in count_held_licenses(job).items()}
+    if job.state in ENDING_STATES:
         return JobLimitAttributes("", "", "", "", tuple(sorted(licenses.items())), 0)
-    tres = tres_of_record(record, record.allocated_tres) | licenses
-    left_min = max(0, (record.end_time or now_s) - now_s) // 60 if now_s else 0
-    user = record.user_name or str(record.user_id)
-    return JobLimitAttributes(user, record.account, record.partition, record.qos, tuple(sorted(tres.items())), left_min)
+    tres = get_job_tres(job, job.allocated_tres) | licenses
+    left_min = max(0, (job.end_time or now_s) - now_s) // 60 if now_s else 0
+    user = job.user_name or str(job.user_id)
+    return JobLimitAttributes(user, job.account, job.partition, job.qos, tuple(sorted(tres.items())), left_min)

@@ -30,36 +30,36 @@ def compute_start_boosts(
     if most <= 0:
         return {}
     highest: dict[str, int] = {}
-    for record in seen.jobs:
-        if _may_block_others(record):
-            for name in record.partition.split(","):
-                highest[name] = max(highest.get(name, 0), record.priority or 0)
+    for job in seen.jobs:
+        if _may_block_others(job):
+            for name in job.partition.split(","):
+                highest[name] = max(highest.get(name, 0), job.priority or 0)
     nodes = {
         partition.name: frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes))
         for partition in seen.partitions
     }
     lost = 0 if policy.priority.always_accrues else int(policy.priority.weights.age)
     found = {}
-    for number, (record, priority) in starts.items():
-        own = record.partition
+    for number, (job, priority) in starts.items():
+        own = job.partition
         near = [name for name in highest if nodes.get(own, _NO_NODES) & nodes.get(name, _NO_NODES)]
         own_tier = policy.partition(own).tier
         above = [name for name in near if policy.partition(name).tier >= own_tier]
         if not above or any(policy.partition(name).tier > own_tier for name in above):
             continue
         # Slurm shows priorities below 1 as 1. The job's own nice value causes them.
-        points = (priority if priority > 1 else -max(0, record.nice)) - lost
+        points = (priority if priority > 1 else -max(0, job.nice)) - lost
         needed = max(highest[name] for name in above) + 1 - points
         if 0 < needed <= most:
             found[number] = needed
     return found
 
 
-def _may_block_others(record: SlurmJob) -> bool:
+def _may_block_others(job: SlurmJob) -> bool:
     """Return whether a pending job without a hold or a node list may block others."""
     return (
-        record.state == slurm_states.PENDING
-        and bool(record.priority)
-        and not record.required_nodes
-        and pending_reasons.normalize_reason_name(record.state_reason) in BLOCKING_REASONS
+        job.state == slurm_states.PENDING
+        and bool(job.priority)
+        and not job.required_nodes
+        and pending_reasons.normalize_reason_name(job.state_reason) in BLOCKING_REASONS
     )

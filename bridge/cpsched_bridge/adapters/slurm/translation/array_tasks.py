@@ -17,18 +17,18 @@ from cpsched_bridge.ports import MAX_PENDING_TASKS
 TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
-def list_job_numbers_of_record(slurm_job: SlurmJob) -> list[int]:
+def list_job_numbers(job: SlurmJob) -> list[int]:
     """Return the numbers of the jobs that a pending record represents.
 
     For an array, these are the numbers of at most `MAX_PENDING_TASKS` waiting tasks, or none if they are unreadable.
     """
-    if not slurm_job.array_id or not slurm_job.array_tasks_waiting:
-        return [slurm_job_ids.job_id_of_record(slurm_job)]
+    if not job.array_id or not job.array_tasks_waiting:
+        return [slurm_job_ids.get_job_id(job)]
     try:
-        ranges = node_and_task_lists.parse_task_ranges(slurm_job.array_tasks_waiting)
+        ranges = node_and_task_lists.parse_task_ranges(job.array_tasks_waiting)
     except ValueError:
         return []
-    return [slurm_job_ids.make_task_id(slurm_job.array_id, task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]
+    return [slurm_job_ids.make_task_id(job.array_id, task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]
 
 
 def count_active_tasks(jobs: Iterable[SlurmJob]) -> dict[int, int]:
@@ -49,13 +49,13 @@ class RememberedArrayTaskLimits:
 
     _most: dict[int, int] = field(default_factory=dict)
 
-    def count_startable_tasks(self, slurm_job: SlurmJob, active: Mapping[int, int]) -> int | None:
+    def count_startable_tasks(self, job: SlurmJob, active: Mapping[int, int]) -> int | None:
         """Return how many more tasks of the record's array may run, or None if unlimited."""
-        array = slurm_job.array_id
+        array = job.array_id
         if not array:
             return None
-        if slurm_job.array_tasks_parallel:
-            self._most[array] = slurm_job.array_tasks_parallel
+        if job.array_tasks_parallel:
+            self._most[array] = job.array_tasks_parallel
         most = self._most.get(array)
         return None if most is None else max(0, most - active.get(array, 0))
 

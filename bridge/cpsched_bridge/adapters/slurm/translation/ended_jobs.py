@@ -28,7 +28,7 @@ class NewlyEndedJobReader:
         ended. A job in `known` keeps the translation found there.
         """
         over = [job for job in jobs if _has_run_and_ended(job) and job.end_time >= job.start_time]
-        keys = {(slurm_job_ids.job_id_of_record(job), job.end_time): job for job in over}
+        keys = {(slurm_job_ids.get_job_id(job), job.end_time): job for job in over}
         fresh = [keys[key] for key in keys if key not in self._reported]
         self._reported = set(keys)
         return tuple(_translate_readable_ended_jobs(lambda job: _translate_ended_job(job, machine, known), fresh))
@@ -44,21 +44,21 @@ def list_ended_jobs(jobs: Iterable[SlurmJob], machine: SlurmNodeTable, known: Ma
 def ended_jobs_from_sacct(past: Iterable[SlurmJob], machine: SlurmNodeTable) -> list[EndedJob]:
     """Return the jobs in accounting records that ran and ended, sorted by end time."""
     return _translate_readable_ended_jobs(
-        lambda slurm_job: _translate_database_record(slurm_job, machine), filter(has_run_and_ended_in_database, past)
+        lambda job: _translate_database_record(job, machine), filter(has_run_and_ended_in_database, past)
     )
 
 
-def _has_run_and_ended(slurm_job: SlurmJob) -> bool:
+def _has_run_and_ended(job: SlurmJob) -> bool:
     """Return whether a job ran and has ended.
 
     A job that was cancelled while pending has a start time, which equals its end time, but no nodes.
     """
-    is_over = slurm_job.state in slurm_states.ENDED_STATES
-    return bool(is_over and slurm_job.start_time and slurm_job.end_time and slurm_job.allocated_nodes)
+    is_over = job.state in slurm_states.ENDED_STATES
+    return bool(is_over and job.start_time and job.end_time and job.allocated_nodes)
 
 
 def _translate_ended_job(slurm_job: SlurmJob, machine: SlurmNodeTable, known: Mapping[int, Job]) -> EndedJob:
-    number = slurm_job_ids.job_id_of_record(slurm_job)
+    number = slurm_job_ids.get_job_id(slurm_job)
     job = known.get(number)
     if job is None:
         nodes = len(node_and_task_lists.expand_hostlist_or_empty(slurm_job.allocated_nodes)) or slurm_job.num_nodes
@@ -66,15 +66,15 @@ def _translate_ended_job(slurm_job: SlurmJob, machine: SlurmNodeTable, known: Ma
     return EndedJob(job, slurm_job.start_time, slurm_job.end_time)
 
 
-def has_run_and_ended_in_database(slurm_job: SlurmJob) -> bool:
+def has_run_and_ended_in_database(job: SlurmJob) -> bool:
     """Return whether an accounting record shows a user's job that ran and ended."""
-    start_s, end_s = slurm_job.start_time, slurm_job.end_time
-    return bool(slurm_job.allocated_nodes and start_s and end_s >= start_s and slurm_job.user_name)
+    start_s, end_s = job.start_time, job.end_time
+    return bool(job.allocated_nodes and start_s and end_s >= start_s and job.user_name)
 
 
 def _translate_database_record(slurm_job: SlurmJob, machine: SlurmNodeTable) -> EndedJob:
     """Return the ended job in an accounting record."""
-    number = slurm_job_ids.job_id_of_record(slurm_job)
+    number = slurm_job_ids.get_job_id(slurm_job)
     job = translate_placed_job(slurm_job, number, machine, slurm_job.num_nodes)
     return EndedJob(job, slurm_job.start_time, slurm_job.end_time)
 
@@ -84,7 +84,7 @@ def _translate_readable_ended_jobs(
 ) -> list[EndedJob]:
     """Return the jobs in these records by end time, without unreadable records."""
     found = []
-    for slurm_job in records:
+    for job in records:
         with contextlib.suppress(*UNREADABLE_FIELD_ERRORS):
-            found.append(translate(slurm_job))
+            found.append(translate(job))
     return sorted(found, key=lambda each: (each.end_s, each.job.id))

@@ -27,23 +27,21 @@ _WAITING = frozenset({slurm_states.PENDING, *slurm_states.WAITING_FOR_SLURM})
 _NOT_BEGUN = _WAITING | {slurm_states.CONFIGURING}
 
 
-def _has_begun(slurm_job: SlurmJob, minutes: int, now_s: int) -> bool:
-    return slurm_job.state not in _NOT_BEGUN and (
-        not minutes or now_s - (slurm_job.start_time or now_s) >= minutes * 60
-    )
+def _has_begun(job: SlurmJob, minutes: int, now_s: int) -> bool:
+    return job.state not in _NOT_BEGUN and (not minutes or now_s - (job.start_time or now_s) >= minutes * 60)
 
 
-def _has_ended(slurm_job: SlurmJob, minutes: int, now_s: int) -> bool:
-    state = slurm_job.state
+def _has_ended(job: SlurmJob, minutes: int, now_s: int) -> bool:
+    state = job.state
     return state in slurm_states.ENDED_STATES or state not in slurm_states.LISTED_STATES
 
 
-def _has_completed(slurm_job: SlurmJob, minutes: int, now_s: int) -> bool:
-    return slurm_job.state == slurm_states.COMPLETED
+def _has_completed(job: SlurmJob, minutes: int, now_s: int) -> bool:
+    return job.state == slurm_states.COMPLETED
 
 
-def _has_failed(slurm_job: SlurmJob, minutes: int, now_s: int) -> bool:
-    return slurm_job.state in slurm_states.ENDED_STATES and slurm_job.state != slurm_states.COMPLETED
+def _has_failed(job: SlurmJob, minutes: int, now_s: int) -> bool:
+    return job.state in slurm_states.ENDED_STATES and job.state != slurm_states.COMPLETED
 
 
 SATISFACTION_RULES: Mapping[str, Callable[[SlurmJob, int, int], bool]] = {
@@ -71,23 +69,23 @@ class JobDependencyTargets:
     _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
     """Whether a job has nodes, and the lowest number of a pending job, by user and job name."""
 
-    def are_dependencies_met(self, slurm_job: SlurmJob) -> bool:
+    def are_dependencies_met(self, job: SlurmJob) -> bool:
         """Return whether all dependencies of a pending record are met."""
-        wanted = slurm_job.dependencies
+        wanted = job.dependencies
         if wanted is None:
             return True
-        tests = [self._is_dependency_met_cached(kind, on, slurm_job) for kind, on in wanted.conditions]
+        tests = [self._is_dependency_met_cached(kind, on, job) for kind, on in wanted.conditions]
         is_unknown = wanted.singleton is None and not wanted.is_any_sufficient  # Slurm checks it anyway
         if wanted.singleton or not tests or is_unknown:
-            tests.append(self._is_singleton_met(slurm_job))
+            tests.append(self._is_singleton_met(job))
         return any(tests) if wanted.is_any_sufficient else all(tests)
 
-    def find_unmet_dependency_reason(self, slurm_job: SlurmJob) -> PendingReason | None:
+    def find_unmet_dependency_reason(self, job: SlurmJob) -> PendingReason | None:
         """Return why a pending record's dependencies are not met, or None if they are."""
-        wanted = slurm_job.dependencies
-        if wanted is None or self.are_dependencies_met(slurm_job):
+        wanted = job.dependencies
+        if wanted is None or self.are_dependencies_met(job):
             return None
-        unmet = [on for kind, on in wanted.conditions if not self._is_dependency_met_cached(kind, on, slurm_job)]
+        unmet = [on for kind, on in wanted.conditions if not self._is_dependency_met_cached(kind, on, job)]
         failed = [on for on in unmet if on.endswith("(failed)")]
         any_will_do = wanted.is_any_sufficient
         named = [on for on in unmet if on not in failed] if any_will_do else failed or unmet
@@ -96,16 +94,16 @@ class JobDependencyTargets:
             return PendingReason(PendingCode.NEVER, (f"it depends on job {names}, which did not end as required",))
         return PendingReason(PendingCode.DEPENDS_ON, (names,)) if named else UNMET_DEPENDENCY_REASON
 
-    def _is_dependency_met_cached(self, kind: str, on: str, slurm_job: SlurmJob) -> bool:
+    def _is_dependency_met_cached(self, kind: str, on: str, job: SlurmJob) -> bool:
         """Return the result of `_is_dependency_met`, cached unless it depends on `record`."""
         if kind == "aftercorr":
-            return self._is_dependency_met(kind, on, slurm_job)
+            return self._is_dependency_met(kind, on, job)
         key = (kind, on)
         if key not in self._cached_results:
-            self._cached_results[key] = self._is_dependency_met(kind, on, slurm_job)
+            self._cached_results[key] = self._is_dependency_met(kind, on, job)
         return self._cached_results[key]
 
-    def _is_dependency_met(self, kind: str, on: str, slurm_job: SlurmJob) -> bool:
+    def _is_dependency_met(self, kind: str, on: str, job: SlurmJob) -> bool:
         """Return whether one dependency is met.
 
         Return False if it has failed or is not understood, and True if its job is no longer listed.
@@ -114,8 +112,8 @@ class JobDependencyTargets:
         if read is None or happened is None or read["state"] == "failed":
             return False
         task = read["task"]
-        if kind == "aftercorr" and slurm_job.array_id:
-            task = str(slurm_job.array_task_id)
+        if kind == "aftercorr" and job.array_id:
+            task = str(job.array_task_id)
         minutes = int(read["minutes"] or 0)
         whole = task in (None, "*")
         found = self._find_target_records(int(read["job"]), None if whole else int(task))
@@ -140,9 +138,7 @@ class JobDependencyTargets:
         if number not in self._by_task:
             tasks: dict[int | None, list[SlurmJob]] = {}
             for job in found:
-                tasks.setdefault(
-                    None if _shares_waiting_record(job) else slurm_job_ids.job_id_of_record(job), []
-                ).append(job)
+                tasks.setdefault(None if _shares_waiting_record(job) else slurm_job_ids.get_job_id(job), []).append(job)
             self._by_task[number] = tasks
         tasks = self._by_task[number]
         return tasks.get(slurm_job_ids.make_task_id(number, task)) or tasks.get(None, [])

@@ -59,16 +59,16 @@ def _parse_version(text: str | None) -> tuple[int, int] | None:
 
 
 def find_access_denied_reason(
-    slurm_job: SlurmJob, partition: PartitionRules, access_context: PartitionAccessContext
+    job: SlurmJob, partition: PartitionRules, access_context: PartitionAccessContext
 ) -> PendingReason | None:
     """Return why a job may not use its partition.
 
     Return None if it may, or if this is unknown. The reason begins with Slurm's name for it.
     """
     return (
-        _find_qos_denial_reason(slurm_job.qos, partition)
-        or _find_account_denial_reason(slurm_job.account, partition, access_context)
-        or _find_group_denial_reason(slurm_job, partition, access_context)
+        _find_qos_denial_reason(job.qos, partition)
+        or _find_account_denial_reason(job.account, partition, access_context)
+        or _find_group_denial_reason(job, partition, access_context)
     )
 
 
@@ -128,10 +128,10 @@ def list_account_and_ancestors(account: str, access_context: PartitionAccessCont
 
 
 def _find_group_denial_reason(
-    slurm_job: SlurmJob, partition: PartitionRules, access_context: PartitionAccessContext
+    job: SlurmJob, partition: PartitionRules, access_context: PartitionAccessContext
 ) -> PendingReason | None:
-    user = slurm_job.user_name
-    if partition.allowed_groups is None or slurm_job.user_id == 0 or user not in access_context.outside:
+    user = job.user_name
+    if partition.allowed_groups is None or job.user_id == 0 or user not in access_context.outside:
         return None
     if not partition.allowed_groups.issubset(access_context.outside[user]):
         return None

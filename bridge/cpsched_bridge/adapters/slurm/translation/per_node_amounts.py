@@ -53,7 +53,7 @@ class PossibleJobSplits:
 
 
 def find_split_choices(
-    slurm_job: SlurmJob,
+    job: SlurmJob,
     machine: SlurmNodeTable,
     node_set: int,
     least_nodes: int,
@@ -67,14 +67,14 @@ def find_split_choices(
     equal = tasks = None
     refused: JobNotModelled | None = None
     try:
-        equal = find_equal_split(slurm_job, machine, node_set, most_memory_mib)
+        equal = find_equal_split(job, machine, node_set, most_memory_mib)
         _require_split_fits(equal, least_nodes, most_nodes)
     except JobNotModelled as reason:
         refused, equal = reason, None
     nodes = int(machine.rows[node_set].sum())
-    if most_nodes is None or most_nodes >= min(slurm_job.ntasks, nodes):
+    if most_nodes is None or most_nodes >= min(job.ntasks, nodes):
         with contextlib.suppress(JobNotModelled):
-            tasks = find_task_split(slurm_job, machine, node_set, least_nodes)
+            tasks = find_task_split(job, machine, node_set, least_nodes)
     if tasks is not None and not tasks.fit:
         refused, tasks = (
             JobNeverFits(
@@ -102,7 +102,7 @@ def _require_split_fits(equal: EqualJobSplit, least_nodes: int, most_nodes: int 
 
 
 def find_equal_split(
-    slurm_job: SlurmJob, machine: SlurmNodeTable, node_set: int, most_memory_mib: int | None = None
+    job: SlurmJob, machine: SlurmNodeTable, node_set: int, most_memory_mib: int | None = None
 ) -> EqualJobSplit:
     """Return the split of a pending job into the smallest number of equal shares.
 
@@ -110,8 +110,8 @@ def find_equal_split(
     into the smallest number, with `fit` False. Raise `JobNotModelled` if no number is allowed.
     """
     tried = []
-    for nodes in list_allowed_node_counts(slurm_job):
-        amounts = compute_requested_per_node(slurm_job, machine, nodes, node_set)
+    for nodes in list_allowed_node_counts(job):
+        amounts = compute_requested_per_node(job, machine, nodes, node_set)
         allowed = most_memory_mib is None or amounts[MEMORY] <= most_memory_mib
         fit = allowed and _count_nodes_that_hold(amounts, machine, node_set) >= nodes
         tried.append(EqualJobSplit(nodes, amounts, fit))
@@ -120,13 +120,13 @@ def find_equal_split(
     return tried[0]
 
 
-def list_allowed_node_counts(slurm_job: SlurmJob) -> list[int]:
+def list_allowed_node_counts(job: SlurmJob) -> list[int]:
     """Return the allowed numbers of equal shares in ascending order.
 
     Raise `JobNotModelled` if no number is allowed. Without --nodes, Slurm records the number of tasks as the maximum
     number of nodes.
     """
-    tasks, low, high = slurm_job.ntasks, slurm_job.num_nodes, slurm_job.max_nodes
+    tasks, low, high = job.ntasks, job.num_nodes, job.max_nodes
     if tasks < 1:
         raise JobNotModelled("requests no tasks")
     if low > tasks:
@@ -134,11 +134,11 @@ def list_allowed_node_counts(slurm_job: SlurmJob) -> list[int]:
     if high is not None and high < low:
         raise JobNotModelled("its maximum number of nodes is below its minimum")
     most = min(high or tasks, tasks)
-    if slurm_job.ntasks_per_node:
-        fewest = max(low, -(-tasks // slurm_job.ntasks_per_node))
+    if job.ntasks_per_node:
+        fewest = max(low, -(-tasks // job.ntasks_per_node))
         if fewest > most:
             raise JobNotModelled("requests more tasks than its nodes may run")
-        if has_node_range(slurm_job) and fewest * slurm_job.ntasks_per_node != tasks:
+        if has_node_range(job) and fewest * job.ntasks_per_node != tasks:
             raise JobNotModelled("requests a range of node counts, but has too few tasks to fill every node")
         return [fewest]
     counts = [nodes for nodes in range(low, min(most, max(low, MAX_TRIED_NODES)) + 1) if tasks % nodes == 0]
@@ -147,61 +147,61 @@ def list_allowed_node_counts(slurm_job: SlurmJob) -> list[int]:
     return counts
 
 
-def is_limited_to_one_node(slurm_job: SlurmJob) -> bool:
+def is_limited_to_one_node(job: SlurmJob) -> bool:
     """Return whether a pending job can use only one node."""
-    return 1 in (slurm_job.max_nodes, slurm_job.ntasks)
+    return 1 in (job.max_nodes, job.ntasks)
 
 
 def find_task_split(
-    slurm_job: SlurmJob, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0
+    job: SlurmJob, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0
 ) -> EqualJobSplit | None:
     """Return the tasks of a pending job as units that may share nodes.
 
     Return None if Slurm's own split cannot be predicted, for example because the job requests amounts per node.
     """
-    tasks, low, high = slurm_job.ntasks, max(slurm_job.num_nodes, least_nodes), slurm_job.max_nodes
-    for_each_node = slurm_job.ntasks_per_node or slurm_job.memory_per_node or slurm_job.gres_per_node
-    per_gpu = slurm_job.cpus_per_gpu or slurm_job.memory_per_gpu
+    tasks, low, high = job.ntasks, max(job.num_nodes, least_nodes), job.max_nodes
+    for_each_node = job.ntasks_per_node or job.memory_per_node or job.gres_per_node
+    per_gpu = job.cpus_per_gpu or job.memory_per_gpu
     if tasks < 2 or for_each_node or per_gpu or low == high or (high is not None and high < tasks):
         return None
     if (
         machine.rules.whole_sockets
-        or (slurm_job.cpus_per_task % machine.core_cpus[machine.rows[node_set]]).any()
-        or slurm_job.min_cpus_per_node > slurm_job.cpus_per_task
+        or (job.cpus_per_task % machine.core_cpus[machine.rows[node_set]]).any()
+        or job.min_cpus_per_node > job.cpus_per_task
     ):
         return None
-    amounts = compute_requested_per_node(slurm_job, machine, tasks, node_set)
+    amounts = compute_requested_per_node(job, machine, tasks, node_set)
     room = _count_units_by_empty_node(Request(tasks, amounts), machine, node_set)
     fewest = -(-tasks // max(1, int(room.max(initial=0))))
     return EqualJobSplit(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
 def compute_requested_per_node(
-    slurm_job: SlurmJob, machine: SlurmNodeTable, nodes: int, node_set: int = 0
+    job: SlurmJob, machine: SlurmNodeTable, nodes: int, node_set: int = 0
 ) -> tuple[int, ...]:
     """Return the amounts of each of `nodes` shares on nodes of a set, in the order of the resources.
 
     With --ntasks-per-node, the last shares may have fewer tasks, but Slurm allocates the same amounts for them.
     """
-    tasks = -(-slurm_job.ntasks // nodes)
-    used, least = tasks * slurm_job.cpus_per_task, slurm_job.min_cpus_per_node
-    if least > max(used, slurm_job.ntasks_per_node * slurm_job.cpus_per_task):
+    tasks = -(-job.ntasks // nodes)
+    used, least = tasks * job.cpus_per_task, job.min_cpus_per_node
+    if least > max(used, job.ntasks_per_node * job.cpus_per_task):
         raise JobNotModelled("requests nodes with more CPUs than its tasks use")
-    gres = _compute_gres_per_share(slurm_job, machine, nodes, tasks)
-    least = max(used, least, slurm_job.cpus_per_gpu * gres.get("gpu", 0))
-    cpus = _round_up_to_equal_cores(least, tasks, slurm_job.ntasks_per_core == 1, machine, node_set)
-    for_gpus_mib = slurm_job.memory_per_gpu * gres.get("gpu", 0)
-    if slurm_job.memory_per_node:
-        memory_mib = slurm_job.memory_per_node
-    elif slurm_job.memory_per_cpu:
-        memory_mib = slurm_job.memory_per_cpu * cpus
+    gres = _compute_gres_per_share(job, machine, nodes, tasks)
+    least = max(used, least, job.cpus_per_gpu * gres.get("gpu", 0))
+    cpus = _round_up_to_equal_cores(least, tasks, job.ntasks_per_core == 1, machine, node_set)
+    for_gpus_mib = job.memory_per_gpu * gres.get("gpu", 0)
+    if job.memory_per_node:
+        memory_mib = job.memory_per_node
+    elif job.memory_per_cpu:
+        memory_mib = job.memory_per_cpu * cpus
     elif machine.rules.counts_memory and not for_gpus_mib:
         raise JobNotModelled("requests all of a node's memory")
     else:
         memory_mib = 0
     if for_gpus_mib:
         memory_mib = max(memory_mib, for_gpus_mib)
-    amounts = machine.to_amount_vector(cpus, memory_mib, gres, slurm_job.partition)
+    amounts = machine.to_amount_vector(cpus, memory_mib, gres, job.partition)
     if amounts is None:
         raise JobNotModelled("requests generic resources that no node has")
     return amounts
@@ -225,16 +225,16 @@ def _round_up_to_equal_cores(cpus: int, tasks: int, has_own_cores: bool, machine
     return int(rounded.max(initial=cpus))
 
 
-def _compute_gres_per_share(slurm_job: SlurmJob, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
+def _compute_gres_per_share(job: SlurmJob, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
     """Return the generic resources of one share.
 
     A job requests them per node, per task, or in total if it runs on a single node.
     """
-    per_node = parse_gres_amounts(slurm_job.gres_per_node)
-    per_task = gres_from_tres(slurm_job.tres_per_task)
+    per_node = parse_gres_amounts(job.gres_per_node)
+    per_task = gres_from_tres(job.tres_per_task)
     asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
     found = {name: count for name, count in asked.items() if name not in machine.shared}
-    total = {n: count for n, count in gres_from_tres(slurm_job.requested_tres).items() if n not in machine.shared}
+    total = {n: count for n, count in gres_from_tres(job.requested_tres).items() if n not in machine.shared}
     if not found and total:
         if nodes > 1:
             raise JobNotModelled("requests a total number of GPUs on several nodes")
@@ -247,18 +247,18 @@ def _compute_gres_per_share(slurm_job: SlurmJob, machine: SlurmNodeTable, nodes:
     return found
 
 
-def compute_max_gres_per_share(slurm_job: SlurmJob) -> Amounts:
+def compute_max_gres_per_share(job: SlurmJob) -> Amounts:
     """Return the maximum amount of each generic resource that one share requests."""
-    tasks = slurm_job.ntasks or 1
-    per_node, total = parse_gres_amounts(slurm_job.gres_per_node), gres_from_tres(slurm_job.requested_tres)
-    per_task = {name: count * tasks for name, count in gres_from_tres(slurm_job.tres_per_task).items()}
+    tasks = job.ntasks or 1
+    per_node, total = parse_gres_amounts(job.gres_per_node), gres_from_tres(job.requested_tres)
+    per_task = {name: count * tasks for name, count in gres_from_tres(job.tres_per_task).items()}
     names = {*per_node, *per_task, *total}
     return {name: max(asked.get(name, 0) for asked in (per_node, per_task, total)) for name in names}
 
 
-def compute_requested_no_consume_gres(slurm_job: SlurmJob, machine: SlurmNodeTable) -> Amounts:
+def compute_requested_no_consume_gres(job: SlurmJob, machine: SlurmNodeTable) -> Amounts:
     """Return the maximum amounts requested of resources that jobs share."""
-    asked = compute_max_gres_per_share(slurm_job) if machine.shared else {}
+    asked = compute_max_gres_per_share(job) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 
 
@@ -273,31 +273,31 @@ def _count_units_by_empty_node(request: Request, machine: SlurmNodeTable, node_s
 
 
 def compute_allocated_per_node(
-    slurm_job: SlurmJob, machine: SlurmNodeTable, nodes: int, places: NodeChoice = ANY_NODES
+    job: SlurmJob, machine: SlurmNodeTable, nodes: int, places: NodeChoice = ANY_NODES
 ) -> tuple[int, ...]:
     """Return one of `nodes` equal shares of a job's allocation, rounded up to whole cores of any of `places`.
 
     Slurm reports totals over all nodes. A resource that an accounting record lacks counts as not requested.
     """
-    tres = slurm_job.allocated_tres or slurm_job.requested_tres
-    gres = gres_from_tres(tres) or _compute_requested_job_gres(slurm_job, nodes)
+    tres = job.allocated_tres or job.requested_tres
+    gres = gres_from_tres(tres) or _compute_requested_job_gres(job, nodes)
     shares = {name: -(-count // nodes) for name, count in gres.items() if name in machine.resources}
-    cpus, memory_mib = -(-slurm_job.cpus // nodes), -(-int(tres.get("mem", 0)) // nodes)
+    cpus, memory_mib = -(-job.cpus // nodes), -(-int(tres.get("mem", 0)) // nodes)
     cpus = int(machine.round_up_to_cores(cpus, places).max(initial=cpus))
-    amounts = machine.to_amount_vector(cpus, memory_mib, shares, slurm_job.partition)
+    amounts = machine.to_amount_vector(cpus, memory_mib, shares, job.partition)
     assert amounts is not None
     return amounts
 
 
-def _compute_requested_job_gres(slurm_job: SlurmJob, nodes: int) -> Amounts:
+def _compute_requested_job_gres(job: SlurmJob, nodes: int) -> Amounts:
     """Return the generic resources that the whole job requested.
 
     These count if accounting does not track the allocated generic resources.
     """
-    per_node = parse_gres_amounts(slurm_job.gres_per_node)
+    per_node = parse_gres_amounts(job.gres_per_node)
     if per_node:
         return {name: count * nodes for name, count in per_node.items()}
-    per_task = gres_from_tres(slurm_job.tres_per_task)
-    if per_task and not slurm_job.ntasks:
+    per_task = gres_from_tres(job.tres_per_task)
+    if per_task and not job.ntasks:
         raise ValueError("its number of tasks is unknown")
-    return {name: count * slurm_job.ntasks for name, count in per_task.items()}
+    return {name: count * job.ntasks for name, count in per_task.items()}

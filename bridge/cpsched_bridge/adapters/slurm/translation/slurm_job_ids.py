@@ -32,25 +32,23 @@ def format_job_id(job_id: int) -> str:
     return str(number) if task is None else f"{number}_{task}"
 
 
-def job_id_of_record(slurm_job: SlurmJob) -> int:
+def get_job_id(job: SlurmJob) -> int:
     """Return the number of a record that represents one job or one task.
 
     pyslurm omits the index of task 0, so an array's record with neither an index nor waiting tasks represents task 0.
     An impossible index is ignored, because the number must fit into int64.
     """
-    array = slurm_job.array_id
-    if array and not (slurm_job.array_tasks_waiting and slurm_job.state == "PENDING"):
-        task = slurm_job.array_task_id
+    array = job.array_id
+    if array and not (job.array_tasks_waiting and job.state == "PENDING"):
+        task = job.array_task_id
         if 0 <= task <= MAX_TASK_INDEX and 0 < array < 1 << TASK_SHIFT:
             return make_task_id(array, task)
-    return slurm_job.id
+    return job.id
 
 
-def index_preemptible_records(records: Sequence[SlurmJob]) -> dict[int, SlurmJob]:
+def index_preemptible_jobs(records: Sequence[SlurmJob]) -> dict[int, SlurmJob]:
     """Return the records of running and suspended jobs by job number.
 
     Slurm preempts jobs in these states (`slurm_find_preemptable_jobs` in interfaces/preempt.c).
     """
-    return {
-        job_id_of_record(slurm_job): slurm_job for slurm_job in records if slurm_job.state in ("RUNNING", "SUSPENDED")
-    }
+    return {get_job_id(job): job for job in records if job.state in ("RUNNING", "SUSPENDED")}

@@ -64,7 +64,7 @@ class SlurmJobWithStartSettings:
 
 
 def translate_pending_job(
-    slurm_job: SlurmJob,
+    job: SlurmJob,
     job_id: int,
     machine: SlurmNodeTable,
     partition: PartitionRules,
@@ -78,35 +78,35 @@ def translate_pending_job(
     change. A job that does not fit on the empty machine is left to Slurm, not marked ineligible, because the bridge's
     model may be wrong.
     """
-    slurm_job = with_defaults_per_gpu(slurm_job, partition)
-    require_supported_request(slurm_job)
-    if (lost := describe_unknown_nodes("excludes", slurm_job.excluded_nodes, machine)) is not None:
+    job = with_defaults_per_gpu(job, partition)
+    require_supported_request(job)
+    if (lost := describe_unknown_nodes("excludes", job.excluded_nodes, machine)) is not None:
         raise JobNotModelled(lost)
-    require_modelled_partition(partition, compute_max_gres_per_share(slurm_job))
-    if partition.may_job_share_cores(slurm_job):
+    require_modelled_partition(partition, compute_max_gres_per_share(job))
+    if partition.may_job_share_cores(job):
         what = "requests to share its cores"
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
-    node_set = find_allowed_node_set(slurm_job, machine, partition, conflicts)
-    walltime_s = get_walltime_s(slurm_job, partition)
+    node_set = find_allowed_node_set(job, machine, partition, conflicts)
+    walltime_s = get_walltime_s(job, partition)
     if "PartitionTimeLimit" not in exempt_from:
         require_walltime_within_partition_limit(partition, walltime_s)
     reason = find_partition_state_reason(partition)
     min_nodes = 0 if "PartitionMinNodes" in exempt_from else partition.min_nodes
     # The partition's maximum remains the default (`get_node_cnts` in node_scheduler.c).
-    has_own_maximum = "PartitionMaxNodes" in exempt_from and slurm_job.max_nodes is not None
+    has_own_maximum = "PartitionMaxNodes" in exempt_from and job.max_nodes is not None
     max_nodes = None if has_own_maximum else partition.max_nodes
     limits = min_nodes, max_nodes, partition.max_memory_mib
     try:
-        parts = find_split_choices(slurm_job, machine, node_set, *limits)
+        parts = find_split_choices(job, machine, node_set, *limits)
     except JobNeverFits as too_large:
         if not conflicts:
             raise
-        anywhere = find_allowed_node_set(slurm_job, machine, partition, ())
-        parts = find_split_choices(slurm_job, machine, anywhere, *limits)
+        anywhere = find_allowed_node_set(job, machine, partition, ())
+        parts = find_split_choices(job, machine, anywhere, *limits)
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
         text = f"reservation {met[0]} ends" if len(met) == 1 else f"reservations {', '.join(met)} end"
         reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), text))
-    exclusive = machine.rules.whole_nodes or partition.exclusive or slurm_job.resource_sharing == "NO"
+    exclusive = machine.rules.whole_nodes or partition.exclusive or job.resource_sharing == "NO"
     column = machine.core_limit_column(partition.name)
     if exclusive and column is not None:
         capacity = machine.capacity[machine.rows[node_set]]
@@ -116,23 +116,21 @@ def translate_pending_job(
 
     def build_split_job(parts: EqualJobSplit, distinct: bool) -> Job:
         request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
-        return _build_job(slurm_job, job_id, walltime_s, request, reason)
+        return _build_job(job, job_id, walltime_s, request, reason)
 
     by_task = None
     if parts.tasks is not None:
-        by_task = SlurmJobWithStartSettings(
-            build_split_job(parts.tasks, False), make_task_split_pins(slurm_job, max_nodes)
-        )
+        by_task = SlurmJobWithStartSettings(build_split_job(parts.tasks, False), make_task_split_pins(job, max_nodes))
     if parts.equal is None:
         assert by_task is not None
         return by_task
-    pins = make_equal_split_pins(slurm_job, parts.equal.units, max_nodes)
+    pins = make_equal_split_pins(job, parts.equal.units, max_nodes)
     return SlurmJobWithStartSettings(
         build_split_job(parts.equal, parts.equal.units > 1), pins, None if exclusive else by_task
     )
 
 
-def with_defaults_per_gpu(slurm_job: SlurmJob, partition: PartitionRules) -> SlurmJob:
+def with_defaults_per_gpu(job: SlurmJob, partition: PartitionRules) -> SlurmJob:
     """Return the record with the partition's defaults per GPU, if they apply to the job.
 
     Slurm applies `DefMemPerGPU` to jobs without a memory request (`gres_select_util_job_mem_set` in cons_tres). A
@@ -144,14 +142,14 @@ def with_defaults_per_gpu(slurm_job: SlurmJob, partition: PartitionRules) -> Slu
     requested CPUs per GPU. However, only a request changes the total number of CPUs.
     """
     has_defaults = partition.memory_per_gpu_mib or partition.cpus_per_gpu
-    if not has_defaults or "gpu" not in compute_max_gres_per_share(slurm_job):
-        return slurm_job
-    is_tested = slurm_job.cpus_per_task == 0 and slurm_job.cpus == slurm_job.ntasks
-    is_unset = (is_tested or slurm_job.cpus_per_task == 1) and "cpu" not in slurm_job.tres_per_task
-    slurm_job = slurm_job._replace(memory_per_gpu=partition.memory_per_gpu_mib)
+    if not has_defaults or "gpu" not in compute_max_gres_per_share(job):
+        return job
+    is_tested = job.cpus_per_task == 0 and job.cpus == job.ntasks
+    is_unset = (is_tested or job.cpus_per_task == 1) and "cpu" not in job.tres_per_task
+    job = job._replace(memory_per_gpu=partition.memory_per_gpu_mib)
     if partition.cpus_per_gpu and is_unset:
-        slurm_job = slurm_job._replace(cpus_per_task=1, cpus_per_gpu=partition.cpus_per_gpu)
-    return slurm_job
+        job = job._replace(cpus_per_task=1, cpus_per_gpu=partition.cpus_per_gpu)
+    return job
 
 
 def require_modelled_partition(partition: PartitionRules, gres: Amounts) -> None:
@@ -163,37 +161,37 @@ def require_modelled_partition(partition: PartitionRules, gres: Amounts) -> None
         raise JobNotModelled(f"requests GPUs on partition {partition.name}, which sets {partition.job_defaults}")
 
 
-def translate_placed_job(slurm_job: SlurmJob, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
+def translate_placed_job(job: SlurmJob, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
     """Return a job that has or had `nodes` nodes, in equal shares of its allocation."""
-    limit_min = slurm_job.time_limit
+    limit_min = job.time_limit
     walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else UNLIMITED_WALLTIME_S
-    exclusive = slurm_job.resource_sharing == "NO"
-    amounts = compute_allocated_per_node(slurm_job, machine, nodes)
+    exclusive = job.resource_sharing == "NO"
+    amounts = compute_allocated_per_node(job, machine, nodes)
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive)
-    return _build_job(slurm_job, job_id, walltime_s, request)
+    return _build_job(job, job_id, walltime_s, request)
 
 
-def translate_unreadable_job(slurm_job: SlurmJob, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
+def translate_unreadable_job(job: SlurmJob, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
     """Return a job that occupies its nodes exclusively for `UNLIMITED_WALLTIME_S`."""
     amounts = machine.to_amount_vector(1, 0, {})
     assert amounts is not None
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
-    return _build_job(slurm_job._replace(submit_time=0), job_id, UNLIMITED_WALLTIME_S, request)
+    return _build_job(job._replace(submit_time=0), job_id, UNLIMITED_WALLTIME_S, request)
 
 
 def _build_job(
-    slurm_job: SlurmJob, job_id: int, walltime_s: int, request: Request, ineligible: PendingReason | None = None
+    job: SlurmJob, job_id: int, walltime_s: int, request: Request, ineligible: PendingReason | None = None
 ) -> Job:
     return Job(
         id=job_id,
-        submit_s=slurm_job.submit_time,
+        submit_s=job.submit_time,
         walltime_s=walltime_s,
         request=request,
-        user=slurm_job.user_name or str(slurm_job.user_id),
-        name=slurm_job.name,
-        queue=slurm_job.partition,
-        account=slurm_job.account,
-        qos=slurm_job.qos,
+        user=job.user_name or str(job.user_id),
+        name=job.name,
+        queue=job.partition,
+        account=job.account,
+        qos=job.qos,
         ineligible=ineligible,
     )
 
@@ -224,22 +222,22 @@ def _requests_any_gres(kinds: Collection[str], amounts: Sequence[int], machine: 
     return any(amount and name.partition(":")[0] in kinds for name, amount in names)
 
 
-def get_walltime_s(slurm_job: SlurmJob, partition: PartitionRules) -> int:
+def get_walltime_s(job: SlurmJob, partition: PartitionRules) -> int:
     """Return how many seconds a pending job may run.
 
     The job's own limit comes first, then its partition's default, then its partition's maximum. "UNLIMITED" is a limit
     of the job's own.
     """
-    if slurm_job.time_limit == UNLIMITED:
+    if job.time_limit == UNLIMITED:
         return UNLIMITED_WALLTIME_S
-    for minutes in (slurm_job.time_limit, partition.default_time_min, partition.max_time_min):
+    for minutes in (job.time_limit, partition.default_time_min, partition.max_time_min):
         if minutes:
             return int(minutes) * 60
     return UNLIMITED_WALLTIME_S
 
 
 def find_allowed_node_set(
-    slurm_job: SlurmJob, machine: SlurmNodeTable, partition: PartitionRules, conflicts: tuple[ReservedNodes, ...]
+    job: SlurmJob, machine: SlurmNodeTable, partition: PartitionRules, conflicts: tuple[ReservedNodes, ...]
 ) -> int:
     """Return the row of the node set that a job may use.
 
@@ -247,20 +245,20 @@ def find_allowed_node_set(
     """
     mask = partition.members
     parts = [NodeSetCondition("partition", partition.name)]
-    for constraint in slurm_job.constraints:
+    for constraint in job.constraints:
         plain = constraint.split("&")
         for part in plain if all(plain) and not set("|[()]*:") & set(constraint) else [constraint]:
-            brackets = "[" in part and is_limited_to_one_node(slurm_job)
+            brackets = "[" in part and is_limited_to_one_node(job)
             mask = mask & mask_of_features(part, machine.features, len(mask), brackets)
             parts.append(NodeSetCondition("feature", part))
-    if slurm_job.excluded_nodes:
-        mask = mask & ~machine.mask_of_names(node_and_task_lists.expand_hostlist(slurm_job.excluded_nodes))
+    if job.excluded_nodes:
+        mask = mask & ~machine.mask_of_names(node_and_task_lists.expand_hostlist(job.excluded_nodes))
         parts.append(NodeSetCondition("excluded", "excluded nodes"))
-    if shared := compute_requested_no_consume_gres(slurm_job, machine):
+    if shared := compute_requested_no_consume_gres(job, machine):
         mask = mask & machine.mask_nodes_with_no_consume_gres(shared)
         parts += [NodeSetCondition("resource", name) for name in shared]
-    if machine.rules.whole_nodes and machine.rules.counts_memory and slurm_job.memory_per_cpu:
-        mask = mask & machine.mask_nodes_with_memory_per_cpu(slurm_job.memory_per_cpu)
+    if machine.rules.whole_nodes and machine.rules.counts_memory and job.memory_per_cpu:
+        mask = mask & machine.mask_nodes_with_memory_per_cpu(job.memory_per_cpu)
         parts.append(NodeSetCondition("resource", "memory for all CPUs"))
     for reservation in conflicts:
         if (mask & reservation.members).any():

@@ -211,9 +211,9 @@ class SlurmTranslator:
             number
             for job in jobs
             for number in (
-                array_tasks.list_job_numbers_of_record(job)
+                array_tasks.list_job_numbers(job)
                 if job.state == slurm_states.PENDING
-                else [slurm_job_ids.job_id_of_record(job)]
+                else [slurm_job_ids.get_job_id(job)]
             )
         }
         self.queue.retain_jobs(alive)
@@ -226,9 +226,7 @@ class SlurmTranslator:
 def _group_by_reservation(jobs: Sequence[SlurmJob], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
     """Return the running jobs by reservation name."""
     names = {
-        slurm_job_ids.job_id_of_record(job): job.reservation
-        for job in jobs
-        if job.state in slurm_states.OCCUPYING_STATES
+        slurm_job_ids.get_job_id(job): job.reservation for job in jobs if job.state in slurm_states.OCCUPYING_STATES
     }
     found: dict[str, list[RunningJob]] = {}
     for each in running:

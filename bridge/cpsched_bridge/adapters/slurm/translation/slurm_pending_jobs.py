@@ -92,7 +92,7 @@ class _CachedJobTranslation:
 
     def is_current(
         self,
-        slurm_job: SlurmJob,
+        job: SlurmJob,
         partition: PartitionRules,
         conflicts: tuple[ReservedNodes, ...],
         exempt_from: frozenset[PartitionLimit],
@@ -103,7 +103,7 @@ class _CachedJobTranslation:
             and self.exempt_from == exempt_from
             and [r.name for r in self.conflicts] == [r.name for r in conflicts]
             and all((a.members == b.members).all() for a, b in zip(self.conflicts, conflicts, strict=True))
-            and self.slurm_job == slurm_job
+            and self.slurm_job == job
         )
 
 
@@ -130,38 +130,32 @@ class CachingPendingJobTranslator:
         left: list[UnmanagedJob] = []
         active = array_tasks.count_active_tasks(jobs)
         others = job_dependencies.JobDependencyTargets(jobs, context.now_s)
-        waiting = [slurm_job for slurm_job in jobs if slurm_job.state == slurm_states.PENDING]
-        for slurm_job in sorted(waiting, key=lambda slurm_job: (slurm_job.submit_time, slurm_job.id)):
-            numbers = array_tasks.list_job_numbers_of_record(slurm_job)
-            if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(slurm_job.partition):
-                slurm_job = self._choose_partition(slurm_job, numbers[0], context)
-            asked = self._translate_request(slurm_job, numbers, before, context)
+        waiting = [job for job in jobs if job.state == slurm_states.PENDING]
+        for job in sorted(waiting, key=lambda job: (job.submit_time, job.id)):
+            numbers = array_tasks.list_job_numbers(job)
+            if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(job.partition):
+                job = self._choose_partition(job, numbers[0], context)
+            asked = self._translate_request(job, numbers, before, context)
             if isinstance(asked, PendingReason):
-                left.append(
-                    _make_unmanaged_job(slurm_job, asked, context.guarded, _has_bridge_pin(slurm_job, numbers, context))
-                )
+                left.append(_make_unmanaged_job(job, asked, context.guarded, _has_bridge_pin(job, numbers, context)))
             else:
-                wait = others.find_unmet_dependency_reason(slurm_job) or _find_begin_time_reason(
-                    slurm_job, context.now_s
-                )
-                wait = wait or find_access_denied_reason(
-                    slurm_job, context.partitions[slurm_job.partition], context.access_context
-                )
+                wait = others.find_unmet_dependency_reason(job) or _find_begin_time_reason(job, context.now_s)
+                wait = wait or find_access_denied_reason(job, context.partitions[job.partition], context.access_context)
                 pending += self._make_pending_jobs(
-                    slurm_job, asked, numbers, self.limits.count_startable_tasks(slurm_job, active), wait, context
+                    job, asked, numbers, self.limits.count_startable_tasks(job, active), wait, context
                 )
-        for slurm_job in jobs:
-            wait_for_slurm = slurm_states.find_wait_for_slurm(slurm_job, context.now_s)
+        for job in jobs:
+            wait_for_slurm = slurm_states.find_wait_for_slurm(job, context.now_s)
             if wait_for_slurm is not None:
                 reason = PendingReason(PendingCode.CLUSTER, wait_for_slurm)
-                number = slurm_job_ids.job_id_of_record(slurm_job)
+                number = slurm_job_ids.get_job_id(job)
                 label = slurm_job_ids.format_job_id(number)
-                left.append(UnmanagedJob(number, reason, label, slurm_job.user_name))
+                left.append(UnmanagedJob(number, reason, label, job.user_name))
         return pending, left
 
     def _translate_request(
         self,
-        slurm_job: SlurmJob,
+        job: SlurmJob,
         numbers: Sequence[int],
         before: Mapping[int, SlurmJobWithStartSettings],
         context: PendingJobTranslationContext,
@@ -173,43 +167,41 @@ class CachingPendingJobTranslator:
         """
         if not numbers:
             return JobNotModelled("its pending tasks cannot be read").reason
-        ours = _has_bridge_pin(slurm_job, numbers, context)
+        ours = _has_bridge_pin(job, numbers, context)
         try:
-            lost = describe_unknown_nodes("requests", slurm_job.required_nodes, context.machine) if ours else None
+            lost = describe_unknown_nodes("requests", job.required_nodes, context.machine) if ours else None
             if lost is not None:
                 return JobNotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
-            asked = self._translate_cached(
-                restore_requested_node_count(slurm_job) if ours else slurm_job, numbers[0], context
-            )
+            asked = self._translate_cached(restore_requested_node_count(job) if ours else job, numbers[0], context)
         except UNREADABLE_FIELD_ERRORS as error:
             return make_unreadable_reason(error)
-        if slurm_job.required_nodes and not ours:
+        if job.required_nodes and not ours:
             return PendingReason(PendingCode.CHOSEN_NODES)
         if isinstance(asked, PendingReason):
             return asked
-        uncounted = find_uncounted_licenses_reason(slurm_job, context.licenses)
+        uncounted = find_uncounted_licenses_reason(job, context.licenses)
         if uncounted or ours:
             return uncounted or asked
-        return _find_magnetic_reservation_reason(slurm_job, asked, context) or asked
+        return _find_magnetic_reservation_reason(job, asked, context) or asked
 
-    def _choose_partition(self, slurm_job: SlurmJob, number: int, context: PendingJobTranslationContext) -> SlurmJob:
+    def _choose_partition(self, job: SlurmJob, number: int, context: PendingJobTranslationContext) -> SlurmJob:
         """Return the record with only the partition in which the job should start.
 
         If the job could start immediately in several partitions, the partition with the highest tier comes first. If
         the dispatcher does not start the job there, the next reading chooses the next partition. A reservation or a
         limit may block the free nodes of the first. The job is left to Slurm if any of its partitions is not modelled.
         """
-        names = slurm_job.partition.split(",")
+        names = job.partition.split(",")
         unknown = next((name for name in names if name not in context.partitions), None)
         if unknown is not None:
-            return slurm_job.in_partition(unknown)
+            return job.in_partition(unknown)
         names.sort(key=lambda name: -context.partitions[name].tier)
         asked: dict[str, SlurmJobWithStartSettings] = {}
         allowed: dict[str, SlurmJobWithStartSettings] = {}
         for name in names:
-            partition, view = context.partitions[name], slurm_job.in_partition(name)
+            partition, view = context.partitions[name], job.in_partition(name)
             denied = find_access_denied_reason(view, partition, context.access_context)
             found = self._translate_cached(view, number, context)
             if isinstance(found, PendingReason):
@@ -221,33 +213,33 @@ class CachingPendingJobTranslator:
                 allowed[name] = found
         starts_s = {name: _find_earliest_fit_s(each, context.room) for name, each in (allowed or asked).items()}
         if not starts_s:
-            return slurm_job.in_partition(names[0])
+            return job.in_partition(names[0])
         first_s = min(starts_s.values())
         first = [name for name, start_s in starts_s.items() if start_s == first_s]
         last = self._last_partition.get(number)
-        held = slurm_states.classify_hold(slurm_job, context.guarded) in (Hold.PLUGIN, Hold.ADMIN)
+        held = slurm_states.classify_hold(job, context.guarded) in (Hold.PLUGIN, Hold.ADMIN)
         chosen = first[(first.index(last) + 1) % len(first)] if held and last in first else first[0]
         if first_s <= context.now_s:
             self._last_partition[number] = chosen
-        return slurm_job.in_partition(chosen)
+        return job.in_partition(chosen)
 
     def _translate_cached(
-        self, slurm_job: SlurmJob, number: int, context: PendingJobTranslationContext
+        self, job: SlurmJob, number: int, context: PendingJobTranslationContext
     ) -> SlurmJobWithStartSettings | PendingReason:
-        partition = context.partitions.get(slurm_job.partition)
+        partition = context.partitions.get(job.partition)
         if partition is None:
-            several = "," in slurm_job.partition
-            what = "requests several partitions" if several else f"unknown partition {slurm_job.partition}"
+            several = "," in job.partition
+            what = "requests several partitions" if several else f"unknown partition {job.partition}"
             return JobNotModelled(what).reason
         conflicts = find_reservations_before_job_end(
-            context.reservations, context.now_s, context.now_s + get_walltime_s(slurm_job, partition)
+            context.reservations, context.now_s, context.now_s + get_walltime_s(job, partition)
         )
         key = number, partition.name
         known = self._known.get(key)
-        exempt_from = context.exempt_qos.get(slurm_job.qos, frozenset())
-        if known is None or not known.is_current(slurm_job, partition, conflicts, exempt_from):
-            asked = _translate_or_find_reason(slurm_job, number, context.machine, partition, conflicts, exempt_from)
-            known = self._known[key] = _CachedJobTranslation(slurm_job, partition, conflicts, exempt_from, asked)
+        exempt_from = context.exempt_qos.get(job.qos, frozenset())
+        if known is None or not known.is_current(job, partition, conflicts, exempt_from):
+            asked = _translate_or_find_reason(job, number, context.machine, partition, conflicts, exempt_from)
+            known = self._known[key] = _CachedJobTranslation(job, partition, conflicts, exempt_from, asked)
         return known.asked
 
     def _make_pending_jobs(
@@ -342,7 +334,7 @@ def _find_earliest_fit_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacit
 
 
 def _translate_or_find_reason(
-    slurm_job: SlurmJob,
+    job: SlurmJob,
     number: int,
     machine: SlurmNodeTable,
     partition: PartitionRules,
@@ -350,7 +342,7 @@ def _translate_or_find_reason(
     exempt_from: frozenset[PartitionLimit],
 ) -> SlurmJobWithStartSettings | PendingReason:
     try:
-        return translate_pending_job(slurm_job, number, machine, partition, conflicts, exempt_from)
+        return translate_pending_job(job, number, machine, partition, conflicts, exempt_from)
     except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE_FIELD_ERRORS as error:
@@ -358,14 +350,14 @@ def _translate_or_find_reason(
 
 
 def _find_magnetic_reservation_reason(
-    slurm_job: SlurmJob, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
+    job: SlurmJob, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
 ) -> PendingReason | None:
     """Return why Slurm must place a job that could run in a magnetic reservation."""
     span = context.now_s, context.now_s + asked.job.walltime_s
-    members = context.partitions[slurm_job.partition].members
+    members = context.partitions[job.partition].members
     request = asked.job.request
     found = find_magnetic_reservation(
-        context.reservations, slurm_job, request, span, members, context.machine, context.access_context
+        context.reservations, job, request, span, members, context.machine, context.access_context
     )
     return (
         PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
@@ -394,28 +386,26 @@ def _with_job_number(asked: SlurmJobWithStartSettings, number: int) -> SlurmJobW
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _has_bridge_pin(slurm_job: SlurmJob, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
+def _has_bridge_pin(job: SlurmJob, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
     """Return whether the record has a node list that the bridge set."""
-    if not slurm_job.required_nodes:
+    if not job.required_nodes:
         return False
-    return slurm_states.is_pinned_by_bridge(slurm_job, context.guarded) or any(
-        number in context.pinned for number in numbers
-    )
+    return slurm_states.is_pinned_by_bridge(job, context.guarded) or any(number in context.pinned for number in numbers)
 
 
-def _make_unmanaged_job(slurm_job: SlurmJob, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
-    number, hold = slurm_job_ids.job_id_of_record(slurm_job), slurm_states.classify_hold(slurm_job, guarded)
+def _make_unmanaged_job(job: SlurmJob, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
+    number, hold = slurm_job_ids.get_job_id(job), slurm_states.classify_hold(job, guarded)
     return UnmanagedJob(
         number,
         reason,
         slurm_job_ids.format_job_id(number),
-        slurm_job.user_name,
-        held_for_bridge=hold is Hold.PLUGIN or slurm_states.find_begin_of_delayed_job(slurm_job) is not None,
+        job.user_name,
+        held_for_bridge=hold is Hold.PLUGIN or slurm_states.find_begin_of_delayed_job(job) is not None,
         pinned=pinned and hold is Hold.NONE,
     )
 
 
-def _find_begin_time_reason(slurm_job: SlurmJob, now_s: int) -> PendingReason | None:
-    asked_s = slurm_states.find_begin_of_delayed_job(slurm_job)
-    begin_s = slurm_job.eligible_time if asked_s is None else asked_s
+def _find_begin_time_reason(job: SlurmJob, now_s: int) -> PendingReason | None:
+    asked_s = slurm_states.find_begin_of_delayed_job(job)
+    begin_s = job.eligible_time if asked_s is None else asked_s
     return PendingReason(PendingCode.BEGINS_AT, (begin_s,)) if begin_s > now_s else None

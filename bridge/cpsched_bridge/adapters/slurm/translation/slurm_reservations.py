@@ -139,7 +139,7 @@ def find_reservations_before_job_end(
 
 def find_magnetic_reservation(
     reservations: Iterable[ReservedNodes],
-    slurm_job: SlurmJob,
+    job: SlurmJob,
     request: Request,
     span: tuple[int, int],
     partition: BoolArray,
@@ -153,7 +153,7 @@ def find_magnetic_reservation(
     """
     now_s, end_s = span
     for each in reservations:
-        if not each.is_magnetic or not may_use_reservation(each.reservation, slurm_job, access_context):
+        if not each.is_magnetic or not may_use_reservation(each.reservation, job, access_context):
             continue
         if "FLEX" in (each.reservation.flags or ()):
             return each

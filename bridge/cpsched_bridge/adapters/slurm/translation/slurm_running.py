@@ -54,7 +54,7 @@ class CachingRunningJobTranslator:
     def _translate_cached(
         self, slurm_job: SlurmJob, machine: SlurmNodeTable, jobs: MutableMapping[int, Job], now_s: int
     ) -> RunningJob:
-        number = slurm_job_ids.job_id_of_record(slurm_job)
+        number = slurm_job_ids.get_job_id(slurm_job)
         known = self._known.get(number)
         if known is not None and known[0] == slurm_job:
             return known[1]
@@ -103,7 +103,7 @@ class CachingRunningJobTranslator:
         because it started later. Another job may then start there first, and the expedited job waits for its end.
         """
         numbers = (
-            slurm_job_ids.job_id_of_record(job)
+            slurm_job_ids.get_job_id(job)
             for job in jobs
             if job.state == slurm_states.EXPEDITING and not job.allocated_nodes
         )
@@ -166,21 +166,21 @@ def drop_nodes_unusable_after_end(running: RunningJob, usable: BoolArray) -> Run
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
 
-def compute_amounts_by_node(slurm_job: SlurmJob, nodes: list[int], machine: SlurmNodeTable) -> Amounts | None:
+def compute_amounts_by_node(job: SlurmJob, nodes: list[int], machine: SlurmNodeTable) -> Amounts | None:
     """Return a placed job's amounts on its nodes, by node.
 
     Return None if Slurm reports only the total over several nodes.
     """
     if len(nodes) == 1:
-        return {nodes[0]: compute_allocated_per_node(slurm_job, machine, 1, nodes)}
+        return {nodes[0]: compute_allocated_per_node(job, machine, 1, nodes)}
     found: Amounts = {}
-    for share in slurm_job.layout:
+    for share in job.layout:
         known = {name: count for name, count in parse_gres_amounts(share.gres).items() if name in machine.resources}
         for name in node_and_task_lists.expand_hostlist_or_empty(share.nodes):
             if name in machine.index:
                 node = machine.index[name]
                 cpus = share.cpus // int(machine.ids_per_cpu[node])
-                amounts = machine.to_amount_vector(cpus, share.memory, known, slurm_job.partition)
+                amounts = machine.to_amount_vector(cpus, share.memory, known, job.partition)
                 assert amounts is not None
                 found[node] = amounts
     return found if sorted(found) == nodes else None

@@ -157,29 +157,29 @@ def mark_unknown_states(jobs: Iterable[SlurmJob], now_s: int) -> list[SlurmJob]:
     ]
 
 
-def has_ended(slurm_job: SlurmJob, now_s: int) -> bool:
+def has_ended(job: SlurmJob, now_s: int) -> bool:
     """Return whether the job's end time has passed. It may still be completing."""
-    return bool(slurm_job.end_time and slurm_job.end_time <= now_s)
+    return bool(job.end_time and job.end_time <= now_s)
 
 
-def find_wait_for_slurm(slurm_job: SlurmJob, now_s: int) -> tuple[str, str] | None:
+def find_wait_for_slurm(job: SlurmJob, now_s: int) -> tuple[str, str] | None:
     """Return the state and its meaning for a job that only Slurm handles, or None for other jobs.
 
     The state is neither pending nor known to occupy nodes. The job may have ended in a state such as REVOKED.
     """
-    state = slurm_job.state
+    state = job.state
     if state == UNKNOWN:
-        return slurm_job.unknown_state, "this version has no rule for this state"
-    if has_ended(slurm_job, now_s) or state == PENDING or state in ENDED_STATES:
+        return job.unknown_state, "this version has no rule for this state"
+    if has_ended(job, now_s) or state == PENDING or state in ENDED_STATES:
         return None
     if state in WAITING_FOR_SLURM:
         return state, WAITING_FOR_SLURM[state]
-    if state in OCCUPYING_STATES and not slurm_job.allocated_nodes:
+    if state in OCCUPYING_STATES and not job.allocated_nodes:
         return state, "has no nodes; Slurm handles it"
     return None
 
 
-def classify_hold(slurm_job: SlurmJob, guarded: bool) -> Hold:
+def classify_hold(job: SlurmJob, guarded: bool) -> Hold:
     """Return the kind of hold on a pending job, by the rule in `docs/safety.md`.
 
     The dead-man timer applies the same rule. Priority 0 means that the job is held. `guarded` means that the submit
@@ -193,47 +193,47 @@ def classify_hold(slurm_job: SlurmJob, guarded: bool) -> Hold:
       Alternatively, the job must never have been requeued, and its reason must not be an administrator's hold.
     - Otherwise, Slurm's reason shows whether the owner set the hold. If it does not, only the ledger counts.
     """
-    if slurm_job.priority != 0:
+    if job.priority != 0:
         return Hold.NONE
-    reason = slurm_job.state_reason
-    marked = slurm_job.admin_comment == WAIT_MARK
-    text = slurm_job.comment if MARK_PREFIX in slurm_job.comment else ""
+    reason = job.state_reason
+    marked = job.admin_comment == WAIT_MARK
+    text = job.comment if MARK_PREFIX in job.comment else ""
     if (guarded or marked) and not {USER_HELD_MARK, ADMIN_HELD_MARK}.isdisjoint(text.split()):
         return Hold.USER
     if reason in SLURM_HOLD_REASONS:
         return Hold.CLUSTER
     by_word = guarded and WAIT_MARK in text.split(" ")
-    if marked and (by_word or (not slurm_job.requeue_count and reason != HELD_BY_ADMIN_REASON)):
+    if marked and (by_word or (not job.requeue_count and reason != HELD_BY_ADMIN_REASON)):
         return Hold.PLUGIN
     return Hold.USER if reason == HELD_BY_USER_REASON else Hold.ADMIN
 
 
-def find_begin_of_delayed_job(slurm_job: SlurmJob) -> int | None:
+def find_begin_of_delayed_job(job: SlurmJob) -> int | None:
     """Return the begin time that the owner of a job that the plugin delays requested, or 0.
 
     Return None if the plugin does not delay the job.
     """
-    comment = slurm_job.comment
-    if slurm_job.priority == 0 or slurm_job.admin_comment != WAIT_MARK or DELAY_MARK not in comment:
+    comment = job.comment
+    if job.priority == 0 or job.admin_comment != WAIT_MARK or DELAY_MARK not in comment:
         return None
     words = (word for word in comment.split(" ") if word.startswith(DELAY_MARK) and word.endswith(")"))
     argument = next(words, "")[len(DELAY_MARK) : -1]
     return int(argument) if argument.isdecimal() else None
 
 
-def find_holder(slurm_job: SlurmJob) -> Holder:
+def find_holder(job: SlurmJob) -> Holder:
     """Return who set the hold on a record's job with `Hold.USER`."""
-    return Holder.ADMINISTRATOR if ADMIN_HELD_MARK in slurm_job.comment.split() else Holder.OWNER
+    return Holder.ADMINISTRATOR if ADMIN_HELD_MARK in job.comment.split() else Holder.OWNER
 
 
-def is_pinned_by_bridge(slurm_job: SlurmJob, guarded: bool) -> bool:
+def is_pinned_by_bridge(job: SlurmJob, guarded: bool) -> bool:
     """Return whether the plugin recorded that the bridge pinned this job.
 
     Without the plugin, a user can write the mark.
     """
-    if not guarded and slurm_job.admin_comment != WAIT_MARK:
+    if not guarded and job.admin_comment != WAIT_MARK:
         return False
-    comment = slurm_job.comment
+    comment = job.comment
     words = comment.split(" ") if PINNED_MARK in comment else ()  # avoid splitting a long comment
     return any(word.startswith(PINNED_MARK) and word.endswith(")") for word in words)
 

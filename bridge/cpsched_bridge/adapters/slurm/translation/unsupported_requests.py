@@ -30,21 +30,21 @@ def parse_requested_licenses(licenses: Sequence[str] | None) -> dict[str, int] |
     return found
 
 
-def count_held_licenses(slurm_job: SlurmJob) -> dict[str, int]:
+def count_held_licenses(job: SlurmJob) -> dict[str, int]:
     """Return the licenses that a job with nodes may hold. Of alternatives, it may hold each."""
     found: dict[str, int] = {}
-    for text in slurm_job.licenses:
+    for text in job.licenses:
         for match in filter(None, map(_LICENSE.fullmatch, text.split("|"))):
             found[match[1]] = found.get(match[1], 0) + int(match[2] or 1)
     return found
 
 
-def find_uncounted_licenses_reason(slurm_job: SlurmJob, known: Collection[str]) -> PendingReason | None:
+def find_uncounted_licenses_reason(job: SlurmJob, known: Collection[str]) -> PendingReason | None:
     """Return why a job's licenses require Slurm to place it.
 
     Return None if all of them are `known`.
     """
-    asked = parse_requested_licenses(slurm_job.licenses)
+    asked = parse_requested_licenses(job.licenses)
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason
     unknown = [name for name in asked if name not in known]
@@ -56,19 +56,19 @@ class JobNeverFits(JobNotModelled):
     """An error for a job that does not fit on the bridge's model of an empty machine."""
 
 
-def require_supported_request(slurm_job: SlurmJob) -> None:
+def require_supported_request(job: SlurmJob) -> None:
     """Raise `JobNotModelled` for a request that only Slurm can place."""
-    if slurm_job.unreadable:
-        raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(slurm_job.unreadable)}")
-    if slurm_job.heterogeneous_id:
+    if job.unreadable:
+        raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(job.unreadable)}")
+    if job.heterogeneous_id:
         raise JobNotModelled("is a heterogeneous job")
-    if slurm_job.reservation:
+    if job.reservation:
         raise JobNotModelled("requests a reservation")
-    has_gres = any(name.startswith("gres/") for name in slurm_job.requested_tres)
+    has_gres = any(name.startswith("gres/") for name in job.requested_tres)
     for name, reason in SPECIAL_REQUESTS.items():
-        if name in slurm_job.special_requests and (name != "gres_binding" or has_gres):
+        if name in job.special_requests and (name != "gres_binding" or has_gres):
             raise JobNotModelled(reason)
-    if not slurm_job.cpus_per_task:
+    if not job.cpus_per_task:
         raise JobNotModelled("requests CPUs per GPU")
-    if slurm_job.resource_sharing not in ("OK", "NO", "YES"):
-        raise JobNotModelled(f"requests nodes that are exclusive per {slurm_job.resource_sharing.lower()}")
+    if job.resource_sharing not in ("OK", "NO", "YES"):
+        raise JobNotModelled(f"requests nodes that are exclusive per {job.resource_sharing.lower()}")

@@ -36,12 +36,12 @@ def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
         yield from (make_unusable_object(kind, each) for each in table if each.has_unusable_field)
     for job in seen.jobs:
         if job.state == slurm_states.UNKNOWN:
-            label = slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job))
+            label = slurm_job_ids.format_job_id(slurm_job_ids.get_job_id(job))
             yield UnusableObject("job", label, "state", "unknown", job.unknown_state)
         elif job.unreadable and job.state == slurm_states.PENDING:
             yield UnusableObject(
                 "job",
-                slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job)),
+                slurm_job_ids.format_job_id(slurm_job_ids.get_job_id(job)),
                 job.unreadable[0],
                 "unreadable",
             )

@@ -21,7 +21,7 @@ from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     RankedJobs,
     compute_age_start_s,
     compute_priority_points,
-    tres_of_record,
+    get_job_tres,
 )
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from tests.builders import a_cluster, a_job, a_slurm_job
@@ -118,7 +118,7 @@ def test_non_numeric_time_limit_counts_as_one_minute(limit: Any, minutes: int) -
 )
 def test_computes_requested_tres(facts: dict[str, Any], expected: dict[str, int]) -> None:
     record = a_record(**facts)
-    assert tres_of_record(record, record.requested_tres) == expected
+    assert get_job_tres(record, record.requested_tres) == expected
 
 
 @pytest.mark.parametrize(
