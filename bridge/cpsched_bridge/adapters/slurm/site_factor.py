@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMAND, parse_sprio
+from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMAND, SprioRow, parse_sprio
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.array_records import format_job_selector
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
@@ -34,8 +34,6 @@ MAX_BATCH = 100
 MAX_ROUNDING_ERROR = len(COLUMNS) + 1
 """Maximum difference between the priority in `sprio` and the sum of its factors, because each factor is rounded."""
 _NO_LONGER_PENDING = re.compile(r"invalid job id|already running|not pending|already complet|finish", re.IGNORECASE)
-
-Row = Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -54,8 +52,8 @@ class SiteFactorBoostAccess:
         sprio does not answer.
         """
         rows = self._read_sprio_rows()
-        self._records = {slurm_job.id: slurm_job for slurm_job in jobs if slurm_job.state == slurm_states.PENDING}
-        return [build_queue_rank(slurm_job, rows.get(number), tiers) for number, slurm_job in self._records.items()]
+        self._records = {job.id: job for job in jobs if job.state == slurm_states.PENDING}
+        return [build_queue_rank(job, rows.get(number), tiers) for number, job in self._records.items()]
 
     def set_job_boosts(self, commands: Sequence[BoostCommand]) -> list[Outcome]:
         """Set site factors of jobs from the last `read_ranks`, and return the outcomes."""
@@ -75,24 +73,22 @@ class SiteFactorBoostAccess:
                 outcomes += [self._set_site_factor(each, rows, session) for each in commands[at : at + MAX_BATCH]]
         return outcomes
 
-    def _read_sprio_rows(self) -> dict[int, dict[str, float]]:
+    def _read_sprio_rows(self) -> dict[int, SprioRow]:
         printed = self.ask(list(COMMAND), self.deadline_s)
         if printed is None:
             raise BackendUnavailable("sprio failed or did not respond")
         return parse_sprio(printed)
 
-    def _set_site_factor(self, command: BoostCommand, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
-        slurm_job, row = self._records.get(command.id), rows.get(command.id)
-        if slurm_job is None:
+    def _set_site_factor(self, command: BoostCommand, rows: Mapping[int, SprioRow], session: ScontrolSession) -> Outcome:
+        job, row = self._records.get(command.id), rows.get(command.id)
+        if job is None:
             return Outcome(command.id, "refused", "is not pending")
         if row is None and command.points:
             return Outcome(command.id, "refused", "is no longer listed by sprio, or is held")
-        if row is not None and int(row["site"]) not in (0, *command.expected_points):
-            return Outcome(command.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
+        if row is not None and int(row.site) not in (0, *command.expected_points):
+            return Outcome(command.id, "refused", f"SiteFactor={int(row.site)} was set by another actor")
         try:
-            reply = session.send_command(
-                f"update JobId={format_job_selector(slurm_job)} SiteFactor={int(command.points)}"
-            )
+            reply = session.send_command(f"update JobId={format_job_selector(job)} SiteFactor={int(command.points)}")
         except ControllerCallError as error:
             return Outcome(command.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (JobCommandRefused, ValueError) as error:
@@ -102,20 +98,18 @@ class SiteFactorBoostAccess:
         return Outcome(command.id, "unknown" if may_command_have_taken_effect(reply) else "refused", reply)
 
 
-def build_queue_rank(slurm_job: SlurmJob, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
+def build_queue_rank(job: SlurmJob, row: SprioRow | None, tiers: Mapping[str, int]) -> QueueRank:
     """Return a pending record's rank from its `sprio` row, which held jobs lack."""
-    numbers, array = tuple(array_tasks.list_job_numbers_of_record(slurm_job)), slurm_job.array_id
-    label = (
-        str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(slurm_job.id)
-    )
-    tier = max(tiers.get(name, 1) for name in slurm_job.partition.split(","))
-    parent = array if array != slurm_job.id else 0
+    numbers, array = tuple(array_tasks.list_job_numbers(job)), job.array_id
+    label = str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(job.id)
+    tier = max(tiers.get(name, 1) for name in job.partition.split(","))
+    parent = array if array != job.id else 0
     if row is None:
-        return QueueRank(slurm_job.id, numbers, 0, 0, tier, label, hidden=True, array_id=parent)
-    points, total = int(row["site"]), int(row["priority"])
-    rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
+        return QueueRank(job.id, numbers, 0, 0, tier, label, hidden=True, array_id=parent)
+    points, total = int(row.site), int(row.priority)
+    rest = sum(row) - row.priority - row.site - 2 * row.nice
     own = total - points if total > 1 else min(1 - points, int(rest))
     fixed = abs(max(1.0, rest + points) - total) > MAX_ROUNDING_ERROR
     if fixed and points:
-        return QueueRank(slurm_job.id, numbers, int(rest), 0, tier, label, array_id=parent)
-    return QueueRank(slurm_job.id, numbers, own, points, tier, label, fixed=fixed, array_id=parent)
+        return QueueRank(job.id, numbers, int(rest), 0, tier, label, array_id=parent)
+    return QueueRank(job.id, numbers, own, points, tier, label, fixed=fixed, array_id=parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cpsched.errors import escape_controls
 from cpsched.site.multifactor_priority import ClusterSize, WeightedPriorityFactors
@@ -54,23 +55,37 @@ class SprioComparison:
     differences: tuple[PriorityDifference, ...]
 
 
-def parse_sprio(text: str) -> dict[int, dict[str, float]]:
+class SprioRow(NamedTuple):
+    """A job's priority in `sprio` and its parts, in the order of `COLUMNS`."""
+
+    priority: float
+    age: float
+    association: float
+    fair_share: float
+    job_size: float
+    partition: float
+    qos: float
+    nice: float
+    site: float
+    tres: float
+
+
+def parse_sprio(text: str) -> dict[int, SprioRow]:
     """Return each job's values in the output of `COMMAND`, by job number.
 
     Jobs that name several partitions or QOS are omitted, because they have several priorities.
     """
-    found: dict[int, dict[str, float]] = {}
+    found: dict[int, SprioRow] = {}
     several = set()
-    names = list(COLUMNS)
     for line in text.splitlines():
         words = line.split()
-        if len(words) < len(names) or not words[0].isdigit():
+        if len(words) < len(COLUMNS) or not words[0].isdigit():
             continue
         number = int(words[0])
         if number in found:
             several.add(number)
-        values = [_parse_float_or_zero(word) for word in words[1 : len(names)]]
-        found[number] = dict(zip(names, values, strict=False)) | {"tres": _sum_tres_points(words[len(names) :])}
+        values = map(_parse_float_or_zero, words[1 : len(COLUMNS)])
+        found[number] = SprioRow(*values, _sum_tres_points(words[len(COLUMNS) :]))
     return {number: row for number, row in found.items() if number not in several}
 
 
@@ -87,7 +102,7 @@ def _sum_tres_points(words: Sequence[str]) -> float:
 
 
 def compare_with_sprio(
-    shown: Mapping[int, Mapping[str, float]],
+    shown: Mapping[int, SprioRow],
     records: Sequence[SlurmJob],
     reading: SitePolicyReading,
     machine: ClusterSize,
@@ -98,31 +113,30 @@ def compare_with_sprio(
     The age factor may differ by its growth in one period. Fractions are truncated.
     """
     jobs = [
-        record
-        for record in records
-        if record.state == slurm_states.PENDING and record.priority and record.id in shown
-        and "," not in record.partition
+        job
+        for job in records
+        if job.state == slurm_states.PENDING and job.priority and job.id in shown
+        and "," not in job.partition
     ]  # fmt: skip
     rules = reading.policy.priority
-    accrued = [compute_age_start_s(record, rules, JobEligibleTimes()) for record in jobs]
+    accrued = [compute_age_start_s(job, rules, JobEligibleTimes()) for job in jobs]
     found = compute_priority_points(jobs, reading, machine, now_s, accrued) if jobs else None
     if found is None or rules.kind == "basic":
         return SprioComparison(0, ())
     drift = rules.weights.age * (rules.period_s + 60) / rules.weights.max_age_s
     totals = found.total().tolist()
     different = []
-    for at, record in enumerate(jobs):
-        slurm = shown[record.id]
-        if not -1 <= totals[at] - slurm["priority"] <= drift + 1:
-            different.append(_make_priority_difference(record.id, found, at, totals[at], slurm))
+    for at, job in enumerate(jobs):
+        slurm = shown[job.id]
+        if not -1 <= totals[at] - slurm.priority <= drift + 1:
+            different.append(_make_priority_difference(job.id, found, at, totals[at], slurm))
     return SprioComparison(len(jobs), tuple(different))
 
 
 def _make_priority_difference(
-    number: int, found: WeightedPriorityFactors, at: int, here: int, slurm: Mapping[str, float]
+    number: int, found: WeightedPriorityFactors, at: int, here: int, slurm: SprioRow
 ) -> PriorityDifference:
     mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}
-    factor = max(mine, key=lambda name: abs(mine[name] - slurm[name]))
-    return PriorityDifference(
-        number, here, int(slurm["priority"]), escape_controls(factor), mine[factor], slurm[factor]
-    )
+    theirs = slurm._asdict()
+    factor = max(mine, key=lambda name: abs(mine[name] - theirs[name]))
+    return PriorityDifference(number, here, int(slurm.priority), escape_controls(factor), mine[factor], theirs[factor])

@@ -51,7 +51,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import Ad
 from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingJobParser, parse_job
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob
-from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import SqueueRow
 from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
@@ -90,7 +90,7 @@ _SDIAG_TIME = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 class _SqueueReading:
     """The jobs that squeue shows, the hidden jobs, and their scontrol records."""
 
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, SqueueRow] = field(default_factory=dict)
     shown: dict[int, UnparsedScontrolJob] = field(default_factory=dict)
     twice: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
@@ -100,12 +100,12 @@ class _SqueueReading:
         """Return the numbers of common records that squeue may merge with hidden jobs."""
         arrays = {_get_array_number(self.rows[number]) for number in self.hidden if number in self.rows}
         arrays |= {str(self.shown[number].array_id) for number in self.hidden if number in self.shown}
-        return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _get_array_number(row) in arrays}
+        return {n for n, row in self.rows.items() if "_[" in row.job_array_id and _get_array_number(row) in arrays}
 
 
-def _get_array_number(row: Row) -> str:
+def _get_array_number(row: SqueueRow) -> str:
     """Return the number of a row's array, or its job number if it is not in an array."""
-    return row["JobArrayID"].partition("_")[0]
+    return row.job_array_id.partition("_")[0]
 
 
 @contextlib.contextmanager
@@ -177,7 +177,7 @@ class SlurmCliReader:
         self._nodes = CachingNodeParser()
         self._topologies: tuple[float, dict[str, SlurmTopology]] | None = None
         self._squeued: squeue_parsing.CachingSqueueParser | None = None
-        self._before: dict[int, Row] = {}
+        self._before: dict[int, SqueueRow] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
         """Numbers of the jobs with ambiguous scontrol records. The other jobs' records are in `_shown`."""
@@ -185,7 +185,7 @@ class SlurmCliReader:
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
         """Time until which scontrol is called only for some jobs, because showing all of them took too long."""
-        self._hidden_rows: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
+        self._hidden_rows: dict[int, tuple[float, UnparsedScontrolJob, SqueueRow]] = {}
         """Query time, scontrol's record at that time, and squeue's row, by number of a task that squeue hides."""
         self._past: tuple[RunningPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
@@ -326,7 +326,7 @@ class SlurmCliReader:
         wanted = None if numbers is None else set(numbers)
         jobs = []
         for number, row in found.rows.items():
-            if "_[" in row["JobArrayID"] and number not in found.shown:
+            if "_[" in row.job_array_id and number not in found.shown:
                 continue
             job = parse_job(row, found.shown.get(number), number in merged)
             if "array_id" not in job.unreadable and (wanted is None or not wanted.isdisjoint((job.id, job.array_id))):
@@ -379,14 +379,16 @@ class SlurmCliReader:
         if "config" in texts:
             self._budget.set_limit(parse_rate_limit(texts["config"], os.getuid()))
 
-    def _read_squeue_jobs(self, fields: Sequence[str]) -> dict[int, Row]:
+    def _read_squeue_jobs(self, fields: Sequence[str]) -> dict[int, SqueueRow]:
         """Return all jobs that squeue shows, reusing the row of an unchanged job."""
         self._squeued = self._squeued or squeue_parsing.CachingSqueueParser(fields)
         end = squeue_parsing.make_field_terminator()
         printed = self._run_queries({"jobs": squeue_parsing.build_squeue_command(fields, end)})["jobs"]
         return squeue_parsing.index_rows_by_job_number(self._squeued.read(printed, end))
 
-    def _query_with_job_details(self, found: Mapping[int, Row], commands: dict[str, Sequence[str]]) -> dict[str, str]:
+    def _query_with_job_details(
+        self, found: Mapping[int, SqueueRow], commands: dict[str, Sequence[str]]
+    ) -> dict[str, str]:
         """Return the answers to `commands`, and query scontrol for new or changed jobs."""
         fresh = [
             number
@@ -423,14 +425,14 @@ class SlurmCliReader:
         return texts
 
     def _query_some_job_details(
-        self, found: Mapping[int, Row], fresh: Sequence[int], commands: dict[str, Sequence[str]]
+        self, found: Mapping[int, SqueueRow], fresh: Sequence[int], commands: dict[str, Sequence[str]]
     ) -> dict[str, str]:
         """Return the answers to `commands`, and query scontrol for some `fresh` jobs.
 
         This replaces a query for all jobs, which took too long. Jobs that have nodes come first, then jobs that were
         never shown, oldest first. The queries stop after `AdaptiveIdleTimeout.silence_s` seconds.
         """
-        placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING_STATES]
+        placed = [number for number in fresh if found[number].state in slurm_states.OCCUPYING_STATES]
         unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
         wanted = list(dict.fromkeys([*placed, *unknown]))[:MAX_SINGLE_JOB_QUERIES_WHILE_SLOW]
         texts = self._run_queries(commands)
@@ -444,7 +446,7 @@ class SlurmCliReader:
         self._twice &= found.keys()
         return texts
 
-    def _omit_pending_without_details(self, found: dict[int, Row]) -> dict[int, Row]:
+    def _omit_pending_without_details(self, found: dict[int, SqueueRow]) -> dict[int, SqueueRow]:
         """Return the rows, omitting pending jobs that scontrol has not shown yet.
 
         Later readings query the omitted jobs, because scontrol is too slow to show them now.
@@ -453,7 +455,7 @@ class SlurmCliReader:
             return found
         pending = slurm_states.PENDING
         known = self._shown.keys() | self._twice
-        return {number: row for number, row in found.items() if number in known or row["State"] != pending}
+        return {number: row for number, row in found.items() if number in known or row.state != pending}
 
     def _start_job_details_query(self, numbers: Collection[int]) -> RunningPrograms:
         return self._start_programs(
@@ -481,7 +483,7 @@ class SlurmCliReader:
         self._shown |= {number: shown[number] for number in numbers if number in shown}
         return True
 
-    def _read_squeue_rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
+    def _read_squeue_rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, SqueueRow]:
         parts = squeue_parsing.split_into_query_chunks(numbers) or [[]]
         end = squeue_parsing.make_field_terminator()
         asked = {str(at): squeue_parsing.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
@@ -491,20 +493,20 @@ class SlurmCliReader:
             if len(numbers) == 1 and "Invalid job id" in str(error):
                 return {}  # squeue queries a single job differently, and fails if slurmctld has purged it
             raise
-        found: dict[int, Row] = {}
+        found: dict[int, SqueueRow] = {}
         for text in texts.values():  # an array may be in several parts
             found |= squeue_parsing.index_rows_by_job_number(squeue_parsing.CachingSqueueParser(fields).read(text, end))
         return found
 
     def _merge_job_details(
-        self, rows: dict[int, Row], shown: dict[int, UnparsedScontrolJob], twice: set[int], whole: bool = True
+        self, rows: dict[int, SqueueRow], shown: dict[int, UnparsedScontrolJob], twice: set[int], whole: bool = True
     ) -> _SqueueReading:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
         Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs. scontrol was called later, so its
         answer must be incomplete. If `whole` is False, `rows` may lack jobs, so this is not checked.
         """
-        arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
+        arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row.job_array_id}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
         hidden |= {number for number in twice if number not in rows and arrays}
         known = self._reuse_hidden_task_rows(hidden, shown) if whole else {}
@@ -514,7 +516,7 @@ class SlurmCliReader:
             hidden = asked_for | known.keys()
         rows = {**rows, **known}
         if asked_for:
-            fields = tuple(next(iter(rows.values())))
+            fields = squeue_parsing.select_squeue_fields(self._read_client_release()[0])
             unseen = self._read_squeue_rows(fields, asked_for)
             rows |= {number: row for number, row in unseen.items() if number not in rows}
         if whole:
@@ -524,7 +526,7 @@ class SlurmCliReader:
         twice &= rows.keys()
         if whole:
             alive = {slurm_states.PENDING, *slurm_states.OCCUPYING_STATES}
-            lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
+            lost = [n for n, row in rows.items() if n not in shown and n not in twice and row.state in alive]
             if lost:
                 raise AnswerNotUnderstood(
                     f"scontrol show job: missing {format_count(len(lost), 'job')} listed by squeue, e.g. {lost[0]}"
@@ -536,9 +538,9 @@ class SlurmCliReader:
 
     def _reuse_hidden_task_rows(
         self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]
-    ) -> dict[int, Row]:
+    ) -> dict[int, SqueueRow]:
         """Return the known rows of hidden tasks whose scontrol records are unchanged."""
-        found: dict[int, Row] = {}
+        found: dict[int, SqueueRow] = {}
         for number in hidden:
             asked_s, record, row = self._hidden_rows.get(number, (0.0, None, None))
             if row is not None and record == shown.get(number) and self._clock() - asked_s < DETAILS_INTERVAL_S:

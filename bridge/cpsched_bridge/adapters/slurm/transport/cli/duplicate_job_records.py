@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob, split_job_records
-from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import SqueueRow
 from cpsched_bridge.errors import BackendError
 
 MAX_QUERIES_PER_READING = 12
@@ -30,9 +30,9 @@ class DuplicateJobRecordResolver:
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]
-    _known: dict[int, tuple[float, Row, UnparsedScontrolJob]] = field(default_factory=dict)
+    _known: dict[int, tuple[float, SqueueRow, UnparsedScontrolJob]] = field(default_factory=dict)
 
-    def resolve(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, UnparsedScontrolJob]:
+    def resolve(self, numbers: Collection[int], rows: Mapping[int, SqueueRow]) -> dict[int, UnparsedScontrolJob]:
         """Return the unambiguous records among these jobs, by number."""
         now_s = self.clock()
         wanted = {number for number in numbers if number in rows}

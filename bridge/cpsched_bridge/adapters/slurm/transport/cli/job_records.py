@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from cpsched.slurm_text.jobs import NO_AMOUNTS, NodeShare, SlurmJob, TimeLimit
@@ -32,7 +32,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     is_same_except_times,
     parse_job_detail,
 )
-from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import SqueueRow
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
 from cpsched_bridge.host_users import find_user_name
 
@@ -46,47 +46,46 @@ SCONTROL_ONLY_FIELDS = (
 """Fields that a pending job lacks if it has no scontrol record."""
 
 _SPECIAL_COLUMNS: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "preferred_features": ("Prefer", parse_text_or_none),
-    "cluster_constraints": ("ClusterFeature", parse_names),
-    "burst_buffer": ("BurstBuffer", parse_text_or_none),
-    "network": ("Network", parse_text_or_none),
-    "deadline": ("Deadline", parse_number),
-    "requires_contiguous_nodes": ("Contiguous", parse_flag),
-    "requires_node_reboot": ("Reboot", parse_flag),
-    "required_switches": ("ReqSwitch", parse_number),
-    "cores_reserved_for_system": ("CoreSpec", lambda word: parse_number(word.partition(" ")[0])),
-    "boards_per_node": ("BoardsPerNode", parse_count),
-    "sockets_per_board": ("SPerBoard", parse_count),
-    "sockets_per_node": ("Sockets", parse_count),
-    "cores_per_socket": ("Cores", parse_count),
-    "threads_per_core": ("Threads", parse_count),
-    "ntasks_per_board": ("NTPerBoard", parse_count),
-    "ntasks_per_socket": ("NTPerSocket", parse_count),
-    "ntasks_per_core": ("NTPerCore", lambda word: parse_count(word) > 1),
-    "tres_per_socket": ("tres-per-socket", parse_tres_amounts),
-    "temporary_disk_per_node": ("MinTmpDisk", parse_mib),
-    "mcs_label": ("MCSLabel", parse_text_or_none),
+    "preferred_features": ("preferred_features", parse_text_or_none),
+    "cluster_constraints": ("cluster_features", parse_names),
+    "burst_buffer": ("burst_buffer", parse_text_or_none),
+    "network": ("network", parse_text_or_none),
+    "deadline": ("deadline", parse_number),
+    "requires_contiguous_nodes": ("contiguous", parse_flag),
+    "requires_node_reboot": ("reboot", parse_flag),
+    "required_switches": ("required_switches", parse_number),
+    "cores_reserved_for_system": ("core_spec", lambda word: parse_number(word.partition(" ")[0])),
+    "boards_per_node": ("boards_per_node", parse_count),
+    "sockets_per_board": ("sockets_per_board", parse_count),
+    "sockets_per_node": ("sockets_per_node", parse_count),
+    "cores_per_socket": ("cores_per_socket", parse_count),
+    "threads_per_core": ("threads_per_core", parse_count),
+    "ntasks_per_board": ("ntasks_per_board", parse_count),
+    "ntasks_per_socket": ("ntasks_per_socket", parse_count),
+    "ntasks_per_core": ("ntasks_per_core", lambda word: parse_count(word) > 1),
+    "tres_per_socket": ("tres_per_socket", parse_tres_amounts),
+    "temporary_disk_per_node": ("min_tmp_disk", parse_mib),
+    "mcs_label": ("mcs_label", parse_text_or_none),
 }
 """The column and the parser of each special request that squeue shows. A true value means that the job makes it."""
-_get_special_columns = itemgetter(*(column for column, _ in _SPECIAL_COLUMNS.values()))
+_get_special_columns = attrgetter(*(column for column, _ in _SPECIAL_COLUMNS.values()))
 
 
 class _ParsedJob(NamedTuple):
     """A job with its source, and whether squeue may have merged the job with other array tasks."""
 
-    texts: Row
-    """What squeue shows, by column."""
+    row: SqueueRow
     shown: UnparsedScontrolJob | None
     merged: bool
     job: SlurmJob
 
-    def is_current(self, texts: Row, shown: UnparsedScontrolJob | None, merged: bool) -> bool:
+    def is_current(self, row: SqueueRow, shown: UnparsedScontrolJob | None, merged: bool) -> bool:
         """Return whether parsing again would give the same job."""
-        if self.merged != merged or self.texts != texts:
+        if self.merged != merged or self.row != row:
             return False
         if self.shown is None or shown is None:
             return self.shown is shown
-        return is_same_except_times(self.shown, shown, texts["Name"])
+        return is_same_except_times(self.shown, shown, row.name)
 
 
 @dataclass(slots=True)
@@ -107,7 +106,7 @@ class CachingJobParser:
 
     def parse(
         self,
-        rows: Mapping[int, Row],
+        rows: Mapping[int, SqueueRow],
         shown: Mapping[int, UnparsedScontrolJob],
         hidden: frozenset[int] | set[int] = frozenset(),
     ) -> list[SlurmJob]:
@@ -117,14 +116,14 @@ class CachingJobParser:
         scontrol then shows the reason and the tasks of the common record.
         """
         known: dict[int, _ParsedJob] = {}
-        for number, texts in rows.items():
+        for number, row in rows.items():
             before, details = self._known.get(number), shown.get(number)
-            merged = number in hidden and "_[" in texts["JobArrayID"]
-            if before is None or not before.is_current(texts, details, merged):
-                job = parse_job(texts, details, merged, self.filters_by_extra)
+            merged = number in hidden and "_[" in row.job_array_id
+            if before is None or not before.is_current(row, details, merged):
+                job = parse_job(row, details, merged, self.filters_by_extra)
                 if self.counts_one_more:
                     job = _correct_min_node_count(job)
-                before = _ParsedJob(texts, details, merged, job)
+                before = _ParsedJob(row, details, merged, job)
             known[number] = before
         self._known = known
         return [parsed.job for parsed in known.values()]
@@ -144,17 +143,9 @@ def _correct_min_node_count(job: SlurmJob) -> SlurmJob:
 class _FieldReader:
     """A reader of one job's fields, which collects the names of those that cannot be read."""
 
-    def __init__(self, texts: Row, detail: ScontrolJobDetail | None) -> None:
-        self._texts, self._detail = texts, detail
+    def __init__(self, row: SqueueRow, detail: ScontrolJobDetail | None) -> None:
+        self._row, self._detail = row, detail
         self.unreadable: list[str] = []
-
-    def column(self, name: str, column: str, parse: Callable[[str], T], default: T) -> T:
-        """Return a field that squeue shows."""
-        try:
-            return parse(self._texts[column])
-        except (ValueError, IndexError):
-            self.unreadable.append(name)
-            return default
 
     def setting(self, name: str, line: str, setting: str, parse: Callable[[str], T], default: T) -> T:
         """Return a field that scontrol shows on the line that begins with `line`, or the default without a record."""
@@ -170,14 +161,14 @@ class _FieldReader:
         """Return a field from a text."""
         try:
             return parse(text)
-        except ValueError:
+        except (ValueError, IndexError):
             self.unreadable.append(name)
             return default
 
     def time_limit(self) -> TimeLimit:
         """Return the time limit. squeue shows none above one year, and a wrong one above 136 years."""
         if self._detail is None:
-            return self.column("time_limit", "TimeLimit", parse_time_limit, None)
+            return self.text("time_limit", self._row.time_limit, parse_time_limit, None)
         return self.setting("time_limit", "RunTime", "TimeLimit", parse_time_limit, None)
 
     def memory(self, name: str, setting: str) -> int:
@@ -188,69 +179,69 @@ class _FieldReader:
     def required_nodes(self) -> str:
         """Return the nodes that the job requires."""
         if self._detail is None:
-            return _parse_text(self._texts["ReqNodes"])
+            return _parse_text(self._row.required_nodes)
         return self.setting("required_nodes", "ReqNodeList", "ReqNodeList", _parse_text, "")
 
 
 def parse_job(
-    texts: Row, shown: UnparsedScontrolJob | None, merged: bool = False, filters_by_extra: bool = False
+    row: SqueueRow, shown: UnparsedScontrolJob | None, merged: bool = False, filters_by_extra: bool = False
 ) -> SlurmJob:
     """Return one job. squeue may have `merged` the job with other array tasks."""
-    detail = parse_job_detail(shown, texts["Name"]) if shown is not None else None
-    is_pending = texts["State"] == slurm_states.PENDING
+    detail = parse_job_detail(shown, row.name) if shown is not None else None
+    is_pending = row.state == slurm_states.PENDING
     settings = {} if detail is None else detail.settings
-    reader = _FieldReader(texts, detail)
-    column, setting, text = reader.column, reader.setting, reader.text
+    reader = _FieldReader(row, detail)
+    setting, text = reader.setting, reader.text
 
-    number, state = int(texts["JobID"]), texts["State"]
-    user_id = column("user_id", "UserID", int, None)
-    array = _parse_array(texts, shown, merged, reader)
-    special, unreadable_special = _find_special_requests(_get_special_columns(texts))
+    number, state = int(row.job_id), row.state
+    user_id = text("user_id", row.user_id, int, None)
+    array = _parse_array(row, shown, merged, reader)
+    special, unreadable_special = _find_special_requests(_get_special_columns(row))
     if detail is not None:
         special |= _find_special_settings(detail, reader, filters_by_extra)
 
-    reason = texts["Reason"]
+    reason = row.reason
     if merged:
         reason = detail.get_pending_reason() if detail is not None else ""
     requested = settings.get("ReqTRES", settings.get("TRES", "") if is_pending else "")  # not shown before 23.02
-    allocated = "" if is_pending else settings.get("AllocTRES", texts["tres-alloc"])
-    num_nodes = column("num_nodes", "NumNodes", parse_number, 0) or 1
+    allocated = "" if is_pending else settings.get("AllocTRES", row.tres_alloc)
+    num_nodes = text("num_nodes", row.num_nodes, parse_number, 0) or 1
     has_limit = not {"-", ","}.isdisjoint(settings.get("NumNodes", "").partition(" NumCPUs=")[0])
-    licenses = parse_names(texts["Licenses"])
+    licenses = parse_names(row.licenses)
     if not is_pending:
-        licenses = parse_names(texts.get("LicensesAlloc", "")) or licenses
-    has_own_cpus = parse_text_or_none(texts["cpus-per-tres"]) in (None, "N/A")
+        licenses = parse_names(row.licenses_alloc) or licenses
+    has_own_cpus = parse_text_or_none(row.cpus_per_tres) in (None, "N/A")
 
     job = SlurmJob(
         id=number,
         state=state,
         state_reason=_parse_text(reason),
-        priority=column("priority", "PriorityLong", int, None),
-        name=_parse_text(texts["Name"]),
+        priority=text("priority", row.priority, int, None),
+        name=_parse_text(row.name),
         user_id=user_id,
         user_name=look_up_user_name(user_id) if user_id is not None else "",
-        account=_parse_text(texts["Account"]),
-        partition=_parse_text(texts["Partition"]),
-        qos=_parse_text(texts["QOS"]),
-        submit_time=column("submit_time", "SubmitTime", parse_number, 0),
-        eligible_time=column("eligible_time", "EligibleTime", parse_number, 0),
-        accrue_time=column("accrue_time", "AccrueTime", parse_number, 0),
-        start_time=column("start_time", "StartTime", parse_number, 0),
-        end_time=column("end_time", "EndTime", parse_number, 0),
+        account=_parse_text(row.account),
+        partition=_parse_text(row.partition),
+        qos=_parse_text(row.qos),
+        submit_time=text("submit_time", row.submit_time, parse_number, 0),
+        eligible_time=text("eligible_time", row.eligible_time, parse_number, 0),
+        accrue_time=text("accrue_time", row.accrue_time, parse_number, 0),
+        start_time=text("start_time", row.start_time, parse_number, 0),
+        end_time=text("end_time", row.end_time, parse_number, 0),
         time_limit=reader.time_limit(),
         num_nodes=num_nodes,
-        max_nodes=(column("max_nodes", "MaxNodes", parse_number, 0) or None) if has_limit else None,
-        cpus=column("cpus", "NumCPUs", parse_number, 0) or 1,
+        max_nodes=(text("max_nodes", row.max_nodes, parse_number, 0) or None) if has_limit else None,
+        cpus=text("cpus", row.num_cpus, parse_number, 0) or 1,
         ntasks=setting("ntasks", "NumNodes", "NumTasks", _parse_task_count, 0),
-        ntasks_per_node=column("ntasks_per_node", "NTPerNode", parse_number, 0),
-        ntasks_per_core=column("ntasks_per_core", "NTPerCore", parse_count, 0),
-        cpus_per_task=(column("cpus_per_task", "CPUsPerTask", parse_number, 0) or 1) if has_own_cpus else 0,
-        min_cpus_per_node=column("min_cpus_per_node", "MinCPUs", parse_number, 0),
+        ntasks_per_node=text("ntasks_per_node", row.ntasks_per_node, parse_number, 0),
+        ntasks_per_core=text("ntasks_per_core", row.ntasks_per_core, parse_count, 0),
+        cpus_per_task=(text("cpus_per_task", row.cpus_per_task, parse_number, 0) or 1) if has_own_cpus else 0,
+        min_cpus_per_node=text("min_cpus_per_node", row.min_cpus, parse_number, 0),
         memory_per_cpu=reader.memory("memory_per_cpu", "MinMemoryCPU"),
         memory_per_node=reader.memory("memory_per_node", "MinMemoryNode"),
-        resource_sharing=normalize_job_oversubscribe(texts["OverSubscribe"], texts.get("Exclusive")),
-        gres_per_node=column("gres_per_node", "tres-per-node", parse_gres_counts, NO_AMOUNTS),
-        tres_per_task=column("tres_per_task", "tres-per-task", _parse_tres, NO_AMOUNTS),
+        resource_sharing=normalize_job_oversubscribe(row.oversubscribe, row.exclusive),
+        gres_per_node=text("gres_per_node", row.tres_per_node, parse_gres_counts, NO_AMOUNTS),
+        tres_per_task=text("tres_per_task", row.tres_per_task, _parse_tres, NO_AMOUNTS),
         requested_tres=text("requested_tres", requested, _parse_tres, NO_AMOUNTS),
         allocated_tres=text("allocated_tres", allocated, _parse_tres, NO_AMOUNTS),
         licenses=licenses,
@@ -258,20 +249,20 @@ def parse_job(
         array_task_id=array.task,
         array_tasks_waiting=array.waiting,
         array_tasks_parallel=array.parallel,
-        heterogeneous_id=column("heterogeneous_id", "HetJobID", parse_number, 0),
-        admin_comment=_parse_text(texts["admin_comment"]),
-        comment=_parse_text(texts["Comment"]),
-        requeue_count=column("requeue_count", "RestartCnt", parse_number, 0),
+        heterogeneous_id=text("heterogeneous_id", row.het_job_id, parse_number, 0),
+        admin_comment=_parse_text(row.admin_comment),
+        comment=_parse_text(row.comment),
+        requeue_count=text("requeue_count", row.restart_count, parse_number, 0),
         required_nodes=reader.required_nodes(),
         excluded_nodes=setting("excluded_nodes", "ReqNodeList", "ExcNodeList", _parse_text, ""),
-        allocated_nodes=_parse_text(texts["NodeList"]),
-        dependencies=column("dependencies", "Dependency", parse_dependencies, None),
-        constraints=parse_names(texts["Feature"]),
-        reservation=_parse_text(texts["Reservation"]),
+        allocated_nodes=_parse_text(row.node_list),
+        dependencies=text("dependencies", row.dependency, parse_dependencies, None),
+        constraints=parse_names(row.features),
+        reservation=_parse_text(row.reservation),
         special_requests=special,
-        nice=column("nice", "Nice", parse_number, 0),
-        is_requeueable=column("is_requeueable", "Requeue", parse_flag, None),
-        is_batch_job=column("is_batch_job", "BatchFlag", parse_flag, None),
+        nice=text("nice", row.nice, parse_number, 0),
+        is_requeueable=text("is_requeueable", row.requeue, parse_flag, None),
+        is_batch_job=text("is_batch_job", row.batch_flag, parse_flag, None),
         layout=_parse_layout(number, num_nodes, detail)
         if detail is not None and state in slurm_states.OCCUPYING_STATES
         else (),
@@ -332,14 +323,14 @@ def _find_special_settings(detail: ScontrolJobDetail, reader: _FieldReader, filt
     return frozenset(name for name, is_made in requests.items() if is_made)
 
 
-def normalize_job_oversubscribe(oversubscribe: str, exclusive: str | None) -> str:
+def normalize_job_oversubscribe(oversubscribe: str, exclusive: str) -> str:
     """Return how a job shares its nodes, as Slurm releases before 26.05 print it.
 
     Release 26.05 prints two fields for this.
     """
-    if exclusive in (None, "NO"):
+    if exclusive in ("", "NO"):
         return "OK" if exclusive and oversubscribe == "NO" else oversubscribe
-    return "NO" if exclusive == "NODE" else str(exclusive)
+    return "NO" if exclusive == "NODE" else exclusive
 
 
 class _ArrayFields(NamedTuple):
@@ -351,8 +342,8 @@ class _ArrayFields(NamedTuple):
     parallel: int = 0
 
 
-def _parse_array(texts: Row, shown: UnparsedScontrolJob | None, merged: bool, reader: _FieldReader) -> _ArrayFields:
-    array, is_task, task = texts["JobArrayID"].partition("_")
+def _parse_array(row: SqueueRow, shown: UnparsedScontrolJob | None, merged: bool, reader: _FieldReader) -> _ArrayFields:
+    array, is_task, task = row.job_array_id.partition("_")
     if not is_task:
         return _ArrayFields()
     if shown is None:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from cpsched_bridge.errors import AnswerNotUnderstood
-
-Row = dict[str, str]
-"""A job's fields as squeue prints them, by the field names that `-O` accepts."""
 
 COMMON_COLUMNS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
@@ -38,8 +37,81 @@ COLUMNS_SINCE_26_05 = ("Exclusive", "LicensesAlloc")
 
 Earlier releases show exclusive use of whole nodes as a value of `OverSubscribe`.
 """
-VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
+
+
+class SqueueRow(NamedTuple):
+    """A job's values as squeue prints them, in the order of `ALL_COLUMNS` and `COLUMNS_SINCE_26_05`.
+
+    A column that an earlier release lacks is empty.
+    """
+
+    job_id: str = ""
+    job_array_id: str = ""
+    state: str = ""
+    reason: str = ""
+    priority: str = ""
+    name: str = ""
+    user_id: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    submit_time: str = ""
+    eligible_time: str = ""
+    start_time: str = ""
+    end_time: str = ""
+    num_nodes: str = ""
+    max_nodes: str = ""
+    num_cpus: str = ""
+    ntasks_per_node: str = ""
+    cpus_per_task: str = ""
+    cpus_per_tres: str = ""
+    min_cpus: str = ""
+    oversubscribe: str = ""
+    tres_per_node: str = ""
+    tres_per_task: str = ""
+    het_job_id: str = ""
+    admin_comment: str = ""
+    comment: str = ""
+    restart_count: str = ""
+    time_limit: str = ""
+    reservation: str = ""
+    licenses: str = ""
+    required_nodes: str = ""
+    dependency: str = ""
+    features: str = ""
+    preferred_features: str = ""
+    cluster_features: str = ""
+    burst_buffer: str = ""
+    network: str = ""
+    deadline: str = ""
+    contiguous: str = ""
+    reboot: str = ""
+    required_switches: str = ""
+    core_spec: str = ""
+    boards_per_node: str = ""
+    sockets_per_board: str = ""
+    sockets_per_node: str = ""
+    cores_per_socket: str = ""
+    threads_per_core: str = ""
+    ntasks_per_board: str = ""
+    ntasks_per_socket: str = ""
+    ntasks_per_core: str = ""
+    tres_per_socket: str = ""
+    min_tmp_disk: str = ""
+    mcs_label: str = ""
+    nice: str = ""
+    accrue_time: str = ""
+    node_list: str = ""
+    tres_alloc: str = ""
+    requeue: str = ""
+    batch_flag: str = ""
+    exclusive: str = ""
+    licenses_alloc: str = ""
+
+
+VOLATILE_FIELDS = frozenset({"reason", "priority", "start_time", "end_time", "accrue_time", "eligible_time"})
 """Fields of waiting jobs that Slurm itself often changes, without a change of any field that only scontrol shows."""
+_get_stable_values = itemgetter(*(at for at, name in enumerate(SqueueRow._fields) if name not in VOLATILE_FIELDS))
 _FIELD_SEPARATOR = "\0"
 """Replacement for the random word. No text from Slurm contains this byte."""
 MAX_JOBS_PER_QUERY = 2000
@@ -70,10 +142,10 @@ class CachingSqueueParser:
     """A parser of squeue output, which reuses the rows of unchanged jobs."""
 
     def __init__(self, fields: Sequence[str]) -> None:
-        self._fields = tuple(fields)
-        self._before: dict[str, Row] = {}
+        self._count = len(fields)
+        self._before: dict[str, SqueueRow] = {}
 
-    def read(self, printed: str, end: str) -> list[Row]:
+    def read(self, printed: str, end: str) -> list[SqueueRow]:
         """Return the jobs in an answer.
 
         Raise `AnswerNotUnderstood` if the answer is incomplete or a field is missing.
@@ -83,20 +155,20 @@ class CachingSqueueParser:
         *lines, last = printed.replace(end, _FIELD_SEPARATOR).split(f"{_FIELD_SEPARATOR}\n")
         if last if lines else last.strip():
             raise AnswerNotUnderstood(f"squeue: the output ({len(printed)} characters) is truncated")
-        found: list[Row] = []
-        known: dict[str, Row] = {}
+        found: list[SqueueRow] = []
+        known: dict[str, SqueueRow] = {}
         begun = ""
         for line in lines:
             text = begun + line
             row = self._before.get(text)
             if row is None:
                 values = text.split(_FIELD_SEPARATOR)
-                if len(values) < len(self._fields):  # the next field begins with a line break
+                if len(values) < self._count:  # the next field begins with a line break
                     begun = f"{text}{_FIELD_SEPARATOR}\n"
                     continue
-                if len(values) > len(self._fields):
+                if len(values) > self._count:
                     raise AnswerNotUnderstood("squeue: the output does not have the requested format")
-                row = dict(zip(self._fields, values, strict=True))
+                row = SqueueRow(*values)
             begun, known[text] = "", row
             found.append(row)
         if begun:
@@ -105,13 +177,13 @@ class CachingSqueueParser:
         return found
 
 
-def index_rows_by_job_number(found: Sequence[Row]) -> dict[int, Row]:
+def index_rows_by_job_number(found: Sequence[SqueueRow]) -> dict[int, SqueueRow]:
     """Return the jobs, keyed by Slurm's `JobID`.
 
     Raise `AnswerNotUnderstood` if a number is missing or repeated.
     """
     try:
-        numbered = {int(row["JobID"]): row for row in found}
+        numbered = {int(row.job_id): row for row in found}
     except ValueError as error:
         raise AnswerNotUnderstood(f"squeue: a job has no valid number: {error}") from error
     if len(numbered) != len(found):
@@ -119,16 +191,16 @@ def index_rows_by_job_number(found: Sequence[Row]) -> dict[int, Row]:
     return numbered
 
 
-def is_job_row_unchanged(before: Row | None, now: Row) -> bool:
+def is_job_row_unchanged(before: SqueueRow | None, now: SqueueRow) -> bool:
     """Return whether a job is unchanged.
 
-    Ignore the fields in `VOLATILE_COLUMNS` while the job waits.
+    Ignore the fields in `VOLATILE_FIELDS` while the job waits.
     """
     if before is now or before is None:
         return before is now
-    if before["State"] != "PENDING":
+    if before.state != "PENDING":
         return before == now
-    return all(before.get(name) == value for name, value in now.items() if name not in VOLATILE_COLUMNS)
+    return bool(_get_stable_values(before) == _get_stable_values(now))
 
 
 def split_into_query_chunks(numbers: Collection[int]) -> list[list[int]]:
@@ -137,17 +209,17 @@ def split_into_query_chunks(numbers: Collection[int]) -> list[list[int]]:
     return [ordered[at : at + MAX_JOBS_PER_QUERY] for at in range(0, len(ordered), MAX_JOBS_PER_QUERY)]
 
 
-def has_array_records(found: Mapping[int, Row]) -> bool:
+def has_array_records(found: Mapping[int, SqueueRow]) -> bool:
     """Return whether any row is an array's common record.
 
     Such a record may hide other records.
     """
-    return any("_[" in row["JobArrayID"] for row in found.values())
+    return any("_[" in row.job_array_id for row in found.values())
 
 
-def has_pending_arrays(found: Mapping[int, Row]) -> bool:
+def has_pending_arrays(found: Mapping[int, SqueueRow]) -> bool:
     """Return whether any array's common record is pending.
 
     The common records of ended tasks hide no other records.
     """
-    return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())
+    return any("_[" in row.job_array_id and row.state == "PENDING" for row in found.values())

@@ -268,7 +268,7 @@ def test_reports_difference_with_its_factor() -> None:
 def test_ignores_jobs_that_sprio_lists_per_partition() -> None:
     line = SPRIO.format(priority=1, fair_share=1)
     assert parse_sprio(f"{line}\n{line}\nJOBID nonsense\n") == {}
-    assert parse_sprio(line)[7]["tres"] == 25.0
+    assert parse_sprio(line)[7].tres == 25.0
 
 
 def test_doctor_reports_what_it_compared(scene: Scene) -> None:

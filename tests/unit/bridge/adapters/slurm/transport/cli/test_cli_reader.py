@@ -531,7 +531,8 @@ def test_forged_ids_of_vanished_jobs_cost_no_query() -> None:
 def test_reads_common_record_again_while_it_hides_tasks() -> None:
     """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
-    rows = {7: {name: job.column(name) for name in (*squeue_parsing.ALL_COLUMNS, *squeue_parsing.COLUMNS_SINCE_26_05)}}
+    columns = (*squeue_parsing.ALL_COLUMNS, *squeue_parsing.COLUMNS_SINCE_26_05)
+    rows = {7: squeue_parsing.SqueueRow(*map(job.column, columns))}
     shown, _ = scontrol_job_parsing.split_job_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
     jobs = CachingJobParser()
     reasons = [jobs.parse(rows, shown, hidden)[0].state_reason for hidden in (set(), {7}, set())]

@@ -9,10 +9,10 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.cli import duplicate_job_records, scontrol_job_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
-from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import SqueueRow
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job
 
-ROWS: Mapping[int, Row] = {number: {"JobID": str(number)} for number in range(10)}
+ROWS = {number: SqueueRow(str(number)) for number in range(10)}
 
 
 @dataclass
@@ -70,7 +70,7 @@ def test_cached_answer_expires_with_age_row_or_suspicion() -> None:
     """Each part of what a kept answer depends on is changed alone."""
     scontrol = Scontrol()
     looking = scontrol.suspects()
-    changed = {**ROWS, 1: {"JobID": "1", "Name": "b"}}
+    changed = {**ROWS, 1: ROWS[1]._replace(name="b")}
     for now_s, numbers, rows, asked in (
         (0.0, {1, 2}, ROWS, [[1, 2]]),
         (duplicate_job_records.CACHE_S - 0.1, {1, 2}, ROWS, []),

@@ -7,12 +7,13 @@ import pytest
 from cpsched_bridge.adapters.slurm.transport.cli import squeue_parsing
 from cpsched_bridge.errors import BackendUnavailable
 
-FIELDS, END = ("JobID", "Name"), "~w"
+FIELDS, END = squeue_parsing.ALL_COLUMNS[:2], "~w"
+BLANK = squeue_parsing.SqueueRow()
 
 
 def test_command_uses_end_mark_for_fields() -> None:
     command = squeue_parsing.build_squeue_command(FIELDS, END, [9, 3])
-    assert command[-1] == "JobID:~w,Name:~w"
+    assert command[-1] == "JobID:~w,JobArrayID:~w"
     assert command[command.index("--jobs") + 1] == "3,9"
     assert {"--all", "--states=all", "--local", "--noheader"} <= set(command)
 
@@ -24,19 +25,17 @@ def test_end_mark_is_new_each_time_and_no_width() -> None:
 
 
 def test_keeps_line_breaks_and_separators_in_name() -> None:
-    assert squeue_parsing.CachingSqueueParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
-        {"JobID": "1", "Name": "a\n2,b~ "},
-        {"JobID": "2", "Name": ""},
-    ]
+    rows = squeue_parsing.CachingSqueueParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END)
+    assert [row[:2] for row in rows] == [("1", "a\n2,b~ "), ("2", "")]
     assert squeue_parsing.CachingSqueueParser(FIELDS).read("", END) == []
 
 
 def test_keeps_leading_line_breaks_in_fields() -> None:
-    wide = ("JobID", "Name", "Comment", "State")
+    wide = squeue_parsing.ALL_COLUMNS[:4]
     printed = "1~w\n2~w\n\n~wa~w\n3~w\n~w\n4~w\nb~w\n"
     reading = squeue_parsing.CachingSqueueParser(wide)
     for _ in range(2):
-        assert [tuple(row.values()) for row in reading.read(printed, END)] == [
+        assert [row[:4] for row in reading.read(printed, END)] == [
             ("1", "\n2", "\n\n", "a"),
             ("3", "\n", "\n4", "\nb"),
         ]
@@ -47,7 +46,7 @@ def test_forged_rows_stay_in_own_name() -> None:
     reading = squeue_parsing.CachingSqueueParser(FIELDS)
     (known,) = reading.read("2~wb~w\n", END)
     forger, other = reading.read("1~w\n2\0b~w\n2~wb~w\n".replace("\0", "|"), END)
-    assert (forger["Name"], other) == ("\n2|b", known)
+    assert (forger.job_array_id, other) == ("\n2|b", known)
 
 
 def test_unchanged_row_is_not_parsed_again() -> None:
@@ -55,7 +54,7 @@ def test_unchanged_row_is_not_parsed_again() -> None:
     one, two = reading.read("1~wa~w\n2~wb~w\n", END)
     again, other = reading.read("1~vwa~vw\n2~vwc~vw\n", "~vw")
     assert again is one
-    assert (other["Name"], two["Name"]) == ("c", "b")
+    assert (other.job_array_id, two.job_array_id) == ("c", "b")
     assert reading.read("2~wb~w\n", END)[0] is not two
 
 
@@ -87,9 +86,9 @@ def test_rejects_incomplete_answer(printed: str) -> None:
 
 def test_rejects_duplicate_or_invalid_job_id() -> None:
     with pytest.raises(BackendUnavailable, match="twice"):
-        squeue_parsing.index_rows_by_job_number([{"JobID": "1"}, {"JobID": "1"}])
+        squeue_parsing.index_rows_by_job_number([BLANK._replace(job_id="1")] * 2)
     with pytest.raises(BackendUnavailable, match="number"):
-        squeue_parsing.index_rows_by_job_number([{"JobID": "x"}])
+        squeue_parsing.index_rows_by_job_number([BLANK._replace(job_id="x")])
 
 
 def test_queries_exclusive_field_since_26_05() -> None:
@@ -105,15 +104,15 @@ def test_splits_many_jobs_into_chunks() -> None:
     ("before", "now", "expected"),
     [
         ({}, {}, True),
-        ({}, {"PriorityLong": "9", "Reason": "Resources"}, True),
-        ({}, {"Name": "b"}, False),
-        ({"State": "RUNNING"}, {"State": "RUNNING", "PriorityLong": "9"}, False),
-        ({}, {"State": "RUNNING"}, False),
+        ({}, {"priority": "9", "reason": "Resources"}, True),
+        ({}, {"name": "b"}, False),
+        ({"state": "RUNNING"}, {"state": "RUNNING", "priority": "9"}, False),
+        ({}, {"state": "RUNNING"}, False),
     ],
 )
 def test_ignores_changes_that_slurm_makes_to_pending_jobs(
     before: dict[str, str], now: dict[str, str], expected: bool
 ) -> None:
-    row = {"State": "PENDING", "Reason": "Priority", "PriorityLong": "1", "Name": "a"}
-    assert squeue_parsing.is_job_row_unchanged({**row, **before}, {**row, **now}) is expected
+    row = BLANK._replace(state="PENDING", reason="Priority", priority="1", name="a")
+    assert squeue_parsing.is_job_row_unchanged(row._replace(**before), row._replace(**now)) is expected
     assert not squeue_parsing.is_job_row_unchanged(None, row)
