@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,3 +122,16 @@ def parse_controller_config(printed: str) -> SlurmConfig:
                 f"scontrol show config: {name} cannot be read: {type(error).__name__}: {error}"
             ) from error
     return SlurmConfig(**settings)
+
+
+def parse_release(version: str) -> tuple[int, ...]:
+    """Return a version's release as numbers, or () for any other text.
+
+    Example: (26, 5) for "26.05.5".
+    """
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def parse_maintenance_release(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, such as (26, 5, 2) for "26.05.2-1"."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))

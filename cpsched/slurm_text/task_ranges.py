@@ -1,4 +1,4 @@
-"""Parse Slurm's lists of task indices, such as `0-5,9` and `0-8:2`."""
+"""Parse and format Slurm's lists of task indices, such as `0-5,9` and `0-8:2`."""
 
 from __future__ import annotations
 
@@ -28,3 +28,14 @@ def _parse_task_index(text: str) -> int:
     if not 0 <= number <= MAX_TASK_INDEX:
         raise ValueError(f"array task {text[:20]}: must be from 0 to {MAX_TASK_INDEX}")
     return number
+
+
+def format_ranges(numbers: list[int]) -> str:
+    """Return numbers as ascending ranges, such as "1-3,7" for [1, 2, 3, 7]."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

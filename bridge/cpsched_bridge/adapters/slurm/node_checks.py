@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from cpsched.errors import join_abbreviated
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode, SlurmPartition
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import count_cpus_per_core
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     find_partitions_sharing_nodes,
@@ -145,8 +146,8 @@ def _describe_missing_nodes(job: SlurmJob, known: set[str]) -> str:
     if job.state != slurm_states.PENDING:
         return ""
     lists = (
-        ("requests", node_and_task_lists.expand_hostlist_or_empty(job.required_nodes)),
-        ("excludes", node_and_task_lists.expand_hostlist_or_empty(job.excluded_nodes)),
+        ("requests", expand_hostlist_or_empty(job.required_nodes)),
+        ("excludes", expand_hostlist_or_empty(job.excluded_nodes)),
     )
     parts = [
         f"{verb} {_abbreviate_names(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])

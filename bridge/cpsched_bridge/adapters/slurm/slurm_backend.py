@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched.site import multifactor_priority
-from cpsched.slurm_text.configuration import SlurmConfig
+from cpsched.slurm_text.configuration import SlurmConfig, parse_release
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
@@ -47,7 +47,6 @@ from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
 )
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder, OrderKind, SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
 from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
 from cpsched_bridge.errors import (

@@ -12,13 +12,12 @@ from cpsched.formatting import format_count
 from cpsched.site.accounts import AssociationTree
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
 from cpsched.site.preemption import PreemptionRules
-from cpsched.slurm_text.configuration import LINEAR, SlurmConfig
+from cpsched.slurm_text.configuration import LINEAR, SlurmConfig, parse_maintenance_release, parse_release
 from cpsched.slurm_text.option_lists import OptionList, OptionRemark
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_maintenance_release, parse_release
 from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
 CLOCK_TOLERANCE_S = 3

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cpsched.site.site_policy import SitePolicy
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
+from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
 
 BLOCKING_REASONS = frozenset({"", "None", "Priority", "Resources"})
 """Reasons of jobs that Slurm has tried or will try to start. A job with any other reason does not block others."""
@@ -34,10 +35,7 @@ def compute_start_boosts(
         if _may_block_others(job):
             for name in job.partition.split(","):
                 highest[name] = max(highest.get(name, 0), job.priority or 0)
-    nodes = {
-        partition.name: frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes))
-        for partition in seen.partitions
-    }
+    nodes = {partition.name: frozenset(expand_hostlist_or_empty(partition.nodes)) for partition in seen.partitions}
     lost = 0 if policy.priority.always_accrues else int(policy.priority.weights.age)
     found = {}
     for number, (job, priority) in starts.items():

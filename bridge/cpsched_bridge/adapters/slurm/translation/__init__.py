@@ -7,5 +7,5 @@
   rejects requests that are not modelled.
 - `slurm_nodes`, `node_availability`, `slurm_partitions`, `slurm_reservations`, `gres_counts`: the
   cluster and its free capacity.
-- `slurm_states`, `slurm_job_ids`, `node_and_task_lists`: Slurm's states, job numbers and node lists.
+- `slurm_states`, `slurm_job_ids`: Slurm's states and job numbers.
 """

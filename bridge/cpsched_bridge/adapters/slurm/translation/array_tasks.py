@@ -11,7 +11,8 @@ from itertools import chain, islice
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched.slurm_text.task_ranges import parse_task_ranges
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import MAX_PENDING_TASKS
 
 TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
@@ -25,7 +26,7 @@ def list_job_numbers(job: SlurmJob) -> list[int]:
     if not job.array_id or not job.array_tasks_waiting:
         return [slurm_job_ids.get_job_id(job)]
     try:
-        ranges = node_and_task_lists.parse_task_ranges(job.array_tasks_waiting)
+        ranges = parse_task_ranges(job.array_tasks_waiting)
     except ValueError:
         return []
     return [slurm_job_ids.make_task_id(job.array_id, task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import EndedJob, Job
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
@@ -61,7 +62,7 @@ def _translate_ended_job(slurm_job: SlurmJob, machine: SlurmNodeTable, known: Ma
     number = slurm_job_ids.get_job_id(slurm_job)
     job = known.get(number)
     if job is None:
-        nodes = len(node_and_task_lists.expand_hostlist_or_empty(slurm_job.allocated_nodes)) or slurm_job.num_nodes
+        nodes = len(expand_hostlist_or_empty(slurm_job.allocated_nodes)) or slurm_job.num_nodes
         job = translate_placed_job(slurm_job, number, machine, nodes)
     return EndedJob(job, slurm_job.start_time, slurm_job.end_time)
 

@@ -9,11 +9,12 @@ import numpy as np
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
+from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_max_gres_per_share
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import GPU_SHARING_GRES, SlurmNodeTable
@@ -104,7 +105,7 @@ def compute_gpus_occupied_by_shares(jobs: Iterable[SlurmJob], machine: SlurmNode
     if machine.may_share_gpus(np.ones(len(machine.names), np.bool_)):
         for job in jobs:
             if job.state in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
-                nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job.allocated_nodes))
+                nodes = machine.mask_of_names(expand_hostlist_or_empty(job.allocated_nodes))
                 for column in machine.gpu_columns():
                     found[nodes, column] += 1
     return found
@@ -145,7 +146,7 @@ def mask_nodes_with_shared_cores(
                 and job.state in slurm_states.OCCUPYING_STATES
                 and partition.may_job_share_cores(job)
             ):
-                found |= machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(job.allocated_nodes))
+                found |= machine.mask_of_names(expand_hostlist_or_empty(job.allocated_nodes))
     return found
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from cpsched.model import BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
 from cpsched.site.accounts import PartitionLimit
+from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.feature_expressions import mask_of_features
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
@@ -37,6 +37,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
     GPU_SHARING_GRES,
     TOPOLOGIES_WITH_ANY_NODE,
     SlurmNodeTable,
+    describe_unknown_nodes,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import ReservedNodes
@@ -45,7 +46,6 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import (
     make_equal_split_pins,
     make_task_split_pins,
 )
-from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported_request
 from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
 
@@ -252,7 +252,7 @@ def find_allowed_node_set(
             mask = mask & mask_of_features(part, machine.features, len(mask), brackets)
             parts.append(NodeSetCondition("feature", part))
     if job.excluded_nodes:
-        mask = mask & ~machine.mask_of_names(node_and_task_lists.expand_hostlist(job.excluded_nodes))
+        mask = mask & ~machine.mask_of_names(expand_hostlist(job.excluded_nodes))
         parts.append(NodeSetCondition("excluded", "excluded nodes"))
     if shared := compute_requested_no_consume_gres(job, machine):
         mask = mask & machine.mask_nodes_with_no_consume_gres(shared)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cpsched.errors import join_abbreviated
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
-from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
+from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched.slurm_text.objects import SlurmNode, SlurmTopology
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
@@ -90,6 +91,8 @@ def count_cpus_per_core(node: SlurmNode) -> int:
 NodeChoice = BoolArray | Sequence[int] | slice
 """A mask or indices of nodes."""
 DEFAULT_RULES = SelectRules()
+MAX_LISTED_NODES = 3
+"""Maximum number of unknown nodes that a reason names."""
 WEIGHT_RANGE = 1 << 32
 """Number of different weights, which Slurm stores in 32 bits."""
 UNKNOWN_TOPOLOGY = Topology("unknown")
@@ -348,3 +351,17 @@ def _mask_nodes_by_feature(nodes: Sequence[SlurmNode]) -> dict[str, BoolArray]:
         for feature in node.active_features or ():
             features.setdefault(feature, np.zeros(len(nodes), np.bool_))[row] = True
     return features
+
+
+def describe_unknown_nodes(verb: str, nodes: str, machine: SlurmNodeTable) -> str | None:
+    """Describe the unknown nodes in a list that a job requests or excludes, or return None if all nodes exist.
+
+    Slurm rejects every change to a job that requests or excludes such a node: a hold, a release, another list, an empty
+    list. Once the node is back, the job can be changed again. If `ReqNodeList` contains the node, slurmctld ends the
+    job as NODE_FAIL when it restarts. Measured on Slurm 26.05, and read in the source of 24.11 (`_update_job`,
+    `_sync_detail_bitmaps`).
+
+    Raise `ValueError` if the list cannot be read.
+    """
+    names = [name for name in expand_hostlist(nodes) if name not in machine.index]
+    return f"{verb} {join_abbreviated(names, MAX_LISTED_NODES)}, which the cluster does not have" if names else None

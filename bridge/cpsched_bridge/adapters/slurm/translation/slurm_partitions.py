@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpsched.model import BoolArray
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmPartition
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import PartitionCpusPerNodeLimit, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unusable_object
 
@@ -79,7 +79,7 @@ def find_partitions_sharing_nodes(partitions: Sequence[SlurmPartition]) -> froze
     ]
     if not limited:
         return frozenset()
-    nodes = [frozenset(node_and_task_lists.expand_hostlist_or_empty(partition.nodes)) for partition in partitions]
+    nodes = [frozenset(expand_hostlist_or_empty(partition.nodes)) for partition in partitions]
     return frozenset(
         partitions[row].name
         for row in limited
@@ -127,7 +127,7 @@ def translate_partition(
     return PartitionRules(
         name=partition.name,
         state=str(partition.state),
-        members=machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(partition.nodes)),
+        members=machine.mask_of_names(expand_hostlist_or_empty(partition.nodes)),
         max_time_min=partition.max_time,
         default_time_min=partition.default_time,
         max_nodes=partition.max_nodes,

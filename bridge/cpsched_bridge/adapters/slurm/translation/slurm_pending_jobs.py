@@ -39,7 +39,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     get_walltime_s,
     translate_pending_job,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, describe_unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
@@ -48,7 +48,6 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     find_reservations_before_job_end,
 )
 from cpsched_bridge.adapters.slurm.translation.start_pins import restore_requested_node_count
-from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import find_uncounted_licenses_reason
 from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob

@@ -24,10 +24,11 @@ import numpy as np
 
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, Request
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode, SlurmReservation
+from cpsched.slurm_text.task_ranges import parse_task_ranges
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
     PartitionAccessContext,
@@ -83,7 +84,7 @@ def translate_reservations(
 def _translate_reservation(
     reservation: SlurmReservation, core_cpus: Mapping[str, int], machine: SlurmNodeTable
 ) -> ReservedNodes:
-    nodes = machine.mask_of_names(node_and_task_lists.expand_hostlist_or_empty(reservation.nodes))
+    nodes = machine.mask_of_names(expand_hostlist_or_empty(reservation.nodes))
     held = np.zeros_like(machine.capacity)
     flags = reservation.flags
     if flags is not None and EXCLUSIVE_RESERVATION_FLAGS.isdisjoint(flags):
@@ -104,7 +105,7 @@ def _count_listed_cores(ids: str) -> int:
     An unreadable list counts as 0, which closes the node.
     """
     try:
-        return sum(map(len, node_and_task_lists.parse_task_ranges(ids)))
+        return sum(map(len, parse_task_ranges(ids)))
     except ValueError:
         return 0
 

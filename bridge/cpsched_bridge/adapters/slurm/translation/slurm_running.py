@@ -13,12 +13,13 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
+from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.node_availability import sum_running_requests
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_allocated_per_node
@@ -58,7 +59,7 @@ class CachingRunningJobTranslator:
         known = self._known.get(number)
         if known is not None and known[0] == slurm_job:
             return known[1]
-        names = node_and_task_lists.expand_hostlist_or_empty(slurm_job.allocated_nodes)
+        names = expand_hostlist_or_empty(slurm_job.allocated_nodes)
         nodes = sorted({machine.index[name] for name in names if name in machine.index})
         try:
             found = self._translate_placed(slurm_job, number, nodes, machine, jobs)
@@ -176,7 +177,7 @@ def compute_amounts_by_node(job: SlurmJob, nodes: list[int], machine: SlurmNodeT
     found: Amounts = {}
     for share in job.layout:
         known = {name: count for name, count in parse_gres_amounts(share.gres).items() if name in machine.resources}
-        for name in node_and_task_lists.expand_hostlist_or_empty(share.nodes):
+        for name in expand_hostlist_or_empty(share.nodes):
             if name in machine.index:
                 node = machine.index[name]
                 cpus = share.cpus // int(machine.ids_per_cpu[node])

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched.slurm_text.task_ranges import format_ranges, parse_task_ranges
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
 """By array: the number of its common record, and the indices of the tasks that wait in that record."""
@@ -57,11 +58,7 @@ def find_own_and_common_records(jobs: Iterable[SlurmJob]) -> tuple[dict[int, int
     for job in jobs:
         with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
             if array := job.array_id:
-                waiting = (
-                    node_and_task_lists.parse_task_ranges(job.array_tasks_waiting)
-                    if job.state == slurm_states.PENDING
-                    else ()
-                )
+                waiting = parse_task_ranges(job.array_tasks_waiting) if job.state == slurm_states.PENDING else ()
                 if sum(map(len, waiting)) > 1:
                     common[array] = (job.id, waiting)
                 else:
@@ -79,9 +76,7 @@ def format_job_selector(job: SlurmJob) -> str:
     array = job.array_id
     if not array:
         return str(job.id)
-    waiting = (
-        node_and_task_lists.parse_task_ranges(job.array_tasks_waiting) if job.state == slurm_states.PENDING else ()
-    )
+    waiting = parse_task_ranges(job.array_tasks_waiting) if job.state == slurm_states.PENDING else ()
     if sum(map(len, waiting)) > 1:
         return f"{array}_[{','.join(map(_format_range, waiting))}]"
     return f"{array}_{next(chain(*waiting), job.array_task_id)}"
@@ -108,5 +103,5 @@ def make_split_commands(tasks: list[int], common: Common) -> list[str]:
     for array, wanted in by_array.items():
         if len(wanted) == sum(map(len, common[array][1])):
             wanted = wanted[:-1]
-        commands.append(f"hold {array}_[{node_and_task_lists.format_ranges(wanted)}]")
+        commands.append(f"hold {array}_[{format_ranges(wanted)}]")
     return commands

@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from cpsched.slurm_text.gres import parse_gres
+from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import NodeShare, SlurmJob
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
+from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_and_read_output
 
 SHOW_JOB_COMMAND = ["scontrol", "--details", "show", "job"]
@@ -84,7 +85,7 @@ def _parse_layout_parts(record: str, count: int) -> Layout | None:
             NodeShare(nodes, _count_ids(ids), int(mib), _parse_gres_text(gres))
             for nodes, ids, mib, gres in _PART.findall(record)
         )
-        names = [name for part in parts for name in node_and_task_lists.expand_hostlist(part.nodes)]
+        names = [name for part in parts for name in expand_hostlist(part.nodes)]
     except ValueError:
         return None
     return parts if len(names) == len(set(names)) == count else None

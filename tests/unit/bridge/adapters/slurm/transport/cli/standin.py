@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched.slurm_text.task_ranges import format_ranges, parse_task_ranges
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 
 RELEASES = ("22.05.8", "24.11.5", "26.05.5")
@@ -264,8 +264,8 @@ class Programs:
         hidden = [each for each in jobs if self._common(each, jobs) is job]
         if not hidden:
             return job
-        waiting = [task for some in node_and_task_lists.parse_task_ranges(job.tasks.partition("%")[0]) for task in some]
-        tasks = node_and_task_lists.format_ranges([*waiting, *(each.task or 0 for each in hidden)])
+        waiting = [task for some in parse_task_ranges(job.tasks.partition("%")[0]) for task in some]
+        tasks = format_ranges([*waiting, *(each.task or 0 for each in hidden)])
         return Job(
             job.number, job.name, job.comment, job.submit, job.array, tasks, None, {**job.columns, "Reason": "X"}
         )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.slurm.translation.node_and_task_lists import format_ranges, parse_task_ranges
+from cpsched.slurm_text.task_ranges import format_ranges, parse_task_ranges
 
 
 def tasks(waiting: str | None) -> list[int]:
