@@ -79,7 +79,9 @@ class SiteFactorBoostAccess:
             raise BackendUnavailable("sprio failed or did not respond")
         return parse_sprio(printed)
 
-    def _set_site_factor(self, command: BoostCommand, rows: Mapping[int, SprioRow], session: ScontrolSession) -> Outcome:
+    def _set_site_factor(
+        self, command: BoostCommand, rows: Mapping[int, SprioRow], session: ScontrolSession
+    ) -> Outcome:
         job, row = self._records.get(command.id), rows.get(command.id)
         if job is None:
             return Outcome(command.id, "refused", "is not pending")

@@ -85,7 +85,7 @@ def parse_sprio(text: str) -> dict[int, SprioRow]:
         if number in found:
             several.add(number)
         values = map(_parse_float_or_zero, words[1 : len(COLUMNS)])
-        found[number] = SprioRow(*values, _sum_tres_points(words[len(COLUMNS) :]))
+        found[number] = SprioRow._make([*values, _sum_tres_points(words[len(COLUMNS) :])])
     return {number: row for number, row in found.items() if number not in several}
 
 
