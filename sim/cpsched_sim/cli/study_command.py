@@ -83,7 +83,7 @@ def run_study_cases(
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
-    engine = make_task_executor(on, running.jobs, running.decide_timeout)
+    engine = make_task_executor(on, running.jobs, running.decide_timeout, campaign.limit_s)
     with store.lock_exclusively():
         first()
         for change in store.list_changed_traces(campaign):

@@ -39,7 +39,8 @@ class ResultFormat(NamedTuple):
     """The form in which results are stored. `decode` may raise any exception for damaged content."""
 
     suffix: str
-    encode: Callable[[Any], bytes]
+    encode: Callable[[Any], bytes] | None
+    """None if the process that runs a case writes the file."""
     decode: Callable[[bytes], Any]
 
 
@@ -62,6 +63,13 @@ class CaseStore:
         assert self.folder is not None
         return self.folder / f"{key}{self.format.suffix}"
 
+    def stored_keys(self) -> list[str]:
+        """Return the keys of all stored results, sorted."""
+        if self.folder is None:
+            return []
+        folder, suffix = self.folder, self.format.suffix
+        return sorted(path.relative_to(folder).as_posix().removesuffix(suffix) for path in folder.glob(f"*{suffix}"))
+
     def find(self, key: str) -> Any:
         """Return a stored result, or None if it is missing or damaged."""
         if self.folder is None:
@@ -76,33 +84,53 @@ class CaseStore:
         return result
 
     def store(self, key: str, result: Any) -> None:
-        """Store a result. Raise `InputError` if it cannot be written."""
+        """Store a result, but no failure. Raise `InputError` if it cannot be written."""
+        if self.folder is None or self.format.encode is None or isinstance(result, TaskFailure):
+            return
         with suppress(*([SimulationError] if self.is_cache else ())):
-            if self.folder is not None:
-                write_atomically(self.path(key), self.format.encode(result))
+            write_atomically(self.path(key), self.format.encode(result))
 
     def delete_unused(self) -> None:
         """Delete results that have not been used for `MAX_UNUSED_DAYS`."""
         with suppress(OSError):
-            for path in self.folder.glob(f"*{self.format.suffix}") if self.folder is not None else ():
+            for path in map(self.path, self.stored_keys()):
                 if time.time() - path.stat().st_mtime > 86_400 * MAX_UNUSED_DAYS:
                     path.unlink(missing_ok=True)
 
 
-def run_cases(
-    work: Work, cases: Sequence[Case], store: CaseStore, engine: TaskExecutor, progress: Fractions | None = None
-) -> list[Any]:
-    """Return each case's result, or a `TaskFailure`. Run those without a stored result, and store each immediately."""
-    results = {at: store.find(case.key) for at, case in enumerate(cases)}
-    tasks = {at: cases[at].task for at, result in results.items() if result is None}
+@dataclass(slots=True)
+class CaseRunner:
+    """Run cases in processes, each at most once. Compare, study, tune and what-if all run their replays with it."""
 
-    def on_result(at: int, result: Any) -> None:
-        results[at] = result
-        if not isinstance(result, TaskFailure):
-            store.store(cases[at].key, result)
+    work: Work
+    engine: TaskExecutor
+    store: CaseStore
+    to_result: Callable[[Case, Any], Any] = lambda case, result: result
+    """Convert what a process returned, or its `TaskFailure`, into the result to store."""
 
-    run_tasks(work, tasks, engine, on_result, progress, len(cases) - len(tasks))
-    return list(results.values())
+    def find_results(self, cases: Sequence[Case]) -> dict[int, Any]:
+        """Return the stored results by index in `cases`."""
+        found = ((at, self.store.find(case.key)) for at, case in enumerate(cases))
+        return {at: result for at, result in found if result is not None}
+
+    def run(
+        self, cases: Sequence[Case], progress: Fractions | None = None, results: dict[int, Any] | None = None
+    ) -> list[Any]:
+        """Return each case's result, or a `TaskFailure`. Run those without a result, and store each immediately.
+
+        `results` contains the results that the caller has already found. Each further result is added to it, so that
+        the caller has them even after an interruption.
+        """
+        results = self.find_results(cases) if results is None else results
+        tasks = {at: case.task for at, case in enumerate(cases) if at not in results}
+
+        def on_result(at: int, returned: Any) -> None:
+            result = self.to_result(cases[at], returned)
+            self.store.store(cases[at].key, result)
+            results[at] = result
+
+        run_tasks(self.work, tasks, self.engine, on_result, progress, len(results))
+        return [results[at] for at in range(len(cases))]
 
 
 def compute_result_key(inputs: Mapping[str, Any]) -> str:

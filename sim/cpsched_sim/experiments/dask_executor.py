@@ -36,7 +36,7 @@ MAX_WORKER_DEATHS = 3
 _MAX_ERROR_CHARS = 300
 
 
-def make_dask_executor(on: str, stall_limit_s: float) -> DaskExecutor:
+def make_dask_executor(on: str, stall_limit_s: float, limit_s: float = inf) -> DaskExecutor:
     """Return the executor for `--on`: an address, a scheduler file or a function.
 
     Raise `InputError`.
@@ -55,7 +55,7 @@ def make_dask_executor(on: str, stall_limit_s: float) -> DaskExecutor:
         if own is not None:
             own.close()
         raise InputError(f"--on {on}: {type(error).__name__}: {error}") from error
-    return DaskExecutor(client, stall_limit_s, own)
+    return DaskExecutor(client, stall_limit_s, own, limit_s)
 
 
 def _import_distributed() -> Any:
@@ -98,6 +98,8 @@ class DaskExecutor(TaskExecutor):
     stall_limit_s: float
     own: Any = None
     """The cluster created for this study. It is closed at the end."""
+    limit_s: float = inf
+    """Maximum wall-clock time of a task in seconds."""
 
     @override
     def __call__(
@@ -106,11 +108,10 @@ class DaskExecutor(TaskExecutor):
         tasks: Mapping[int, Any],
         on_result: TaskCallback,
         on_poll: Callable[[], None],
-        limit_s: float = inf,
     ) -> None:
         distributed = _import_distributed()
         path = [each for each in sys.path if each]
-        bound_s = limit_s if isfinite(limit_s) else None
+        bound_s = self.limit_s if isfinite(self.limit_s) else None
         study = uuid4().hex  # task names must be unique, because the scheduler may serve other studies
         futures = dict[Any, int]()
         try:

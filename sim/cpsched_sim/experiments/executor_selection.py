@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from cpsched_sim.experiments import dask_executor
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskExecutor
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 
-def make_task_executor(on: str | None, processes: int, stall_limit_s: float = STALL_TIMEOUT_S) -> TaskExecutor:
+def make_task_executor(
+    on: str | None, processes: int, stall_limit_s: float = STALL_TIMEOUT_S, limit_s: float = math.inf
+) -> TaskExecutor:
     """Return the executor for `--on`, or for local processes. Raise `InputError`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
@@ -16,5 +20,5 @@ def make_task_executor(on: str | None, processes: int, stall_limit_s: float = ST
                                closed after the study; with `dask_jobqueue.SLURMCluster`, workers are Slurm jobs
     """
     if on is None:
-        return LocalProcessExecutor(processes, stall_limit_s)
-    return dask_executor.make_dask_executor(on, stall_limit_s)
+        return LocalProcessExecutor(processes, stall_limit_s, limit_s=limit_s)
+    return dask_executor.make_dask_executor(on, stall_limit_s, limit_s)

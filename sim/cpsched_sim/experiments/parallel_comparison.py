@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import csv
 import gzip
-import zlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cpsched.metrics import METRICS, ScheduleData, find_metric
+from cpsched.policy_spec import PolicySpec
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.experiments.case_store import code_identity
-from cpsched_sim.experiments.task_runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_tasks
+from cpsched_sim.experiments.case_store import Case, CaseRunner, CaseStore, ResultFormat, code_identity
+from cpsched_sim.experiments.task_runner import Fractions, LocalProcessExecutor, TaskFailure, Tell
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
-from cpsched_sim.result_files import read_finished_summaries, require_same_inputs
+from cpsched_sim.result_files import SUMMARY_FILE, require_same_inputs
 from cpsched_sim.simulation import (
     SCHEDULE_FILE,
     ReplaySpec,
@@ -71,23 +72,27 @@ def compare_in_processes(
     `done` contains rows by index in `chosen`, which are not replayed. Each finished row is added to it immediately, so
     that the caller has the row even after an interruption.
     """
-    rows: dict[int, ComparisonRow] = {} if done is None else done
-    tasks = {index: (shared, setup) for index, setup in enumerate(chosen) if index not in rows}
+    cases = [Case(_combination_key(setup.policy), (shared, setup)) for setup in chosen]
+    engine = LocalProcessExecutor(processes, shared.limit_s)
+    runner = CaseRunner(replay_combination, engine, _combination_store(shared), _to_row)
+    return runner.run(cases, progress, {} if done is None else done)
 
-    def on_combination_result(index: int, row: ComparisonRow | TaskFailure) -> None:
-        spec = chosen[index].policy
-        failed = ComparisonRow(spec.dispatcher, spec.predictor, error=str(row))
-        rows[index] = failed if isinstance(row, TaskFailure) else row
 
-    run_tasks(
-        replay_combination,
-        tasks,
-        LocalProcessExecutor(processes, shared.limit_s),
-        on_combination_result,
-        progress,
-        len(rows),
-    )
-    return [rows[index] for index in sorted(rows)]
+def _combination_key(policy: PolicySpec) -> str:
+    """Return the name of a combination's folder. All folders of a comparison have the same inputs."""
+    return f"{policy.dispatcher}-{policy.predictor}".replace("/", "_").replace(":", ".")  # no colons on some disks
+
+
+def _combination_store(shared: SharedComparisonInputs) -> CaseStore:
+    """Return the store of the finished combinations, whose files the replays' own processes write."""
+    return CaseStore(shared.out, ResultFormat(f"/{SUMMARY_FILE}", None, partial(_decode_row, shared)))
+
+
+def _to_row(case: Case, returned: ComparisonRow | TaskFailure) -> ComparisonRow:
+    if not isinstance(returned, TaskFailure):
+        return returned
+    policy = case.task[1].policy
+    return ComparisonRow(policy.dispatcher, policy.predictor, error=str(returned))
 
 
 def replay_combination(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> ComparisonRow:
@@ -100,7 +105,7 @@ def replay_combination(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Te
     workload = apply_site_policy(workload, shared.policy) if shared.policy is not None else workload
     more = tuple(map(find_metric, shared.metrics))
     simulation = replay_workload(workload, setup, tell, more=more)
-    folder = _result_folder(shared.out, setup) if shared.out is not None else None
+    folder = shared.out / _combination_key(setup.policy) if shared.out is not None else None
     summary, unsaved = summarize_or_save_schedule(simulation, folder), ""
     try:
         if folder is not None:
@@ -122,37 +127,34 @@ def load_finished_rows(
     Raise `InputError` if a row was computed with other inputs (`replay_inputs`), code or metrics.
     """
     assert shared.out is not None
-    asked = {
-        _result_folder(shared.out, setup).name: {**replay_inputs(setup, workload), **code_identity(setup.policy)}
+    inputs = {
+        _combination_key(setup.policy): {**replay_inputs(setup, workload), **code_identity(setup.policy)}
         for setup in chosen
     }
-    require_same_inputs(shared.out, asked, [find_metric(name).name for name in shared.metrics])
-    places = {name: index for index, name in enumerate(asked)}
-    found: dict[int, ComparisonRow] = {}
-    others: list[ComparisonRow] = []
-    for name, written in read_finished_summaries(shared.out).items():
-        row = _load_finished_row(shared, written, shared.out / name)
-        if row is not None and name in places:
-            found[places[name]] = row
-        elif row is not None:
-            others.append(row)
-    return found, others
+    require_same_inputs(shared.out, inputs, [find_metric(name).name for name in shared.metrics])
+    store = _combination_store(shared)
+    rows = {key: row for key in store.stored_keys() if (row := store.find(key)) is not None}
+    found = {index: rows.pop(key) for index, key in enumerate(inputs) if key in rows}
+    return found, list(rows.values())
 
 
-def _load_finished_row(
-    shared: SharedComparisonInputs, written: Mapping[str, Any], folder: Path
-) -> ComparisonRow | None:
-    """Return the row of a combination, or None if a part is missing or damaged."""
-    try:
-        schedule = _read_stored_schedule(folder / SCHEDULE_FILE) if shared.measures else None
-    except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
-        return None
-    if not {each.name for each in METRICS} <= written.keys() or not (folder / SCHEDULE_FILE).exists():
-        return None
-    summary = {name: value for name, value in written.items() if name not in ("version", "date", "setup")}
-    setup = written["setup"]
+def _decode_row(shared: SharedComparisonInputs, content: bytes) -> ComparisonRow:
+    """Return the row of a finished combination. Raise an exception if a part is missing or damaged."""
+    written = json.loads(content)
+    setup = written.pop("setup")
+    if not {metric.name for metric in METRICS} <= written.keys():
+        raise ValueError("metrics are missing")
+
+    assert shared.out is not None
+    schedule = shared.out / _combination_key(PolicySpec(setup["dispatcher"], setup["predictor"])) / SCHEDULE_FILE
+    if not schedule.exists():
+        raise ValueError(f"{schedule}: is missing")
     return ComparisonRow(
-        setup["dispatcher"], setup["predictor"], summary, measures=schedule, hints=tuple(setup.get("hints", ()))
+        setup["dispatcher"],
+        setup["predictor"],
+        {name: value for name, value in written.items() if name not in ("version", "date")},
+        measures=_read_stored_schedule(schedule) if shared.measures else None,
+        hints=tuple(setup.get("hints", ())),
     )
 
 
@@ -164,10 +166,3 @@ def _read_stored_schedule(path: Path) -> ScheduleData:
         np.array([int(row[name]) for row in rows], np.int64) for name in ("submit_s", "start_s", "end_s", "units")
     )
     return ScheduleData(submit_s, start_s, end_s, units)
-
-
-def _result_folder(out: Path, setup: ReplaySpec) -> Path:
-    """Return the folder for the results of a combination."""
-    name = f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
-    earlier = out / name
-    return earlier if earlier.is_dir() else out / name.replace(":", ".")  # some file systems do not allow colons

@@ -83,11 +83,10 @@ class TaskExecutor(Protocol):
         self,
         work: Work,
         tasks: Mapping[int, Any],
-        heard: TaskCallback,
+        on_result: TaskCallback,
         on_poll: Callable[[], None],
-        limit_s: float = math.inf,
     ) -> None:
-        """Run all tasks, each for at most `limit_s`. Call `on_poll` about once a second."""
+        """Run all tasks. Call `on_poll` about once a second."""
 
 
 def run_tasks(
@@ -97,7 +96,6 @@ def run_tasks(
     on_result: TaskCallback,
     progress: Fractions | None = None,
     done: int = 0,
-    limit_s: float = math.inf,
 ) -> None:
     """Run all tasks and pass each result to `on_result` immediately.
 
@@ -118,7 +116,7 @@ def run_tasks(
 
     on_poll()
     if tasks:
-        engine(work, tasks, on_message, on_poll, limit_s)
+        engine(work, tasks, on_message, on_poll)
         on_poll()
 
 
@@ -158,15 +156,16 @@ class LocalProcessExecutor(TaskExecutor):
     count: int = 2
     stall_limit_s: float = STALL_TIMEOUT_S
     reuse: bool = False
+    limit_s: float = math.inf
+    """Maximum wall-clock time of a task in seconds."""
 
     @override
     def __call__(
         self,
         work: Work,
         tasks: Mapping[int, Any],
-        heard: TaskCallback,
+        on_result: TaskCallback,
         on_poll: Callable[[], None],
-        limit_s: float = math.inf,
     ) -> None:
         waiting = list(tasks)[::-1]
         running: dict[Connection, _TaskProcess] = {}
@@ -179,7 +178,7 @@ class LocalProcessExecutor(TaskExecutor):
                     assert isinstance(pipe, Connection)
                     child = running[pipe]
                     message = _receive_message(pipe, child)
-                    heard(child.at, message)
+                    on_result(child.at, message)
                     if isinstance(message, float):
                         continue
                     if self.reuse and waiting and child.process.is_alive():
@@ -190,11 +189,11 @@ class LocalProcessExecutor(TaskExecutor):
                         del running[pipe]
                         _kill_process_group(child.process)
                 for pipe, child in list(running.items()):
-                    if (wall_s := time.monotonic() - child.began_s) > limit_s:
+                    if (wall_s := time.monotonic() - child.began_s) > self.limit_s:
                         cpu_s = _read_cpu_s(child.process)
                         _kill_process_group(child.process)
                         del running[pipe]
-                        heard(child.at, TaskFailure.from_timeout(wall_s, cpu_s))
+                        on_result(child.at, TaskFailure.from_timeout(wall_s, cpu_s))
                 on_poll()
         finally:
             for child in running.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +60,17 @@ def import_benchmark_results(campaign: StudyCases, store: StudyResultStore, path
     if a line is not a result, or has changed since it was stored.
     """
     taken = others = 0
+    distinct = campaign.distinct_cases
     done, lines = store.load_earlier_results(campaign).done, list(read_study_results(path))
     for where, digest, line in lines:
         if line is None or compute_result_key(line.inputs) != digest or not line.is_intact:
             raise InputError(f"{where}: has changed since it was stored")
     for _, digest, line in lines:
-        if digest not in campaign.distinct_cases:
+        if digest not in distinct:
             others += 1
         elif digest not in done and line is not None:
-            store.store_imported_result(campaign.distinct_cases[digest], line)
+            labels = dict(distinct[digest].labels)
+            store.cases.store(digest, replace(line, made={**line.made, "labels": labels}))
             taken += 1
     return taken, others
 

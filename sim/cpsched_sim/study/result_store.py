@@ -1,7 +1,6 @@
-"""Store a study's results in a folder, with one file per case.
+"""The folder that contains a study's results, with one file per case.
 
-    cases/DIGEST.json    inputs and result: the same bytes in every run; DIGEST is of the inputs
-    made/DIGEST.json     time, versions and machine of the run, and the digest of the file above
+    cases/DIGEST.json    inputs, result, and how it was made; DIGEST is of the inputs
     jobs/DIGEST.npz      the schedule, if the study stores schedules
     study.json           the cases of the study
     results.jsonl        one line per case: labels, inputs, result, made
@@ -19,22 +18,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpsched_sim.errors import InputError
+from cpsched_sim.experiments.case_store import CaseStore, ResultFormat
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.study.case_execution import ENDED, FAILED, TIME_LIMITED, StudyCaseOutcome
 from cpsched_sim.study.study_cases import StudyCase, StudyCases
 
-CASES_FOLDER, RUN_DATA_FOLDER, JOBS_FOLDER, STUDY_FILE, RESULTS_FILE = (
-    "cases",
-    "made",
-    "jobs",
-    "study.json",
-    "results.jsonl",
-)
+STUDY_FILE, RESULTS_FILE = "study.json", "results.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +38,7 @@ class StoredCaseResult:
     inputs: Mapping[str, Any]
     result: Mapping[str, Any]
     made: Mapping[str, Any]
+    """Time, versions and machine of the run, the case's labels, and the digest of inputs and result."""
 
     @classmethod
     def of(cls, inputs: Any, result: Any, made: Any) -> StoredCaseResult:
@@ -57,6 +52,13 @@ class StoredCaseResult:
             raise ValueError(f"outcome={result.get('outcome')!r}: must be one of {ENDED}, {FAILED}, {TIME_LIMITED}")
         return cls(inputs, result, made)
 
+    @classmethod
+    def from_outcome(cls, case: StudyCase, outcome: StudyCaseOutcome) -> StoredCaseResult:
+        """Return the outcome of a case as it is stored."""
+        inputs = dict(case.inputs)
+        made = {**outcome.made, "labels": dict(case.labels), "result_sha256": _content_digest(inputs, outcome.result)}
+        return cls(inputs, outcome.result, made)
+
     @property
     def has_metric_values(self) -> bool:
         """Return whether the case has metric values."""
@@ -65,8 +67,23 @@ class StoredCaseResult:
     @property
     def is_intact(self) -> bool:
         """Return whether the inputs and the result match the digest in `made`."""
-        content = encode_json({"inputs": self.inputs, "result": self.result})
-        return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
+        return bool(self.made.get("result_sha256") == _content_digest(self.inputs, self.result))
+
+
+def _content_digest(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    return hashlib.sha256(encode_json({"inputs": inputs, "result": result})).hexdigest()
+
+
+def encode_json(content: Any) -> bytes:
+    """Encode `content` as JSON with sorted keys. Equal content gives equal bytes."""
+    return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()
+
+
+STORED_FORMAT = ResultFormat(
+    ".json",
+    lambda stored: encode_json(asdict(stored)),
+    lambda content: StoredCaseResult.of(**json.loads(content)),
+)
 
 
 class EarlierCaseResults(NamedTuple):
@@ -78,11 +95,13 @@ class EarlierCaseResults(NamedTuple):
     """Digests of results that have been changed since they were stored, for example in an editor."""
 
 
-@dataclass(frozen=True, slots=True)
 class StudyResultStore:
     """The folder that contains a study's results."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cases = CaseStore(folder / "cases", STORED_FORMAT)
+        self.schedules = CaseStore(folder / "jobs", ResultFormat(".npz", bytes, bytes))
 
     @contextmanager
     def lock_exclusively(self) -> Iterator[None]:
@@ -107,39 +126,6 @@ class StudyResultStore:
         finally:
             os.close(lock)
 
-    def store_result(self, case: StudyCase, outcome: StudyCaseOutcome) -> None:
-        """Store a result. Raise `InputError`.
-
-        The file that marks the result as complete is written last.
-        """
-        content = encode_json({"inputs": dict(case.inputs), "result": outcome.result})
-        if outcome.jobs is not None:
-            write_atomically(self.folder / JOBS_FOLDER / f"{case.digest}.npz", outcome.jobs)
-        self._write_result_files(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
-
-    def store_imported_result(self, case: StudyCase, line: StoredCaseResult) -> None:
-        """Store a result of another study without changes. Raise `InputError`."""
-        self._write_result_files(case, line.made, encode_json({"inputs": line.inputs, "result": line.result}))
-
-    def _write_result_files(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
-        write_atomically(
-            self.folder / RUN_DATA_FOLDER / f"{case.digest}.json", encode_json({**made, "labels": dict(case.labels)})
-        )
-        write_atomically(self.path(case.digest), content)
-
-    def path(self, digest: str) -> Path:
-        """Return the path of the result with this digest."""
-        return self.folder / CASES_FOLDER / f"{digest}.json"
-
-    def find(self, digest: str) -> StoredCaseResult | None:
-        """Return the result with this digest, or None if it is missing or unreadable."""
-        try:
-            content = json.loads(self.path(digest).read_bytes())
-            made = json.loads((self.folder / RUN_DATA_FOLDER / f"{digest}.json").read_bytes())
-            return StoredCaseResult.of(content["inputs"], content["result"], made)
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            return None
-
     def load_earlier_results(self, campaign: StudyCases, again: bool = False) -> EarlierCaseResults:
         """Return the results whose cases do not need to run again.
 
@@ -148,31 +134,27 @@ class StudyResultStore:
         """
         done, altered = dict[str, StoredCaseResult](), []
         for digest in campaign.distinct_cases:
-            kept = self.find(digest)
-            if kept is None:
+            stored = self.cases.find(digest)
+            if stored is None:
                 continue
-            if not kept.is_intact:
+            if not stored.is_intact:
                 altered.append(digest)
-            elif (kept.has_metric_values or (not again and not _is_limit_raised(kept, campaign))) and (
-                not campaign.words.jobs
-                or not kept.has_metric_values
-                or (self.folder / JOBS_FOLDER / f"{digest}.npz").exists()
-            ):
-                done[digest] = kept
+            elif stored.has_metric_values:
+                if not campaign.words.jobs or self.schedules.path(digest).exists():
+                    done[digest] = stored
+            elif not again and not _is_limit_raised(stored, campaign):
+                done[digest] = stored
         return EarlierCaseResults(done, altered)
 
     def count_foreign_results(self, campaign: StudyCases) -> int:
         """Count the stored results whose code, data or settings differ from the study's."""
         known = campaign.distinct_cases
-        return sum(path.stem not in known for path in (self.folder / CASES_FOLDER).glob("*.json"))
+        return sum(digest not in known for digest in self.cases.stored_keys())
 
     def earlier_wall_times_s(self) -> list[float]:
         """Return the wall-clock times in seconds of all stored cases."""
-        found = []
-        for path in sorted((self.folder / RUN_DATA_FOLDER).glob("*.json")):
-            with suppress(OSError, ValueError, LookupError, TypeError):
-                found.append(float(json.loads(path.read_bytes())["wall_s"]))
-        return found
+        stored = filter(None, map(self.cases.find, self.cases.stored_keys()))
+        return [float(each.made["wall_s"]) for each in stored if isinstance(each.made.get("wall_s"), int | float)]
 
     def write_case_list(self, campaign: StudyCases) -> None:
         """Write the list of the study's cases. Raise `InputError`."""
@@ -185,28 +167,22 @@ class StudyResultStore:
 
     def list_changed_traces(self, campaign: StudyCases) -> list[str]:
         """Return a sentence for each trace that has changed since the last run here."""
-        try:
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             before = json.loads((self.folder / STUDY_FILE).read_bytes())["traces"]
             return [
                 f"{name}: the trace has changed since the last run in this folder, so its cases run again"
                 for name, digest in _trace_digests(campaign).items()
                 if before.get(name, digest) != digest
             ]
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return []
+        return []
 
 
 def _trace_digests(campaign: StudyCases) -> dict[str, Any]:
     return {case.labels["trace"]: case.inputs["trace"].get("sha256") for case in campaign.cases}
 
 
-def _is_limit_raised(kept: StoredCaseResult, campaign: StudyCases) -> bool:
+def _is_limit_raised(stored: StoredCaseResult, campaign: StudyCases) -> bool:
     """Return whether the limit that a case exceeded has been raised or removed."""
     now = campaign.words.limits.model_dump()
-    limit: Mapping[str, float] = kept.result.get("limit", {})
+    limit: Mapping[str, float] = stored.result.get("limit", {})
     return any(now[name] is None or now[name] > value for name, value in limit.items())
-
-
-def encode_json(content: Any) -> bytes:
-    """Encode `content` as JSON with sorted keys. Equal content gives equal bytes."""
-    return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -78,6 +79,12 @@ class StudyCases:
     notes: tuple[str, ...] = ()
 
     __repr__ = abbreviated_repr
+
+    @property
+    def limit_s(self) -> float:
+        """Return the maximum wall-clock time of a case in seconds."""
+        minutes = self.words.limits.minutes
+        return 60 * minutes if minutes is not None else math.inf
 
     @property
     def distinct_cases(self) -> dict[str, StudyCase]:

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,7 +14,7 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.study import parquet_writer, study_report
-from cpsched_sim.study.result_store import JOBS_FOLDER, RESULTS_FILE
+from cpsched_sim.study.result_store import RESULTS_FILE, StudyResultStore
 from cpsched_sim.study.study_results import StudyResults
 
 RESULTS_TABLE, JOBS_TABLE, MARKDOWN_REPORT, HTML_REPORT = "results.parquet", "jobs.parquet", "report.md", "report.html"
@@ -57,10 +56,11 @@ def _result_lines(results: StudyResults) -> Iterator[dict[str, object]]:
 
 def _schedules_to_parquet(results: StudyResults) -> bytes:
     """Return all schedules as one Parquet table, with a row per job and distinct case."""
+    schedules = StudyResultStore(results.folder).schedules
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
         if kept.has_metric_values:
-            path: Path = results.folder / JOBS_FOLDER / f"{digest}.npz"
+            path = schedules.path(digest)
             try:
                 with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
                     found = {name: columns[name] for name in columns.files}

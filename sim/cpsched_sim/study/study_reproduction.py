@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.case_store import compute_result_key
-from cpsched_sim.experiments.task_runner import TaskExecutor, TaskFailure, run_tasks
+from cpsched_sim.experiments.case_store import Case, CaseRunner, CaseStore, compute_result_key
+from cpsched_sim.experiments.task_runner import TaskExecutor, TaskFailure
 from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
-from cpsched_sim.study.result_store import CASES_FOLDER, RESULTS_FILE, StoredCaseResult, StudyResultStore, encode_json
+from cpsched_sim.study.result_store import RESULTS_FILE, STORED_FORMAT, StoredCaseResult, StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import StudyCases
 from cpsched_sim.study.study_runner import run_case_within_limits
 
@@ -60,24 +60,19 @@ def verify_study_results(
     known = [digest for digest in ended if digest in distinct]
     chosen = random.Random(seed).sample(known, min(sample, len(known)))
     found.by_clock = sum(distinct[digest].by_clock for digest in chosen)
-    cases = [distinct[digest] for digest in chosen if not distinct[digest].by_clock]
-
-    def compare(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
-        found.decided += 1
-        before = kept[cases[at].digest].result
-        if isinstance(outcome, StudyCaseOutcome) and encode_json(before) == encode_json(outcome.result):
-            found.same += 1
-            return
-        why = str(outcome) if isinstance(outcome, TaskFailure) else _first_difference(before, outcome.result)
-        found.differs.append(f"{_case_label(cases[at].labels)}: run again: {why}")
+    repeated = [digest for digest in chosen if not distinct[digest].by_clock]
 
     memory_mib = campaign.words.limits.memory_mib
-    run_tasks(
-        run_case_within_limits,
-        {at: {**case.task, "memory_mib": memory_mib} for at, case in enumerate(cases)},
-        engine,
-        compare,
-    )
+    cases = [Case(digest, {**distinct[digest].task, "memory_mib": memory_mib}) for digest in repeated]
+    runner = CaseRunner(run_case_within_limits, engine, CaseStore(None, STORED_FORMAT))
+    for digest, outcome in zip(repeated, runner.run(cases), strict=True):
+        found.decided += 1
+        before = kept[digest].result
+        if isinstance(outcome, StudyCaseOutcome) and encode_json(before) == encode_json(outcome.result):
+            found.same += 1
+            continue
+        why = str(outcome) if isinstance(outcome, TaskFailure) else _first_difference(before, outcome.result)
+        found.differs.append(f"{_case_label(distinct[digest].labels)}: run again: {why}")
     return found
 
 
@@ -87,8 +82,9 @@ def read_study_results(source: Path) -> Iterator[tuple[str, str, StoredCaseResul
     `source` is a folder or a JSON Lines file. The content of a damaged result is None.
     """
     if source.is_dir():
-        for path in sorted((source / CASES_FOLDER).glob("*.json")):
-            yield str(path), path.stem, StudyResultStore(source).find(path.stem)
+        cases = StudyResultStore(source).cases
+        for digest in cases.stored_keys():
+            yield str(cases.path(digest)), digest, cases.find(digest)
     lines = source / RESULTS_FILE if source.is_dir() else source
     if source.is_dir() and not lines.exists():
         return

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from cpsched_sim.errors import InputError, SimulationError
+from cpsched_sim.errors import SimulationError
+from cpsched_sim.experiments.case_store import Case, CaseRunner
 from cpsched_sim.experiments.executor_selection import make_task_executor
-from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell, run_tasks
+from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study.case_execution import (
     CHANGED_FILE_RULE,
@@ -20,7 +20,7 @@ from cpsched_sim.study.case_execution import (
     failed_result,
     limit_exceeded_result,
 )
-from cpsched_sim.study.result_store import EarlierCaseResults, StudyResultStore
+from cpsched_sim.study.result_store import EarlierCaseResults, StoredCaseResult, StudyResultStore
 from cpsched_sim.study.study_cases import StudyCases, build_study_cases, read_study
 from cpsched_sim.study.study_output import write_study_outputs
 from cpsched_sim.study.study_results import StudyResults
@@ -57,32 +57,28 @@ def run_missing_cases(
 
     Raise `InputError` if a result cannot be written. Earlier results remain for the next call.
     """
-    done = dict((before if before is not None else store.load_earlier_results(campaign, again)).done)
-    distinct, limits = list(campaign.distinct_cases.values()), campaign.words.limits
-    open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
-    tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
+    done = (before if before is not None else store.load_earlier_results(campaign, again)).done
+    distinct, limits = campaign.distinct_cases, campaign.words.limits
 
-    def store_outcome(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
-        if isinstance(outcome, TaskFailure):
-            outcome = StudyCaseOutcome(_result_of_failure(outcome, limits), {
-                "wall_s": outcome.wall_s or 0.0, "cpu_s": outcome.cpu_s, "share": outcome.share,
-            })  # fmt: skip
-        store.store_result(open_[at], outcome)
-        found = store.find(open_[at].digest)
-        if found is None:
-            raise InputError(f"{store.path(open_[at].digest)}: cannot be read again")
-        done[open_[at].digest] = found
+    def to_stored_result(case: Case, returned: StudyCaseOutcome | TaskFailure) -> StoredCaseResult:
+        outcome = _outcome_of_failure(returned, limits) if isinstance(returned, TaskFailure) else returned
+        if outcome.jobs is not None:
+            store.schedules.store(case.key, outcome.jobs)
+        return StoredCaseResult.from_outcome(distinct[case.key], outcome)
 
-    limit_s = 60 * limits.minutes if limits.minutes is not None else math.inf
-    run_tasks(run_case_within_limits, tasks, engine, store_outcome, progress, len(distinct) - len(open_), limit_s)
-    return StudyResults(campaign, done, store.folder)
+    cases = [Case(digest, {**case.task, "memory_mib": limits.memory_mib}) for digest, case in distinct.items()]
+    results = {at: done[digest] for at, digest in enumerate(distinct) if digest in done}
+    found = CaseRunner(run_case_within_limits, engine, store.cases, to_stored_result).run(cases, progress, results)
+    return StudyResults(campaign, dict(zip(distinct, found, strict=True)), store.folder)
 
 
-def _result_of_failure(outcome: TaskFailure, limits: CaseLimitSchema) -> dict[str, Any]:
-    if outcome.kind == "late":
-        return limit_exceeded_result(minutes=limits.minutes)
-    has = limits.memory_mib if outcome.kind == "died" else None
-    return failed_result(f"{outcome}" + (f" (limit: {has:,} MiB)" if has is not None else ""))
+def _outcome_of_failure(failure: TaskFailure, limits: CaseLimitSchema) -> StudyCaseOutcome:
+    made = {"wall_s": failure.wall_s or 0.0, "cpu_s": failure.cpu_s, "share": failure.share}
+    if failure.kind == "late":
+        return StudyCaseOutcome(limit_exceeded_result(minutes=limits.minutes), made)
+    memory_mib = limits.memory_mib if failure.kind == "died" else None
+    limit = f" (limit: {memory_mib:,} MiB)" if memory_mib is not None else ""
+    return StudyCaseOutcome(failed_result(f"{failure}{limit}"), made)
 
 
 def run_study(
@@ -103,8 +99,9 @@ def run_study(
     """
     campaign = build_study_cases(study) if isinstance(study, Mapping) else read_study(study)
     store = StudyResultStore(Path(out))
+    engine = make_task_executor(on, processes, limit_s=campaign.limit_s)
     with store.lock_exclusively():
         store.write_case_list(campaign)
-        results = run_missing_cases(campaign, store, make_task_executor(on, processes), again)
+        results = run_missing_cases(campaign, store, engine, again)
         write_study_outputs(results)
     return results

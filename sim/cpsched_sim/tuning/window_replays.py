@@ -14,11 +14,11 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.case_store import (
     Case,
+    CaseRunner,
     CaseStore,
     ResultFormat,
     code_identity,
     compute_result_key,
-    run_cases,
 )
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
@@ -79,7 +79,8 @@ class SettingTrialRunner:
         """Return each trial's sums by window, or its error."""
         cases = [Case(trial_key(each.spec, window), (each.spec, window)) for each in trials for window in each.windows]
         engine = LocalProcessExecutor(self.processes, self.limit_s, reuse=True)
-        results = iter(run_cases(_replay_trial_task, cases, self.store, engine, lambda done, total: report(done)))
+        runner = CaseRunner(_replay_trial_task, engine, self.store)
+        results = iter(runner.run(cases, lambda done, total: report(done)))
         return [_to_outcome([next(results) for _ in trial.windows]) for trial in trials]
 
 

@@ -19,11 +19,11 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.case_store import (
     Case,
+    CaseRunner,
     CaseStore,
     ResultFormat,
     code_identity,
     compute_result_key,
-    run_cases,
 )
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell
 from cpsched_sim.file_io import file_sha256
@@ -103,7 +103,7 @@ class WhatIfReplayRunner:
             with path.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
             cases = [Case(task.key(self.digests), (path, task)) for task in tasks]
-            results = run_cases(_run_replay_task, cases, store, engine, progress)
+            results = CaseRunner(_run_replay_task, engine, store).run(cases, progress)
         failed = [
             f"{task.case.name}: {result}" for task, result in zip(tasks, results, strict=True)
             if isinstance(result, TaskFailure)

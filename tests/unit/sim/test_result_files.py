@@ -175,7 +175,7 @@ def test_finished_rows_survive_kill(tmp_path):
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100
 
 
-def test_plugin_folders_have_no_colon_but_old_ones_are_found(four_jobs, tmp_path):
+def test_plugin_folders_have_no_colon(four_jobs, tmp_path):
     """A colon ends the host's name for rsync and scp, and is no part of a name on some disks."""
     out, plugin = tmp_path / "out", "cpsched.dispatchers.easy:EasyDispatcher"
     words = ("compare", four_jobs, "-d", plugin, "--out", out)
@@ -183,6 +183,4 @@ def test_plugin_folders_have_no_colon_but_old_ones_are_found(four_jobs, tmp_path
     (made,) = (path for path in out.iterdir() if path.is_dir())
     assert made.name == "cpsched.dispatchers.easy.EasyDispatcher-walltime"
     assert not [path for path in out.rglob("*") if ":" in path.name]
-    earlier = made.rename(out / f"{plugin}-walltime")
     assert "1 of 1 combination was already finished" in invoke(*words, "--resume").stderr
-    assert [path for path in out.iterdir() if path.is_dir()] == [earlier]

@@ -8,13 +8,13 @@ from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments import case_store
 from cpsched_sim.experiments.case_store import (
     Case,
+    CaseRunner,
     CaseStore,
     ResultFormat,
     code_digest,
     compute_result_key,
     plugin_digests,
     plugin_file_digests,
-    run_cases,
 )
 from cpsched_sim.experiments.task_runner import TaskFailure
 from tests.unit.sim.study.studies import plugin
@@ -79,7 +79,7 @@ def test_built_in_or_unknown_name_is_no_plugin():
 TEXT = ResultFormat(".txt", str.encode, lambda content: content.decode("ascii"))
 
 
-def run_here(work, tasks, heard, on_poll, limit_s=0.0):
+def run_here(work, tasks, heard, on_poll):
     """Run all tasks in this process."""
     for at, task in tasks.items():
         heard(at, work(task, lambda *done: None))
@@ -92,12 +92,12 @@ def shout(task, tell):
 def test_runs_only_cases_without_intact_result(tmp_path):
     cases, told = [Case(f"key-{word}", word) for word in "abc"], []
     store = CaseStore(tmp_path, TEXT)
-    first = run_cases(shout, cases, store, run_here)
+    first = CaseRunner(shout, run_here, store).run(cases)
     assert [str(each) for each in first] == ["A", "too loud", "C"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key-a.txt", "key-c.txt"]
     store.path("key-a").write_bytes(b"stored")
     store.path("key-c").write_bytes(b"\xff")
-    again = run_cases(shout, cases, store, run_here, lambda done, total: told.append((done, total)))
+    again = CaseRunner(shout, run_here, store).run(cases, lambda done, total: told.append((done, total)))
     assert [str(each) for each in again] == ["stored", "too loud", "C"]
     assert (store.found, told) == (1, [(1, 3), (3, 3)])
 
@@ -120,3 +120,24 @@ def test_cache_deletes_unused_results(tmp_path):
     assert (used.exists(), unused.exists()) == (True, False)
     CaseStore(tmp_path / "none", TEXT).delete_unused()
     CaseStore(None, TEXT).delete_unused()
+
+
+def test_converts_results_and_adds_them_to_known_ones(tmp_path):
+    """Also a failure, which a study stores as a result. The caller has the results even after an interruption."""
+    cases, results = [Case(f"key-{word}", word) for word in "abc"], {2: "known"}
+    store = CaseStore(tmp_path, TEXT)
+    runner = CaseRunner(shout, run_here, store, lambda case, returned: f"{case.key}: {returned}")
+    assert runner.run(cases, results=results) == ["key-a: A", "key-b: too loud", "known"]
+    assert results == {0: "key-a: A", 1: "key-b: too loud", 2: "known"}
+    assert store.stored_keys() == ["key-a", "key-b"]
+
+
+def test_case_may_write_its_own_file(tmp_path):
+    """As a comparison does, whose cases are folders."""
+    format = ResultFormat("/summary.txt", None, bytes.decode)
+    store = CaseStore(tmp_path, format)
+    store.store("key", "never written")
+    assert store.stored_keys() == []
+    (tmp_path / "key").mkdir()
+    store.path("key").write_text("own")
+    assert (store.stored_keys(), store.find("key")) == (["key"], "own")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import executor_selection, task_runner
+from cpsched_sim.experiments.case_store import CaseStore
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
@@ -64,7 +65,7 @@ def disk(tmp_path):
 )
 def test_full_disk_is_reported_and_same_command_resumes(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -159,7 +160,9 @@ def test_forked_processes_end_at_timeout_and_stop(tmp_path, fork, monkeypatch):
     noted.rename(tmp_path / "forked before")
     monkeypatch.setattr(task_runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
     campaign = build_study_cases(study | {"limits": {"minutes": 2}})
-    row = told_of(run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)))["slow"]
+    row = told_of(
+        run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2, limit_s=120))
+    )["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
     assert 0 < row["cpu_s"] < 60
     noted.write_text(noted.read_text() + forked[0])
@@ -273,12 +276,12 @@ def test_plugin_output_does_not_mix_with_json(tmp_path):
 
 
 def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s=0.0: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
     name = sorted(before)[0]
-    content = json.loads(before[name])
+    content = json.loads((out / "cases" / name).read_bytes())
     content["result"]["figures"]["bsld"] = 0.5
     (out / "cases" / name).write_text(json.dumps(content))
     found = invoke(path, "--out", out)
@@ -287,11 +290,11 @@ def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
 
 
 def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s=0.0: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
-    find = StudyResultStore.find
-    monkeypatch.setattr(StudyResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
+    find = CaseStore.find
+    monkeypatch.setattr(CaseStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
     assert "1 results from different code, data or settings are not used" in told

@@ -62,7 +62,7 @@ def small(tmp_path, monkeypatch):
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setattr(benchmark_suite, "SUITE_FILE", path)
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda on, processes, stall_limit_s: Here())
+    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
     return tmp_path
 
 

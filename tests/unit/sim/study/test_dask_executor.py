@@ -125,7 +125,7 @@ def test_parallel_studies_on_one_cluster_keep_own_results(monkeypatch):
 
     def run(name, address):
         hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome))  # noqa: E731
-        dask_executor.make_dask_executor(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
+        dask_executor.make_dask_executor(address, ENOUGH_S, ENOUGH_S)(print, {0: name}, hear, lambda: None)
 
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.study import result_store as module
+from cpsched_sim.experiments import case_store
 from cpsched_sim.study.case_execution import StudyCaseOutcome, failed_result, limit_exceeded_result
-from cpsched_sim.study.result_store import StudyResultStore
+from cpsched_sim.study.result_store import StoredCaseResult, StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
 from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.studies import words, written
@@ -15,7 +15,11 @@ from tests.unit.sim.study.test_study_runner import Here, results_in
 
 ENDED = {"outcome": "ended", "why": "", "figures": {"bsld": 1.0}}
 MADE = {"wall_s": 1.0}
-FOLDERS = ("cases", "made", "jobs")
+
+
+def stored(store, case, result, made=MADE):
+    """Store a result without a run."""
+    store.cases.store(case.digest, StoredCaseResult.from_outcome(case, StudyCaseOutcome(result, made)))
 
 
 @pytest.fixture
@@ -24,10 +28,10 @@ def campaign(tmp_path):
     return build_study_cases(words(jobs=True), tmp_path)
 
 
-@pytest.mark.parametrize("room", range(12))
+@pytest.mark.parametrize("room", range(8))
 def test_full_disk_leaves_only_complete_results(tmp_path, campaign, monkeypatch, room):
-    """Four cases of three files each: schedule, what it took, and last the result."""
-    store, real, left = StudyResultStore(tmp_path / "out"), module.write_atomically, [room]
+    """Four cases of two files each: the schedule, and last the result."""
+    store, real, left = StudyResultStore(tmp_path / "out"), case_store.write_atomically, [room]
 
     def full(path, content):
         if left[0] == 0:
@@ -35,15 +39,15 @@ def test_full_disk_leaves_only_complete_results(tmp_path, campaign, monkeypatch,
         left[0] -= 1
         real(path, content)
 
-    monkeypatch.setattr(module, "write_atomically", full)
+    monkeypatch.setattr(case_store, "write_atomically", full)
     with pytest.raises(InputError, match="No space left"):
         run_missing_cases(campaign, store, Here())
     monkeypatch.undo()
-    results, made, schedules = ({path.stem for path in (tmp_path / "out").glob(f"{name}/*")} for name in FOLDERS)
-    assert results <= made <= schedules, "what says that a case is finished comes last"
-    assert len(store.load_earlier_results(campaign).done) == room // 3
+    results, schedules = store.cases.stored_keys(), store.schedules.stored_keys()
+    assert set(results) <= set(schedules), "what says that a case is finished comes last"
+    assert len(store.load_earlier_results(campaign).done) == room // 2
     run_missing_cases(campaign, store, rest := Here())
-    assert len(rest.decided) == 4 - room // 3
+    assert len(rest.decided) == 4 - room // 2
     run_missing_cases(campaign, StudyResultStore(tmp_path / "other"), Here())
     assert results_in(tmp_path / "out") == results_in(tmp_path / "other")
 
@@ -70,7 +74,7 @@ def test_case_over_limit_waits_for_higher_limit(tmp_path):
             failed_result("why"),
             ENDED,
         ][at]
-        store.store_result(case, StudyCaseOutcome(result, MADE))
+        stored(store, case, result)
     assert len(store.load_earlier_results(under(minutes=1, memory_mib=500)).done) == 4
     assert len(store.load_earlier_results(under(minutes=2, memory_mib=500)).done) == 3
     assert len(store.load_earlier_results(under(minutes=0.5, memory_mib=501)).done) == 3
@@ -81,8 +85,8 @@ def test_case_over_limit_waits_for_higher_limit(tmp_path):
 def test_result_of_later_version_is_ignored(tmp_path):
     written(tmp_path)
     campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
-    store.store_result(campaign.cases[0], StudyCaseOutcome({"outcome": "suspended", "why": ""}, MADE))
-    store.store_result(campaign.cases[1], StudyCaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
+    stored(store, campaign.cases[0], {"outcome": "suspended", "why": ""})
+    stored(store, campaign.cases[1], {**ENDED, "later": [1]}, {**MADE, "later": {}})
     assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
@@ -91,8 +95,8 @@ def test_invalid_result_is_ignored(tmp_path, text):
     written(tmp_path)
     campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases[:2]:
-        store.store_result(case, StudyCaseOutcome(ENDED, MADE))
-    store.path(campaign.cases[0].digest).write_text(text)
+        stored(store, case, ENDED)
+    store.cases.path(campaign.cases[0].digest).write_text(text)
     assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
@@ -120,9 +124,9 @@ def test_new_trace_has_not_changed(tmp_path):
 def test_reads_wall_times_despite_broken_files(tmp_path):
     written(tmp_path)
     campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
-    store.store_result(campaign.cases[0], StudyCaseOutcome(ENDED, MADE))
-    (tmp_path / "out" / "made" / "0.json").write_text("{")
-    (tmp_path / "out" / "made" / "1.json").write_text('{"labels": {}, "wall_s": null}')
+    stored(store, campaign.cases[0], ENDED)
+    store.cases.path("0").write_text("{")
+    stored(store, campaign.cases[1], ENDED, {"wall_s": None})
     assert store.earlier_wall_times_s() == [1.0]
 
 
@@ -137,10 +141,9 @@ def test_result_digest_is_in_metadata(tmp_path):
 
     written(tmp_path)
     case, store = build_study_cases(words(), tmp_path).cases[0], StudyResultStore(tmp_path / "out")
-    store.store_result(case, StudyCaseOutcome(ENDED, MADE))
-    content = store.path(case.digest).read_bytes()
-    assert content == (json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n").encode()
-    assert store.find(case.digest).made["result_sha256"] == hashlib.sha256(content).hexdigest()
+    stored(store, case, ENDED)
+    content = json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n"
+    assert store.cases.find(case.digest).made["result_sha256"] == hashlib.sha256(content.encode()).hexdigest()
 
 
 def told(before):
@@ -151,9 +154,9 @@ def test_edited_figure_is_recomputed_and_reported(tmp_path):
     written(tmp_path)
     campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases:
-        store.store_result(case, StudyCaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
+        stored(store, case, {**ENDED, "figures": {"bsld": 3.0}})
     assert told(store.load_earlier_results(campaign)) == (4, [])
-    path = store.path(campaign.cases[2].digest)
+    path = store.cases.path(campaign.cases[2].digest)
     path.write_text(path.read_text().replace("3.0", "2.0"))
     assert campaign.cases[2].digest not in store.load_earlier_results(campaign).done
     assert told(store.load_earlier_results(campaign)) == (3, [campaign.cases[2].digest])

@@ -10,7 +10,7 @@ import pytest
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.task_runner import TaskFailure
 from cpsched_sim.study.case_execution import execute_case
-from cpsched_sim.study.result_store import StudyResultStore
+from cpsched_sim.study.result_store import StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import build_study_cases, read_study
 from cpsched_sim.study.study_runner import run_missing_cases, run_study
 from tests import warm
@@ -24,7 +24,7 @@ class Here:
     def __init__(self, stop_after=None):
         self.decided, self.stop_after = [], stop_after
 
-    def __call__(self, work, tasks, heard, looked, limit_s):
+    def __call__(self, work, tasks, heard, looked):
         for at, task in tasks.items():
             if self.stop_after is not None and len(self.decided) >= self.stop_after:
                 raise KeyboardInterrupt
@@ -35,7 +35,9 @@ class Here:
 
 
 def results_in(folder):
-    return {path.name: path.read_bytes() for path in (folder / "cases").iterdir()}
+    """Inputs and result of each case, without how it was made, as bytes."""
+    stored = {path.name: json.loads(path.read_bytes()) for path in (folder / "cases").iterdir()}
+    return {name: encode_json([each["inputs"], each["result"]]) for name, each in stored.items()}
 
 
 def run_here(tmp_path, engine, study=None, again=False):
@@ -60,11 +62,11 @@ def test_damaged_result_counts_as_unfinished(tmp_path):
     written(tmp_path)
     run_here(tmp_path, Here())
     broken = sorted((tmp_path / "out" / "cases").iterdir())[0]
-    content = broken.read_bytes()
+    before, content = results_in(tmp_path / "out"), broken.read_bytes()
     broken.write_bytes(content[: len(content) // 2])
     run_here(tmp_path, then := Here())
     assert len(then.decided) == 1
-    assert broken.read_bytes() == content
+    assert results_in(tmp_path / "out") == before
 
 
 def test_figures_equal_those_of_simulate(tmp_path):
@@ -218,14 +220,13 @@ def test_progress_counts_stored_cases_and_parts(tmp_path):
         run_here(tmp_path, Here(stop_after=1))
     told = []
 
-    def engine(work, tasks, heard, looked, limit_s):
-        assert limit_s == 120.0
+    def engine(work, tasks, heard, looked):
         heard(1, 0.75)
         heard(1, 0.5)
         looked()
         raise KeyboardInterrupt
 
-    campaign = build_study_cases(words(limits={"minutes": 2}), tmp_path)
+    campaign = build_study_cases(words(), tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_missing_cases(
             campaign, StudyResultStore(tmp_path / "out"), engine, progress=lambda *done: told.append(done)
@@ -242,7 +243,7 @@ def test_reports_cause_of_process_death(tmp_path):
         TaskFailure.from_exit_code(0),
     ]
 
-    def engine(work, tasks, heard, looked, limit_s):
+    def engine(work, tasks, heard, looked):
         for at in tasks:
             heard(at, deaths[at])
 
