@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import typer
+from pydantic_core import to_jsonable_python
 from rich.markup import escape
 from typer.core import TyperGroup
 
@@ -24,6 +25,7 @@ from cpsched_sim import kernel_warm_up
 from cpsched_sim.errors import quote_value
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _HELP_OPTIONS = ["-h", "--help"]
 SHORT_HELP = {"help_option_names": _HELP_OPTIONS}
@@ -47,6 +49,16 @@ def print_json(content: object) -> None:
     _printed_objects.append(content)
     typer.echo(json.dumps(content))
     sys.stdout.flush()
+
+
+def print_report(
+    report: T, print_text: Callable[[T], object], as_json: bool, to_json: Callable[[T], Any] = to_jsonable_python
+) -> None:
+    """Print the output of a command: `report` as text, or as JSON."""
+    if as_json:
+        print_json(to_json(report))
+    else:
+        print_text(report)
 
 
 def error_to_json(error: Exception) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cpsched_sim import command_conventions
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.cli.name_completion import complete_dispatcher
 from cpsched_sim.cli.options import Dispatcher, Predictor
-from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_message
+from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_message, print_report
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Settings
@@ -139,7 +139,7 @@ def journal_list(
 
     with state_paths.open_journal(_load_settings(config)) as journal:
         rounds = journal.list_rounds(last, starts)
-    terminal_views.print_report(rounds, terminal_views.print_rounds, as_json)
+    print_report(rounds, terminal_views.print_rounds, as_json)
 
 
 @journal_app.command("show")
@@ -160,7 +160,7 @@ def journal_show(
     with state_paths.open_journal(_load_settings(config)) as journal:
         record = journal.read_round(round)
     report = bridge_reports.report_round(record)
-    terminal_views.print_report(report, terminal_views.print_round, as_json, bridge_reports.RoundReport.to_json)
+    print_report(report, terminal_views.print_round, as_json, bridge_reports.RoundReport.to_json)
 
 
 @journal_app.command("replay")
@@ -183,7 +183,7 @@ def journal_replay(
         if everything:
             numbers = list(journal.iterate_round_numbers())
         replays = bridge_reports.replay_recorded_rounds(journal, numbers)
-    terminal_views.print_report(replays, terminal_views.print_replays, as_json, bridge_reports.replays_to_json)
+    print_report(replays, terminal_views.print_replays, as_json, bridge_reports.replays_to_json)
     if any(replay.differences for replay in replays):
         raise typer.Exit(1)
 
@@ -209,7 +209,7 @@ def why(
 
     if url:
         answer = bridge_client.query_bridge_at_address(url, f"jobs/{job}", {})
-        terminal_views.print_report(answer, bridge_client.print_job, as_json)
+        print_report(answer, bridge_client.print_job, as_json)
         return
     settings = _load_settings(config)
     state_paths.require_used_state_dir(settings)
@@ -217,7 +217,7 @@ def why(
         report = bridge_reports.report_job(job, settings)
         report.bridge = bridge_client.find_job(settings, job)
         print_why = partial(terminal_views.print_why, settings=settings)
-        terminal_views.print_report(report, print_why, as_json, bridge_reports.JobReport.to_json)
+        print_report(report, print_why, as_json, bridge_reports.JobReport.to_json)
 
 
 @app.command()
@@ -237,7 +237,7 @@ def queue(
     Queries the running bridge. `--url` needs no settings file, so users can run this command on any host that can reach
     the status page.
     """
-    from cpsched_bridge.program import bridge_client, terminal_views
+    from cpsched_bridge.program import bridge_client
 
     name = "" if everyone else user or bridge_client.get_process_user_name()
     words = {"user": name} if name else {}
@@ -246,7 +246,7 @@ def queue(
     if start:
         found = [row for row in found if row["state"] != "running"]
     print_queue = partial(bridge_client.print_queue, with_intervals=start, user=name)
-    terminal_views.print_report(found, print_queue, as_json)
+    print_report(found, print_queue, as_json)
 
 
 @app.command("estimate-start")
@@ -272,7 +272,7 @@ def estimate_start(
     Queries the running bridge.
     """
     from cpsched.slurm_text.limits import parse_tres
-    from cpsched_bridge.program import bridge_client, terminal_views
+    from cpsched_bridge.program import bridge_client
 
     query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "exclusive": int(exclusive)}
     memory_mib = parse_tres(f"mem={mem}")["mem"]
@@ -280,7 +280,7 @@ def estimate_start(
     query |= {"partition": partition} if partition else {}
     answer = bridge_client.query_bridge(url, partial(_load_settings, config), "when", query)
     found = bridge_client.list_rows(answer, "starts")
-    terminal_views.print_report(found, bridge_client.print_start_estimate, as_json)
+    print_report(found, bridge_client.print_start_estimate, as_json)
 
 
 @app.command("record-slurm-estimates")
@@ -313,12 +313,12 @@ def backfill_windows(
 
     Queries the running bridge.
     """
-    from cpsched_bridge.program import bridge_client, terminal_views
+    from cpsched_bridge.program import bridge_client
 
     words = {"partition": partition} if partition else {}
     answer = bridge_client.query_bridge(url, partial(_load_settings, config), "windows", words)
     found = bridge_client.list_rows(answer, "windows")
-    terminal_views.print_report(found, bridge_client.print_backfill_windows, as_json)
+    print_report(found, bridge_client.print_backfill_windows, as_json)
 
 
 @app.command()
@@ -338,7 +338,7 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
         found = bridge_reports.report_status(settings)
-        terminal_views.print_report(found, terminal_views.print_status, as_json)
+        print_report(found, terminal_views.print_status, as_json)
     if found.unreadable:
         raise typer.Exit(1)
 
@@ -359,7 +359,7 @@ def events(
     from cpsched_bridge.program import bridge_reports, terminal_views
 
     found = bridge_reports.report_events(_load_settings(config), last, job, kind)
-    terminal_views.print_report(found, terminal_views.print_events, as_json)
+    print_report(found, terminal_views.print_events, as_json)
 
 
 @app.command("unmanaged")
@@ -375,7 +375,7 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 
     with state_paths.open_journal(_load_settings(config)) as journal:
         jobs = journal.list_unscheduled_jobs(UNMANAGED)
-    terminal_views.print_report(jobs, terminal_views.print_unmanaged, as_json)
+    print_report(jobs, terminal_views.print_unmanaged, as_json)
 
 
 @app.command()
@@ -486,7 +486,7 @@ def effective_config(
     settings = _load_settings(config)
     effective = bootstrap.build_bridge_policies(settings, str(config)).config
     report = bridge_reports.report_config(effective, settings)
-    terminal_views.print_report(report, terminal_views.print_effective_config, as_json)
+    print_report(report, terminal_views.print_effective_config, as_json)
 
 
 @app.command()
@@ -521,7 +521,7 @@ def doctor(
             *memory_checks.check_memory(settings),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
-        terminal_views.print_report(checks, terminal_views.print_checks, as_json)
+        print_report(checks, terminal_views.print_checks, as_json)
         if any(check.required and not check.ok for check in checks):
             raise typer.Exit(1)
     finally:

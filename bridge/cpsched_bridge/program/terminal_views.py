@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
@@ -42,12 +41,10 @@ from cpsched_bridge.views.job_explanation import (
     summarize_reason,
 )
 from cpsched_bridge.views.job_view import JobState, JobView, view_recorded_jobs
-from cpsched_sim.command_conventions import print_json
 
 if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound
 
-T = TypeVar("T")
 _MAX_LINE_CHARS = 240
 _MAX_REMEMBERED_LINES = 20
 """Maximum number of remembered jobs, users and groups that `cpsched status` lists."""
@@ -71,16 +68,6 @@ def make_console() -> Console:
     """Return a console for standard output that wraps lines only on a terminal."""
     found = LiteralTextConsole(highlight=False)
     return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_MAX_LINE_CHARS)
-
-
-def print_report(
-    report: T, print_text: Callable[[T], None], as_json: bool, to_json: Callable[[T], Any] = to_jsonable_python
-) -> None:
-    """Print the output of a command: `report` as text, or as JSON."""
-    if as_json:
-        print_json(to_json(report))
-    else:
-        print_text(report)
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ from cpsched_sim.cli.options import (
     parse_names,
 )
 from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message, run_all_steps_despite_errors
+from cpsched_sim.command_conventions import print_message, print_report, run_all_steps_despite_errors
 from cpsched_sim.errors import InputError
 from cpsched_sim.plugin_watchdog import watch_plugins
 
@@ -81,12 +81,15 @@ def accuracy(
         "predictors": chosen, "max_jobs": part.max_jobs, "from": part.from_, "to": part.to, "lenient": part.lenient,
         "format": part.format, "columns": part.columns, "zone": part.zone, "arrival": part.arrival,
     }  # fmt: skip
-    steps: list[Callable[[], object]] = [partial(print_json, rows)]
-    if not running.as_json and intervals:
-        title = f"{part.trace.name}: run times, 80 % intervals"
-        steps = [partial(print_metric_table, title, ("jobs of",), rows, CALIBRATION_COLUMNS)]
-    elif not running.as_json:
-        steps = [partial(print_metric_table, part.trace.name, ("predictor",), rows, ACCURACY_COLUMNS)]
+
+    def print_text(rows: Mapping[str, Mapping[str, Any]]) -> None:
+        if intervals:
+            title = f"{part.trace.name}: run times, 80 % intervals"
+            print_metric_table(title, ("jobs of",), rows, CALIBRATION_COLUMNS)
+        else:
+            print_metric_table(part.trace.name, ("predictor",), rows, ACCURACY_COLUMNS)
+
+    steps: list[Callable[[], object]] = [partial(print_report, rows, print_text, running.as_json)]
     if out is not None and intervals:
         steps.append(
             partial(write_accuracy_table, out / "calibration.csv", ("kind",), rows, RunTimeIntervalCoverage, made_of)

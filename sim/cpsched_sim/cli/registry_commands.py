@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic_core import to_jsonable_python
 
 from cpsched.errors import UnknownName
 from cpsched_sim.cli.options import AsJson
 from cpsched_sim.cli.simulator_app import app, reporting
-from cpsched_sim.command_conventions import print_message
+from cpsched_sim.command_conventions import print_message, print_report
 
 if TYPE_CHECKING:
     from cpsched.registry import Registry
@@ -54,10 +54,7 @@ def _print_registry(title: str, known: Registry[Any], name: str, as_json: bool) 
         rows = [row for row in rows if row["name"] == name]
         if not rows:
             raise UnknownName(title.removesuffix("s"), name, known.names())
-    if as_json:
-        typer.echo(json.dumps({title: rows}, default=str))
-    else:
-        print_plugin_list(rows)
+    print_report(rows, print_plugin_list, as_json, lambda rows: {title: to_jsonable_python(rows, fallback=str)})
 
 
 @app.command("warm-up")
@@ -89,7 +86,4 @@ def metrics(as_json: AsJson = False) -> None:
             continue
         metric = found.build()
         rows.append({key: getattr(metric, key) for key in ("name", "heading", "unit", "formula", "better", "source")})
-    if as_json:
-        typer.echo(json.dumps({"metrics": rows}))
-    else:
-        print_metric_definitions(rows)
+    print_report(rows, print_metric_definitions, as_json, lambda rows: {"metrics": rows})

@@ -22,11 +22,12 @@ from cpsched_sim.cli.options import (
     expand_option_groups,
     parse_names,
 )
-from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message, run_all_steps_despite_errors
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.command_conventions import print_message, print_report, run_all_steps_despite_errors
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
+    from cpsched_sim.comparison import ComparisonRow
     from cpsched_sim.simulation import Simulation
 
 
@@ -77,10 +78,12 @@ def simulate(
         simulation = replay_workload(workload, setup, patient.resetting_callback(show), more=more)
         summary = summarize_or_save_schedule(simulation, out)
     _print_warnings(simulation)
-    show_it = partial(print_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
-    run_all_steps_despite_errors(
-        show_it, *([partial(write_replay_results, simulation, out, summary)] if out is not None else [])
-    )
+    steps: list[Callable[[], object]] = [
+        partial(print_report, summary, partial(print_simulation, simulation), running.as_json)
+    ]
+    if out is not None:
+        steps.append(partial(write_replay_results, simulation, out, summary))
+    run_all_steps_despite_errors(*steps)
 
 
 def _print_warnings(simulation: Simulation) -> None:
@@ -207,15 +210,17 @@ def compare(
     rows += recorded
     baselines = comparison.map_rows_to_baselines(rows, baseline)
     title = f"{workload.name} on {workload.system}"
-    steps: list[Callable[[], object]] = [
-        partial(print_json, comparison.comparison_to_json(rows, baselines, more))
-        if running.as_json
-        else partial(typer.echo, format_csv(comparison.comparison_table_rows(rows, baselines, more)), nl=False)
-        if as_csv
-        else partial(typer.echo, comparison.Comparison(title, tuple(rows), baseline, more).to_markdown())
-        if as_markdown
-        else partial(print_comparison, title, rows, baselines, more)
-    ]
+
+    def print_text(rows: list[ComparisonRow]) -> None:
+        if as_csv:
+            typer.echo(format_csv(comparison.comparison_table_rows(rows, baselines, more)), nl=False)
+        elif as_markdown:
+            typer.echo(comparison.Comparison(title, tuple(rows), baseline, more).to_markdown())
+        else:
+            print_comparison(title, rows, baselines, more)
+
+    to_json = partial(comparison.comparison_to_json, baselines=baselines, more=more)
+    steps: list[Callable[[], object]] = [partial(print_report, rows, print_text, running.as_json, to_json)]
     if out is not None:
         steps.append(partial(write_csv, out / "compare.csv", comparison.comparison_table_rows(rows, baselines, more)))
     if out is not None and plots and not interrupted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,8 @@ import typer
 
 from cpsched.formatting import format_count
 from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, WorkloadOptions, expand_option_groups
-from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.command_conventions import print_message, print_report
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 
@@ -90,10 +91,12 @@ def tune(
     for each in found.tried:
         if each.error:
             print_message("error", f"{each.changes}: {each.error}")
-    if running.as_json:
-        print_json(tuner.tuning_result_to_json(found, (*workload.notes, *notes)))
-    else:
-        print_tuning_result(f"{workload.name} on {workload.system}", found)
+    print_report(
+        found,
+        partial(print_tuning_result, f"{workload.name} on {workload.system}"),
+        running.as_json,
+        partial(tuner.tuning_result_to_json, notes=(*workload.notes, *notes)),
+    )
     if any(each.error for each in found.tried):
         raise typer.Exit(1)
 

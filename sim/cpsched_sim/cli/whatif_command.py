@@ -11,8 +11,8 @@ import typer
 
 from cpsched.formatting import format_count
 from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, SystemName, TraceFormatOptions, expand_option_groups
-from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message, run_all_steps_despite_errors
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.command_conventions import print_message, print_report, run_all_steps_despite_errors
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
@@ -222,8 +222,10 @@ def _run_and_report(replays: WhatIfReplayRunner, plan: WhatIfRequest, running: P
         raise typer.Exit(130) from None
 
     found["digests"] = dict(replays.digests)
-    show_it = partial(print_json, found) if running.as_json else partial(typer.echo, terminal_summary(found))
-    run_all_steps_despite_errors(show_it, partial(whatif_io.write_whatif_report, found, replays.out))
+    run_all_steps_despite_errors(
+        partial(print_report, found, lambda findings: typer.echo(terminal_summary(findings)), running.as_json),
+        partial(whatif_io.write_whatif_report, found, replays.out),
+    )
     if not running.as_json:
         print_message("note", f"the report is in {replays.out / whatif_io.HTML_REPORT}")
     if found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE:
