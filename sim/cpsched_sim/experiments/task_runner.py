@@ -35,11 +35,8 @@ Work = Callable[[Any, Tell], Any]
 Fractions = Callable[[float, int], None]
 """A callback that receives the number of finished replays, including fractions, and the total number of replays."""
 PROGRESS_SHARE_STEP = 0.01
-_PRELOADED_MODULES = (
-    "__main__", "cpsched_sim.experiments.task_runner", "cpsched.kernels", "cpsched_sim.simulation", "cpsched_sim.offline_dispatcher",  # noqa: E501
-    "cpsched_sim.cluster.replay", "numba",
-)  # fmt: skip
-"""Modules that the server imports before it forks. Every replay calls kernels, which need Numba."""
+_PRELOADED_MODULES = ("__main__", f"{__package__}.replay_imports")
+"""Modules that the server imports before it forks."""
 
 
 @dataclass(frozen=True, slots=True)
