@@ -37,11 +37,6 @@ def is_unknown_time(at_s: int, now_s: int) -> bool:
     return at_s <= 0 and now_s >= UNIX_TIME_S
 
 
-def format_wait(submit_s: int, until_s: int) -> str:
-    """Format the wait of a job, or `an unknown time` if the cluster did not report when it was submitted."""
-    return "an unknown time" if is_unknown_time(submit_s, until_s) else format_duration(until_s - submit_s)
-
-
 def format_milliseconds(seconds: float) -> str:
     """Format seconds as `1.2 ms`."""
     return f"{1e3 * seconds:,.1f} ms"

@@ -142,10 +142,6 @@ class ScheduleData:
         """
         return count_overlapping_intervals(self.submit_s, self.start_s)
 
-    def mean_queue_length(self) -> float:
-        """Return the time average of the queue length over the makespan."""
-        return float(self.wait_s.sum() / max(1, self.makespan_s))
-
 
 def count_overlapping_intervals(
     begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None

@@ -101,11 +101,6 @@ class Policy:
         if not isinstance(waits, Mapping) or not all(type(wait) is Wait for wait in waits.values()):
             raise self._dispatcher_error("waits must map job ids to Wait")
 
-    def replace_with(self, other: Policy) -> None:
-        """Adopt the parts and the overrun rule of `other`, and drop all estimates."""
-        self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
-        self._estimates = {}
-
     def add_estimates(self, scene: ClusterState) -> Snapshot:
         """Return a snapshot of `scene`, which is not changed, with estimates for all jobs."""
         eligible = [job for job in scene.queue if job.ineligible is None]

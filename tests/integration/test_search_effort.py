@@ -6,7 +6,8 @@ from statistics import mean
 import pytest
 
 from cpsched_sim import Workload, simulate
-from cpsched_sim.workloads.lublin_generator import generate_lublin_jobs
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.workloads.lublin_generator import PUBLISHED_PROCESSORS, generate_lublin_records
 
 SEEDS = range(3)
 
@@ -14,9 +15,10 @@ SEEDS = range(3)
 @pytest.fixture(scope="module")
 def workloads():
     """Return bursts of jobs from the model of Lublin and Feitelson, one per seed: no later arrival changes a plan."""
-    made = []
+    made, system = [], System(load_system("pool"), {"MaxProcs": str(PUBLISHED_PROCESSORS)})
     for seed in SEEDS:
-        system, jobs = generate_lublin_jobs(150, seed, load=2.2)
+        records = generate_lublin_records(150, seed, load=2.2)
+        jobs = [record.to_trace_job(system.request(record.ask)) for record in records]
         burst = [replace(item, job=replace(item.job, submit_s=0)) for item in jobs]
         made.append(Workload(f"seed {seed}", "", system.cluster, burst, {}, ()))
     return made

@@ -200,12 +200,6 @@ class _YamlValueConverter:
         return self._error(self._path, node.start_mark.line + 1, field, value, rule)
 
 
-def _find_key_nodes(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """Yield the (key, value) nodes of a key in a mapping."""
-    if isinstance(node, yaml.MappingNode):
-        yield from (pair for pair in node.value if pair[0].value == key)
-
-
 def _find_child_node(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
     """Return (line, node) of `step` below `node`."""
     if isinstance(node, yaml.MappingNode):

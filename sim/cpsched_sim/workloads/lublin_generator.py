@@ -26,9 +26,7 @@ import numpy as np
 
 from cpsched.errors import require
 from cpsched.metrics import FloatArray
-from cpsched.model import IntArray, Request
-from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched.model import IntArray
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord
 from cpsched_sim.workloads.walltime_estimates import MAX_ESTIMATE_S, draw_walltime_estimates_s
 
@@ -112,21 +110,6 @@ def generate_lublin_records(
         TraceRecord(id, submit_s, run_s, walltime_s, ProcessorCountRequest(size), "", "", "")
         for id, (submit_s, run_s, walltime_s, size) in rows
     ]
-
-
-def generate_lublin_jobs(
-    jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0
-) -> tuple[System, list[TraceJob]]:
-    """Return a pool of processors as a system, and the jobs with requests for it."""
-    system = System(load_system("pool"), {"MaxProcs": str(processors)})
-    requests: dict[ProcessorCountRequest, Request] = {}
-    found = []
-    for record in generate_lublin_records(jobs, seed, processors, load):
-        assert isinstance(record.ask, ProcessorCountRequest)
-        if record.ask not in requests:
-            requests[record.ask] = system.request(record.ask)
-        found.append(record.to_trace_job(requests[record.ask]))
-    return system, found
 
 
 def lublin_swf_header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:

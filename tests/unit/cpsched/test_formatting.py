@@ -17,14 +17,6 @@ def test_duration_has_its_two_largest_units(seconds, words):
 
 
 @pytest.mark.parametrize(
-    ("submit_s", "until_s", "words"),
-    [(0, 1_795_274_468, "an unknown time"), (1_795_274_408, 1_795_274_468, "1 min"), (0, 90, "1 min 30 s")],
-)
-def test_wait_since_unknown_submission_is_unknown(submit_s, until_s, words):
-    assert f.format_wait(submit_s, until_s) == words
-
-
-@pytest.mark.parametrize(
     ("at_s", "words"),
     [
         (1_795_274_468, "2026-11-21 15:21:08 UTC"), (90_061, "day 1, 01:01:01"), (40_000, "day 0, 11:06:40"),

@@ -28,7 +28,6 @@ def test_computes_sums():
     assert TWO.awf == (200 * 100 + 20 * 95) / 220
     assert TWO.makespan_s == 105
     assert TWO.utilization(processors=4) == 220 / (4 * 105)
-    assert TWO.mean_queue_length() == 90 / 105
 
 
 @pytest.mark.parametrize("a", [0, 1, 2, 3])
@@ -70,7 +69,6 @@ def test_ended_jobs_become_integer_columns():
 
 def test_queue_of_one_second_has_its_length():
     """Submitted at 0, started and ended at 1: one job waited for the whole makespan of one second."""
-    assert measures((0, 1, 1, 1)).mean_queue_length() == 1
 
 
 def test_each_metric_has_formula_and_source():
@@ -123,7 +121,7 @@ def test_labels_have_unit_and_direction():
 
 def test_zero_makespan_does_not_divide_by_zero():
     nothing = measures((5, 5, 5, 4))
-    assert (nothing.makespan_s, nothing.utilization(4), nothing.mean_queue_length()) == (0, 0.0, 0.0)
+    assert (nothing.makespan_s, nothing.utilization(4)) == (0, 0.0)
     assert measures((5, 5, 6, 4)).utilization(4) == 1.0
     assert measures((5, 7, 8, 4)).utilization(4) == pytest.approx(1 / 3)
 

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
+from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces import swf
 from cpsched_sim.workloads.lublin_generator import (
     GAP_DISTRIBUTION,
     LONG_RUN_TIMES,
     SHORT_RUN_TIMES,
     arrival_rate_by_half_hour,
-    generate_lublin_jobs,
     generate_lublin_records,
     lublin_swf_header,
 )
@@ -115,7 +115,8 @@ def test_written_workload_is_read_back(tmp_path):
     path = tmp_path / "lublin.swf.gz"
     records = generate_lublin_records(300, 2, 64)
     swf.write(path, records, lublin_swf_header(300, 2, 64, 1.0))
-    system, jobs = generate_lublin_jobs(300, 2, 64)
+    system = System(load_system("pool"), {"MaxProcs": "64"})
+    jobs = [record.to_trace_job(system.request(record.ask)) for record in records]
     again = load(path)
     assert [each.run_s for each in again.jobs] == [each.run_s for each in jobs]
     assert [each.job for each in again.jobs] == [each.job for each in jobs]
