@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
+from cpsched.dispatchers.list_dispatchers import ListSchedulerDispatcher
 from cpsched.planning import DEFAULT_TAU_H, Allocation, ListSchedulerSpec, OrderName
 from cpsched.registration import Registration
 

@@ -4,10 +4,33 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
+from typing_extensions import override
+
+from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import require
-from cpsched.planning import DEFAULT_TAU_H, EVERY_JOB, GREEDY, ORDERS, STRICT, Allocation, ListSchedulerSpec, OrderName
+from cpsched.model import Decision, Need, Snapshot
+from cpsched.planning import (
+    DEFAULT_TAU_H,
+    EVERY_JOB,
+    GREEDY,
+    ORDERS,
+    STRICT,
+    Allocation,
+    ListSchedulerSpec,
+    OrderName,
+    plan_by_spec,
+)
 from cpsched.registration import Registration
+
+
+class ListSchedulerDispatcher(Dispatcher):
+    """A dispatcher defined by `scheme` alone, which a compiled loop can simulate."""
+
+    scheme: ListSchedulerSpec
+
+    @override
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        return plan_by_spec(self.scheme, snapshot, need)
 
 
 class ListDispatcher(ListSchedulerDispatcher):

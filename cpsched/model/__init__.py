@@ -5,7 +5,7 @@
 - `job`: a job's request, and pending, running and ended jobs.
 - `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, and `Snapshot`, the input to a dispatcher
   with an estimate for every job.
-- `sentinels`: special values in columns.
+- `value_bounds`: special values in columns, and bounds on times and amounts.
 - `job_table`: jobs as columns of numbers, for kernels that loop over thousands of jobs.
 - `decision`: which jobs start now and where, when the other jobs are expected to start, and why they wait.
 """
@@ -16,8 +16,8 @@ from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.job_table import JobTable, PlacementPool
 from cpsched.model.power import PowerCap
 from cpsched.model.reason import PendingCode, PendingReason, to_pending_reason
-from cpsched.model.sentinels import BSLD_BOUND_S, DISTINCT, EXCLUSIVE, NEVER
 from cpsched.model.snapshot import ClusterState, Snapshot
+from cpsched.model.value_bounds import BSLD_BOUND_S, DISTINCT, EXCLUSIVE, NEVER
 
 __all__ = [
     "BSLD_BOUND_S",

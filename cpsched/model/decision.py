@@ -13,7 +13,7 @@ from cpsched.formatting import abbreviated_repr
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
 from cpsched.model.reason import PendingReason, to_pending_reason
-from cpsched.model.sentinels import NEVER
+from cpsched.model.value_bounds import NEVER
 
 if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot

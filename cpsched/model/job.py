@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from cpsched.errors import require
 from cpsched.model.reason import PendingReason, to_pending_reason
-from cpsched.model.sentinels import DISTINCT, EXCLUSIVE
-from cpsched.model.value_bounds import require_amount, require_duration, require_time, require_total_amount
+from cpsched.model.value_bounds import (
+    DISTINCT,
+    EXCLUSIVE,
+    require_amount,
+    require_duration,
+    require_time,
+    require_total_amount,
+)
 
 Placement = tuple[tuple[int, int], ...]
 """The location of a job: (node index, units on that node) pairs in ascending order, each node once.

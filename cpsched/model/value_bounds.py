@@ -1,4 +1,4 @@
-"""Define bounds on times and amounts, so that 64 bits suffice in kernels.
+"""Define special values in columns, and bounds on times and amounts, so that 64 bits suffice in kernels.
 
 No sum or product in the kernels overflows within these bounds. The constructors of `cpsched.model` check them.
 """
@@ -6,6 +6,16 @@ No sum or product in the kernels overflows within these bounds. The constructors
 from __future__ import annotations
 
 from cpsched.errors import require
+
+NEVER = 2**63 - 1
+"""Expected start of a job without a planned start, because an integer column cannot hold None."""
+
+DISTINCT = 1
+"""Bit in `JobTable.sharing`: each unit needs its own node."""
+EXCLUSIVE = 2
+"""Bit in `JobTable.sharing`: the job shares its nodes with no other job."""
+BSLD_BOUND_S = 10
+"""Minimum run time in seconds in the bounded slowdown (Feitelson et al. 1997; debs24: k)."""
 
 TIME_BOUND_S = 1 << 53
 """Bound on durations and on times before or after the epoch, in seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
+from cpsched.dispatchers.list_dispatchers import ListSchedulerDispatcher
 from cpsched.dispatchers.slurm.boosted_slurm import PlanAdvisedSlurmDispatcher
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.formatting import format_percent

@@ -7,7 +7,7 @@ import pytest
 
 import cpsched
 import cpsched_sim
-from cpsched_sim.cli.workload_command import workload_eurora
+from cpsched_sim.cli.input_commands import workload_eurora
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ Heavy imports (NumPy, Numba, solvers) are deferred until a command runs, so that
 from cpsched_sim.cli import (  # noqa: F401, I001  # in the order of the help
     simulate_commands,
     study_command,
-    benchmark_command,
     whatif_command,
     tune_command,
     accuracy_commands,
     registry_commands,
-    workload_command,
-    system_command,
+    input_commands,
 )
 from cpsched_sim.cli.simulator_app import app, add_current_directory
 

@@ -1,4 +1,4 @@
-"""`cpsched study`."""
+"""`cpsched study` and `cpsched benchmark`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cpsched.formatting import format_duration
+from cpsched_sim.cli.name_completion import complete_dispatcher
 from cpsched_sim.cli.options import ParallelRunOptions, expand_option_groups
-from cpsched_sim.cli.simulator_app import app, print_json, reporting
-from cpsched_sim.command_conventions import print_message
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.command_conventions import print_message, print_report
 
 if TYPE_CHECKING:
     from cpsched_sim.study.result_store import StudyResultStore
@@ -76,7 +77,7 @@ def run_study_cases(
     `content` is the text of the study file. `first` is called while the folder is locked. Ctrl-C ends the command with
     exit code 130.
     """
-    from cpsched_sim.experiments.executor_selection import make_task_executor
+    from cpsched_sim.experiments.dask_executor import make_task_executor
     from cpsched_sim.file_io import write_atomically
     from cpsched_sim.study.study_output import write_study_outputs
     from cpsched_sim.study.study_runner import run_missing_cases
@@ -118,10 +119,9 @@ def print_study_results(rows: Sequence[Mapping[str, Any]], out: Path, as_json: b
     from cpsched_sim.study.study_output import HTML_REPORT
 
     bad = [row for row in rows if row["outcome"] != "ended"]
-    if as_json:
-        print_json({"cases": len(rows), "bad": len(bad), "report": str(out / HTML_REPORT)})
-    else:
-        typer.echo(text(), nl=False)
+    counts = {"cases": len(rows), "bad": len(bad), "report": str(out / HTML_REPORT)}
+    print_report(counts, lambda _: typer.echo(text(), nl=False), as_json)
+    if not as_json:
         print_message("note", f"the report with plots is in {out / HTML_REPORT}")
     for row in bad:
         print_message("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
@@ -134,17 +134,18 @@ def print_case_counts(campaign: StudyCases, store: StudyResultStore, jobs: int, 
     done = store.load_earlier_results(campaign, retry).done
     left, costs_s = len(campaign.distinct_cases) - len(done), store.earlier_wall_times_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
-    excluded = sum(campaign.excluded.values())
-    if as_json:
-        print_json({
-            "cases": len(campaign.cases), "replays": len(campaign.distinct_cases), "finished": len(done),
-            "remaining": left, "excluded": excluded, "estimate_s": estimate_s,
-        })  # fmt: skip
-        return
-    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct_cases)} distinct replays; {excluded} omitted")
-    typer.echo(f"{len(done)} finished, {left} to run, {jobs} in parallel")
-    typer.echo(f"estimated time: {format_duration(estimate_s)}" if estimate_s is not None else
-               "estimated time: unknown, because no case has run in this folder")  # fmt: skip
+    counts = {
+        "cases": len(campaign.cases), "replays": len(campaign.distinct_cases), "finished": len(done),
+        "remaining": left, "excluded": sum(campaign.excluded.values()), "estimate_s": estimate_s,
+    }  # fmt: skip
+
+    def print_text(_: object) -> None:
+        typer.echo("{cases} cases, {replays} distinct replays; {excluded} omitted".format_map(counts))
+        typer.echo(f"{len(done)} finished, {left} to run, {jobs} in parallel")
+        unknown = "unknown, because no case has run in this folder"
+        typer.echo(f"estimated time: {format_duration(estimate_s) if estimate_s is not None else unknown}")
+
+    print_report(counts, print_text, as_json)
 
 
 @study_app.command("verify")
@@ -162,10 +163,8 @@ def study_verify(
     running: ParallelRunOptions,
 ) -> None:
     """Check results by their digests, and run a sample of the cases again."""
-    from dataclasses import asdict, replace
-
     from cpsched_sim.errors import InputError
-    from cpsched_sim.experiments.executor_selection import make_task_executor
+    from cpsched_sim.experiments.dask_executor import make_task_executor
     from cpsched_sim.study.study_cases import load_stored_study_cases, read_study
     from cpsched_sim.study.study_reproduction import verify_study_results
 
@@ -176,10 +175,8 @@ def study_verify(
     found = verify_study_results(
         campaign, results, make_task_executor(on, running.jobs, running.decide_timeout), sample, seed
     )
-    if running.as_json:
-        print_json(asdict(replace(found)))
-    else:
-        typer.echo(f"{found.read} results read, {found.decided} run again, {found.same} of them identical")
+    counts = f"{found.read} results read, {found.decided} run again, {found.same} of them identical"
+    print_report(found, lambda _: typer.echo(counts), running.as_json)
     if found.other:
         print_message(
             "note", f"{len(found.other)} results were computed with different code or data, such as {found.other[0]}"
@@ -199,3 +196,81 @@ def study_example() -> None:
     from cpsched_sim.study.study_schema import EXAMPLE_STUDY
 
     typer.echo(EXAMPLE_STUDY, nl=False)
+
+
+@app.command()
+@reporting
+@expand_option_groups
+def benchmark(
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the table.")],
+    dispatcher: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dispatcher",
+            "-d",
+            metavar="NAME",
+            help="Add a dispatcher: a name with settings, or my.module:Class.",
+            autocompletion=complete_dispatcher,
+        ),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Run only these dispatchers and the baseline.")] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Reuse results from an earlier results.jsonl written by the same code."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use only synthetic workloads, which need no trace.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Use the training half, on which settings are chosen.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the cases and list missing traces.")] = False,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as for cpsched study.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
+    running: ParallelRunOptions,
+) -> None:
+    """Run the benchmark's workloads with the suite's dispatchers and yours.
+
+    Repeat the command to resume.
+
+    `cpsched study verify DIR` runs a sample again.
+    """
+    import yaml
+
+    from cpsched.errors import require
+    from cpsched_sim.file_io import write_atomically
+    from cpsched_sim.study.benchmark_suite import (
+        TABLE_FILE,
+        import_benchmark_results,
+        make_benchmark_study,
+        render_benchmark_table,
+    )
+    from cpsched_sim.study.result_store import StudyResultStore
+    from cpsched_sim.study.study_cases import build_study_cases
+
+    require(not only or bool(dispatcher), "--only", "nothing", "requires --dispatcher")
+    words, store = make_benchmark_study(dispatcher or (), training, quick, only), StudyResultStore(out)
+    with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
+        campaign = build_study_cases(words)
+    for note in campaign.notes:
+        print_message("note", note)
+    if dry_run:
+        print_case_counts(campaign, store, running.jobs, retry, running.as_json)
+        return
+
+    def import_earlier_results() -> None:
+        if results is not None:
+            taken, others = import_benchmark_results(campaign, store, results)
+            print_message(
+                "note",
+                f"{taken} results reused from {results}; {others} skipped: different code, traces or dispatchers",
+            )
+
+    content = yaml.safe_dump(words, sort_keys=False).encode()
+    rows = run_study_cases(campaign, store, content, running, on, retry, import_earlier_results).rows()
+    text = render_benchmark_table(words["report"]["metrics"], rows)
+    write_atomically(out / TABLE_FILE, text.encode())
+    print_study_results(rows, out, running.as_json, lambda: text)

@@ -16,7 +16,7 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
+from cpsched.dispatchers.list_dispatchers import ListSchedulerDispatcher
 from cpsched.errors import PolicyError
 from cpsched.feasibility import verify
 from cpsched.formatting import abbreviated_repr, format_count

@@ -1,4 +1,4 @@
-"""Run tasks on a Dask cluster (extra `dask`).
+"""Run tasks in processes on this machine, or on a Dask cluster (extra `dask`).
 
 Only this module imports `distributed`.
 
@@ -28,12 +28,35 @@ from typing_extensions import override
 
 from cpsched.errors import escape_controls
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.task_runner import TaskCallback, TaskExecutor, TaskFailure, Work, execute_task
+from cpsched_sim.experiments.task_runner import (
+    LocalProcessExecutor,
+    TaskCallback,
+    TaskExecutor,
+    TaskFailure,
+    Work,
+    execute_task,
+)
+from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.program_runner import kill_with_parent
 
 MAX_WORKER_DEATHS = 3
 """Number of workers that may die while running a task before that task fails."""
 _MAX_ERROR_CHARS = 300
+
+
+def make_task_executor(
+    on: str | None, processes: int, stall_limit_s: float = STALL_TIMEOUT_S, limit_s: float = inf
+) -> TaskExecutor:
+    """Return the executor for `--on`, or for local processes. Raise `InputError`.
+
+    tcp://HOST:8786            the scheduler of a Dask cluster
+    scheduler.json             a Dask scheduler file
+    workers.py:make            a function in a file or module that returns a client, or a Dask cluster, which is
+                               closed after the study; with `dask_jobqueue.SLURMCluster`, workers are Slurm jobs
+    """
+    if on is None:
+        return LocalProcessExecutor(processes, stall_limit_s, limit_s=limit_s)
+    return make_dask_executor(on, stall_limit_s, limit_s)
 
 
 def make_dask_executor(on: str, stall_limit_s: float, limit_s: float = inf) -> DaskExecutor:

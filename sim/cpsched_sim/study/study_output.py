@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.report_document import render_markdown, render_page
-from cpsched_sim.study import parquet_writer, study_report
+from cpsched_sim.study import study_report
 from cpsched_sim.study.result_store import RESULTS_FILE, StudyResultStore
 from cpsched_sim.study.study_results import StudyResults
 
@@ -28,7 +29,7 @@ def write_study_outputs(results: StudyResults) -> list[str]:
     folder, notes = results.folder, []
     write_atomically(folder / RESULTS_FILE, study_json_lines(results).encode())
     if find_spec("pyarrow"):
-        write_atomically(folder / RESULTS_TABLE, parquet_writer.rows_to_parquet(results.rows()))
+        write_atomically(folder / RESULTS_TABLE, _rows_to_parquet(results.rows()))
         if results.campaign.words.jobs:
             write_atomically(folder / JOBS_TABLE, _schedules_to_parquet(results))
     else:
@@ -69,4 +70,26 @@ def _schedules_to_parquet(results: StudyResults) -> bytes:
                 raise InputError(f"{path}: {rule}") from error
             parts.append({"digest": np.full(len(found["job"]), digest), **found})
     names = list(parts[0]) if parts else []
-    return parquet_writer.columns_to_parquet({name: np.concatenate([part[name] for part in parts]) for name in names})
+    return _columns_to_parquet({name: np.concatenate([part[name] for part in parts]) for name in names})
+
+
+def _rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows as a Parquet file with one column per name. Raise `InputError`.
+
+    A missing value is null.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _columns_to_parquet({name: [row.get(name) for row in rows] for name in names})
+
+
+def _columns_to_parquet(columns: Mapping[str, Any]) -> bytes:
+    """Return columns as a Parquet file. Raise `InputError`."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("Parquet requires pyarrow: pip install 'cpsched[study]'") from error
+    file = io.BytesIO()
+    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()

@@ -9,7 +9,7 @@ from typing import Any
 
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments.case_store import Case, CaseRunner
-from cpsched_sim.experiments.executor_selection import make_task_executor
+from cpsched_sim.experiments.dask_executor import make_task_executor
 from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study.case_execution import (

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from cpsched.errors import InvalidValue
 from cpsched_sim.input.input_limits import MAX_FIELD_CHARS
 from cpsched_sim.input.parquet_reader import parquet_column_names, read_parquet_rows
-from cpsched_sim.traces.slurm_timestamps import possible_unix_times_s
+from cpsched_sim.traces.slurm_times import possible_unix_times_s
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _ROW_TEXT = "row"

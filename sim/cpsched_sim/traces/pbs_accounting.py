@@ -50,7 +50,7 @@ from cpsched_sim.traces.pbs_lines import (
     parse_pbs_line,
 )
 from cpsched_sim.traces.pbs_requests import parse_exec_hosts, parse_pbs_request
-from cpsched_sim.traces.slurm_timestamps import parse_time_zone, possible_unix_times_s
+from cpsched_sim.traces.slurm_times import parse_time_zone, possible_unix_times_s
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 

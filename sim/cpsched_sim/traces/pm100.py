@@ -32,7 +32,7 @@ import numpy as np
 
 from cpsched.registration import Registration
 from cpsched_sim.traces.parquet_trace_reader import ParquetTraceReader
-from cpsched_sim.traces.slurm_durations import NO_LIMIT_VALUES, is_plain_number, number_to_seconds
+from cpsched_sim.traces.slurm_times import NO_LIMIT_VALUES, is_plain_number, number_to_seconds
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _POWER_NAMES = ("node_power_consumption", "power_consumption")

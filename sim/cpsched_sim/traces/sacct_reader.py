@@ -22,7 +22,7 @@ Job numbers are Slurm's. With several runs, or without JobIDRaw, they are genera
 `cpsched_sim.traces.job_run_numbering`). A missing user, account or name is "".
 
 Times are local times without a zone. They are read as UTC unless the zone is given (see
-`cpsched_sim.traces.slurm_timestamps`).
+`cpsched_sim.traces.slurm_times`).
 """
 
 from __future__ import annotations
@@ -56,11 +56,13 @@ from cpsched_sim.traces.job_run_numbering import (
     TASK_FACTOR,
     JobRunNumbering,
 )
-from cpsched_sim.traces.slurm_durations import is_plain_number, number_to_seconds, parse_slurm_duration_s
-from cpsched_sim.traces.slurm_timestamps import (
+from cpsched_sim.traces.slurm_times import (
     HOUR_S,
     UNKNOWN_VALUES,
     PossibleTimes,
+    is_plain_number,
+    number_to_seconds,
+    parse_slurm_duration_s,
     parse_time_zone,
     possible_unix_times_s,
     resolve_ambiguous_times,

@@ -19,23 +19,36 @@ The other fields (CPU time, status, group, preceding job, think time) do not aff
 A numeric name has an empty prefix, so the prefix rules of the predictor `profile` match any job of the same user. This
 is intended. On UniLu-Gaia-2014-2, with 27,947 executable numbers in 51,859 jobs, the mean absolute error of `profile`
 is 251 min. It would be 2,278 min if the numbers were distinguished. Fractions of a second are truncated. Fields beyond
-the 18th are ignored with a note (ALCF's traces have 19). The exception is Frontier's traces with 21 fields, whose last
-fields contain the request (`cpsched_sim.traces.swf_extension`). `tally` counts each drop and cut by reason.
+the 18th are ignored with a note (ALCF's traces have 19). `tally` counts each drop and cut by reason.
+
+Frontier's traces add three fields (Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale
+Supercomputer", JSSPP 2026), as in the simulator RAPS (ExaDigiT), whose unreliable field 4, counted from 0, is field 5:
+
+| field | here | if missing or invalid |
+|---|---|---|
+| 19 GPUs used | gpus of each unit: its share, rounded up | -1: none |
+| 20 soft walltime | soft_walltime_s | below 1: unknown |
+| 21 nodes, `frontier:excl:2500x112` | 2500 units of 112 cores, each on its own node; `excl`: exclusive | must have this
+form |
+
+Fields 5 and 8 are ignored, because they contain nodes for some jobs and cores for others. Field 5 goes up to 589,824,
+on a machine with 9,408 nodes. The GPUs of field 19 are divided by the nodes of field 21.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from sys import intern
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from cpsched.registration import Registration
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines
-from cpsched_sim.traces import swf_extension
 from cpsched_sim.traces.trace_record import (
     SEARCHED_LINES,
     ProcessorCountRequest,
@@ -50,6 +63,8 @@ MORE_FIELDS = f"fields beyond the {SWF_FIELDS} of the format"
 NOT_RUN_REASON = "run time below 1 s (never ran, or unknown)"
 NO_PROCESSORS_REASON = "no processors, neither requested nor allocated"
 RUN_TIME_CUT = "run time longer than the requested time"
+EXTENDED_FIELDS = 21
+_NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
@@ -86,7 +101,7 @@ class SwfReader(TraceReader):
         self._rest = read_text_lines(path)
         self.first_lines = self._read_header()
         self.header = {key: "\n".join(values) for key, values in self._values.items()}
-        self.extended = bool(self.first_lines) and swf_extension.has_frontier_fields(self.first_lines[-1][1].split())
+        self.extended = bool(self.first_lines) and has_frontier_fields(self.first_lines[-1][1].split())
         if self.extended:
             self.resources = ("cores", "gpus")
 
@@ -126,7 +141,7 @@ class SwfReader(TraceReader):
         fields = text.split()
         if not fields or (fields[0][0] == ";" and self._store_if_comment(text)):
             return None
-        expected = swf_extension.EXTENDED_FIELDS if self.extended else SWF_FIELDS
+        expected = EXTENDED_FIELDS if self.extended else SWF_FIELDS
         if len(fields) != expected:
             if self.extended or len(fields) < SWF_FIELDS:
                 raise self._make_error("fields", len(fields), f"must be {expected}")
@@ -171,7 +186,7 @@ class SwfReader(TraceReader):
         key = (fields[15], fields[18], fields[20])
         ask = self._asks.get(key)
         if ask is None:
-            nodes = swf_extension.parse_swf_node_field(fields[20])
+            nodes = parse_swf_node_field(fields[20])
             if nodes is None:
                 raise self._make_error("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
             gpus = -(-max(0, self._parse_whole_number(fields, 18)) // nodes.nodes)
@@ -236,6 +251,27 @@ def _is_number(word: str) -> bool:
 def parse_swf_name(number: str) -> str:
     """Return the name for an executable, user or queue number."""
     return "" if number == "-1" else intern(number)
+
+
+class SwfNodeField(NamedTuple):
+    """The nodes in field 21, and the number of cores that a job has on each node."""
+
+    nodes: int
+    each_cores: int
+    exclusive: bool
+
+
+def parse_swf_node_field(text: str) -> SwfNodeField | None:
+    """Parse field 21. Return None for any other text, or if it describes no nodes."""
+    match = _NODES.match(text)
+    if match is None or not int(match[2]) or not int(match[3]):
+        return None
+    return SwfNodeField(int(match[2]), int(match[3]), match[1] == "excl")
+
+
+def has_frontier_fields(fields: Sequence[str]) -> bool:
+    """Return whether a line has the additional fields."""
+    return len(fields) == EXTENDED_FIELDS and parse_swf_node_field(fields[EXTENDED_FIELDS - 1]) is not None
 
 
 REGISTRATIONS = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cpsched.errors import require
-from cpsched_sim.traces.slurm_timestamps import parse_time_zone
+from cpsched_sim.traces.slurm_times import parse_time_zone
 
 Arrival = Literal["eligible", "submit"]
 

@@ -16,7 +16,7 @@ from cpsched_sim.site.policy_file import SitePolicyFile, load_site_policy_file
 from cpsched_sim.systems import system_draft
 from cpsched_sim.systems.slurm_node_parsing import get_node_amounts, is_unavailable_state
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.slurm_timestamps import parse_time_zone, possible_unix_times_s
+from cpsched_sim.traces.slurm_times import parse_time_zone, possible_unix_times_s
 from cpsched_sim.traces.trace_record import TraceRecord
 from cpsched_sim.whatif.license_limits import read_license_totals
 from cpsched_sim.whatif.site_changes import read_collected_nodes, read_slurmctld_start_time

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import cpsched_sim
 from cpsched_sim.cli import app
-from cpsched_sim.cli.workload_command import workload_eurora
+from cpsched_sim.cli.input_commands import workload_eurora
 
 TOLD = "of the jobs ran longer than estimated; overrun=one-second then expects each to end within a second"
 

@@ -9,7 +9,7 @@ import cpsched
 import cpsched_sim
 from cpsched import registry
 from cpsched_sim import untrained_copies
-from cpsched_sim.cli.workload_command import workload_eurora
+from cpsched_sim.cli.input_commands import workload_eurora
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import executor_selection, task_runner
+from cpsched_sim.experiments import dask_executor, task_runner
 from cpsched_sim.experiments.case_store import CaseStore
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore
@@ -65,7 +65,7 @@ def disk(tmp_path):
 )
 def test_full_disk_is_reported_and_same_command_resumes(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
+    monkeypatch.setattr(dask_executor, "make_task_executor", lambda *options, **limits: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -276,7 +276,7 @@ def test_plugin_output_does_not_mix_with_json(tmp_path):
 
 
 def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
+    monkeypatch.setattr(dask_executor, "make_task_executor", lambda *options, **limits: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -290,7 +290,7 @@ def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
 
 
 def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
+    monkeypatch.setattr(dask_executor, "make_task_executor", lambda *options, **limits: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = CaseStore.find

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import executor_selection
+from cpsched_sim.experiments import dask_executor
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study import benchmark_suite
 from cpsched_sim.study.benchmark_suite import (
@@ -62,7 +62,7 @@ def small(tmp_path, monkeypatch):
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setattr(benchmark_suite, "SUITE_FILE", path)
-    monkeypatch.setattr(executor_selection, "make_task_executor", lambda *options, **limits: Here())
+    monkeypatch.setattr(dask_executor, "make_task_executor", lambda *options, **limits: Here())
     return tmp_path
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.swf_extension import parse_swf_node_field
+from cpsched_sim.traces.swf import SwfReader, parse_swf_node_field
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, UnitsRequest
 from tests.unit.sim.traces.test_swf import line
 

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.share_usage import usage_against_shares
+from cpsched_sim.whatif.whatif_results import usage_against_shares
 from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule, actual_schedule
 from tests.unit.sim.whatif.accounting import a_line, a_window
 

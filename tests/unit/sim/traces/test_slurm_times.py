@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_sim.traces.slurm_timestamps import possible_unix_times_s, resolve_ambiguous_times
+from cpsched_sim.traces.slurm_times import possible_unix_times_s, resolve_ambiguous_times
 
 BERLIN = ZoneInfo("Europe/Berlin")
 AUTUMN = datetime(2026, 10, 24, 22, tzinfo=UTC)
