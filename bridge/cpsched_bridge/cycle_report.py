@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from cpsched.formatting import format_count
 from cpsched.model import Decision, EndedJob, Job, PendingReason, Placement, Snapshot
 from cpsched_bridge.ports import Lease, Observation, Outcome, ReadinessCheck
-
-if TYPE_CHECKING:
-    from cpsched.feasibility import Violation
 
 Mode = Literal["shadow", "advise", "control", "paused"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -100,16 +97,16 @@ class PriorityBoostReport:
     """Number of jobs with another actor's boost, which the bridge does not change."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class CycleReport:
-    """The report of one cycle, filled during the cycle and read-only afterwards."""
+    """The report of one cycle, for the journal, the metrics, the log and the page."""
 
     number: int
     mode: Mode
     at_unix_s: float
     result: str = OK_RESULT
     """`OK_RESULT`, or the snake-case name of the failure."""
-    seconds: dict[Phase, float] = field(default_factory=dict)
+    seconds: Mapping[Phase, float] = field(default_factory=dict)
     """Duration in seconds of each phase that ran."""
     observation: Observation | None = None
     snapshot: Snapshot | None = None
@@ -128,20 +125,19 @@ class CycleReport:
     """The dispatcher's state just before the decision, as JSON, or None if it exports no state."""
     replayable: bool = True
     """Whether the journal contains everything that the decision depended on."""
-    violations: list[Violation] = field(default_factory=list)
-    starts: dict[int, Placement] = field(default_factory=dict)
+    starts: Mapping[int, Placement] = field(default_factory=dict)
     """The placements to start, by job id, or {} if the decision failed."""
-    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    outcomes: Sequence[tuple[str, Outcome]] = ()
     """The kind (start, hold, release, boost or preempt) and outcome of each command."""
-    bridge_events: list[CycleEvent] = field(default_factory=list)
-    latencies_s: list[float] = field(default_factory=list)
+    bridge_events: Sequence[CycleEvent] = ()
+    latencies_s: Sequence[float] = ()
     """Time in seconds from the decision until the job ran, for jobs first observed running in this cycle."""
-    started: list[tuple[Job, int]] = field(default_factory=list)
+    started: Sequence[tuple[Job, int]] = ()
     """Jobs first observed running or ended in this cycle, with their start times in seconds."""
-    ended: list[EndedJob] = field(default_factory=list)
-    past: list[EndedJob] = field(default_factory=list)
+    ended: Sequence[EndedJob] = ()
+    past: Sequence[EndedJob] = ()
     """Jobs that ended before the bridge started, as read in this cycle."""
-    waiting: list[Job] = field(default_factory=list)
+    waiting: Sequence[Job] = ()
     """The jobs for which a decision was made."""
     limited: Mapping[int, str] = field(default_factory=dict)
     """Site limits, with usage, that exclude jobs from the decision, by job id."""
@@ -175,12 +171,3 @@ class CycleReport:
     def excludes(self, job_id: int) -> bool:
         """Return whether a site limit or a backoff excludes a job from the decision."""
         return job_id in self.limited or job_id in self.backoff.reasons
-
-    def record_failure(self, kind: str, detail: str) -> None:
-        """Mark the cycle as failed by `kind`, and record the event."""
-        self.result = kind
-        self.add_event(kind, detail)
-
-    def add_event(self, kind: str, detail: str, job_id: int | None = None) -> None:
-        """Record an event."""
-        self.bridge_events.append(CycleEvent(kind, detail, job_id))

@@ -111,38 +111,46 @@ class LimitCompliantDecision:
     snapshot: Snapshot
     decision: Decision
     limited: Mapping[int, str]
-    answer: int = 0
-    """Index of the decision that is used: 0 for the first or 1 for the second."""
+    memory: object = None
+    """The dispatcher's state just before the decision, as returned by `read_memory`."""
 
 
 def decide_respecting_limits(
-    snapshot: Snapshot, limits: PendingJobLimitsAndUsage | None, decide: Decide
+    snapshot: Snapshot,
+    limits: PendingJobLimitsAndUsage | None,
+    decide: Decide,
+    read_memory: Callable[[], object] = lambda: None,
 ) -> LimitCompliantDecision:
     """Return a decision by `decide` whose starts respect the site's limits.
 
-    The power cap counts as a limit. `limits=None` means that the site sets no limits.
+    The power cap counts as a limit. `limits=None` means that the site sets no limits. `read_memory` returns the
+    dispatcher's state, which may change in each of up to two decisions.
     """
+
+    def decide_on(queue: Snapshot, limited: Mapping[int, str]) -> LimitCompliantDecision:
+        memory = read_memory()
+        return LimitCompliantDecision(queue, decide(queue), limited, memory)
+
     if limits is None and snapshot.cluster.power is None:
-        return LimitCompliantDecision(snapshot, decide(snapshot), {})
+        return decide_on(snapshot, {})
     limits = with_power_limit(snapshot, limits or PendingJobLimitsAndUsage())
     standings = pending_job_limits(snapshot, limits)
     if not any(standings):
-        return LimitCompliantDecision(snapshot, decide(snapshot), {})
+        return decide_on(snapshot, {})
+
     order = queue_positions_by_priority(snapshot)
-    first = admit_jobs(standings, limits.used, order)
-    narrow = with_queue_subset(snapshot, first.positions)
-    decision = decide(narrow)
-    limited = _refusals_by_job(snapshot, first)
-    extra = _find_fitting_refused(snapshot, narrow, decision, standings, limits.used, order, first)
+    admitted = admit_jobs(standings, limits.used, order)
+    narrow = with_queue_subset(snapshot, admitted.positions)
+    first = decide_on(narrow, _refusals_by_job(snapshot, admitted))
+    refused = [position for position in order if position in admitted.refused]
+    extra = _find_fitting_refused(snapshot, first, standings, limits.used, refused)
     if not extra:
-        return LimitCompliantDecision(narrow, decision, limited)
-    wider = with_queue_subset(snapshot, np.sort(np.append(first.positions, extra)))
-    second = decide(wider)
-    if not respects_limits(wider, second.starts, limits):
-        return LimitCompliantDecision(narrow, decision, limited)
-    chosen = set(extra)
-    still = {position: why for position, why in first.refused.items() if position not in chosen}
-    return LimitCompliantDecision(wider, second, _refusals_by_job(snapshot, AdmittedQueue(first.positions, still)), 1)
+        return first
+
+    wider = with_queue_subset(snapshot, np.sort(np.append(admitted.positions, extra)))
+    still_refused = {position: why for position, why in admitted.refused.items() if position not in set(extra)}
+    second = decide_on(wider, _refusals_by_job(snapshot, AdmittedQueue(admitted.positions, still_refused)))
+    return second if respects_limits(wider, second.decision.starts, limits) else first
 
 
 def with_power_limit(snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> PendingJobLimitsAndUsage:
@@ -208,14 +216,13 @@ def respects_limits(snapshot: Snapshot, starts: Starts, limits: PendingJobLimits
 
 def _find_fitting_refused(
     snapshot: Snapshot,
-    narrow: Snapshot,
-    decision: Decision,
+    first: LimitCompliantDecision,
     standings: Sequence[ApplicableJobLimits | None],
     used: Sequence[int],
-    order: Sequence[int],
-    first: AdmittedQueue,
+    refused: Sequence[int],
 ) -> list[int]:
-    """Return refused positions that fit limits and free nodes after the decision."""
+    """Return the `refused` positions that fit limits and free nodes after the first decision."""
+    narrow, decision = first.snapshot, first.decision
     if len(decision.starts) == len(narrow.queue):
         return []
     now, started = list(used), set(decision.starts.slots.tolist())
@@ -223,8 +230,7 @@ def _find_fitting_refused(
     for slot in started:
         if (standing := by_slot[slot]) is not None:
             add_job_usage(standing, now)
-    waiting = [at for at in order if at in first.refused]
-    possible = admit_jobs(standings, now, waiting, whole=False).positions.tolist()
+    possible = admit_jobs(standings, now, refused, whole=False).positions.tolist()
     if not possible:
         return []
     free, fits = free_after_starts(narrow, decision.starts), dict[Request, bool]()

@@ -71,17 +71,17 @@ def main() -> None:
     snapshot, past = site(pending)
     decision = ListDispatcher().decide(snapshot)
     forecaster = StartForecaster()
-    report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past)
+    forecaster(CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past))
+    forecaster.refresh()  # compiled, and everything learned
+    report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision)
 
     def refresh() -> None:
         forecaster(report)
         forecaster.refresh()
 
-    refresh()  # compiled, and everything learned
     assert decision.plan_s is not None
     for interval in list(forecaster.intervals.values())[:2000]:
         forecaster._calibration.record_outcome(interval, interval.median_s + 60)  # noqa: SLF001
-    report.past = []
     question = HypotheticalSubmission(4, "2:00:00", amounts={"cores": 16})
     rows = {
         "a cycle": lambda: forecaster(report),

@@ -159,16 +159,22 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             scene, ended = world.next_scene()
             for each in ended:
                 policy.learn(each)
-            report = CycleReport(number, "control", 1e9 + number)
-            report.snapshot = policy.add_estimates(scene)
-            report.started, report.ended = begun, ended
-            memory = policy.memory()
-            report.decision = policy.decide(report.snapshot)
+            snapshot, memory = policy.add_estimates(scene), policy.memory()
+            decision = policy.decide(snapshot)
             began_s = time.process_time()
-            report.memory = round_trip_json(memory)
-            report.recorded = decision_to_json(report.decision, report.snapshot)
-            report.starts = report.decision.starts_by_job(report.snapshot)
-            report.seconds.update(observe=0.01 * random.random(), decide=0.01 * random.random())
+            report = CycleReport(
+                number,
+                "control",
+                1e9 + number,
+                snapshot=snapshot,
+                started=begun,
+                ended=ended,
+                memory=round_trip_json(memory),
+                decision=decision,
+                recorded=decision_to_json(decision, snapshot),
+                starts=decision.starts_by_job(snapshot),
+                seconds={"observe": 0.01 * random.random(), "decide": 0.01 * random.random()},
+            )
             journal.write_round(report, spec)
             spent_s += (time.process_time() - began_s) * (number > first)
             begun = world.start(report.starts)

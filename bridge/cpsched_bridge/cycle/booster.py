@@ -6,20 +6,21 @@ distinguish the bridge's boosts from other actors' boosts. `docs/cycle.md` lists
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.model import Decision, Snapshot
+from cpsched.model import Decision, Job, Snapshot
 from cpsched_bridge.cycle.boost_planning import (
     PriorityBoostLimits,
     RankedPendingJob,
     compute_order_agreement,
     plan_boost_changes,
 )
-from cpsched_bridge.cycle.cycle_command_sender import OUTDATED_OBSERVATION
-from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
-from cpsched_bridge.errors import BackendError, BackendTimeout
-from cpsched_bridge.ports import Backend, BoostCommand, Outcome, QueueRank, Result, SupportsBoost
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_values import Decided, Observed
+from cpsched_bridge.cycle_report import Mode, PriorityBoostReport
+from cpsched_bridge.errors import BackendError
+from cpsched_bridge.ports import Backend, BoostCommand, Outcome, QueueRank, SupportsBoost
 from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import boost_ledger_path
@@ -64,89 +65,98 @@ class PriorityBooster:
         book = BoostLedger(boost_ledger_path(settings), settings.durable)
         return PriorityBooster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
 
-    def remember_plan(self, report: CycleReport) -> None:
+    def remember_plan(self, mode: Mode, decided: Decided) -> None:
         """Store an advise-mode decision until the next observation."""
-        if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
-            self._planned = report.decision.plan_by_job(report.snapshot)
+        if mode == "advise" and decided.decision is not None and decided.snapshot is not None:
+            self._planned = decided.decision.plan_by_job(decided.snapshot)
 
-    def report_early_starts(self, report: CycleReport) -> None:
+    def report_early_starts(self, mode: Mode, started: Iterable[tuple[Job, int]], recorder: CycleRecorder) -> None:
         """In advise mode, report jobs that the cluster started much earlier than planned."""
         planned, self._planned = self._planned, {}
-        if report.mode != "advise":
+        if mode != "advise":
             return
         spare_s = self.settings.every_s + self.backend.scheduler_interval_s
-        for job, start_s in report.started:
+        for job, start_s in started:
             early_s = planned.get(job.id, start_s) - start_s
             if early_s > spare_s:
                 text = f"the cluster's scheduler started it {early_s:,} s earlier than planned"
-                report.add_event("started_early", text, job.id)
+                recorder.add_event("started_early", text, job.id)
 
-    def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
+    def apply(
+        self, observed: Observed, decided: Decided, monotonic_s: float, recorder: CycleRecorder
+    ) -> PriorityBoostReport | None:
         """Send the plan's order in advise mode, and remove the boosts in all other modes.
 
-        Nothing is sent if the observation is `outdated`.
+        Return the last comparison of the orders in advise mode.
         """
-        report.bridge_events += self.book.unreported_events
+        recorder.bridge_events += self.book.unreported_events
         self.book.unreported_events.clear()
-        if report.mode != "advise":
-            try:
-                self.remove_boosts(report, monotonic_s)
-            except BackendError as error:  # boosts that cannot be removed must not stop the rest of the cycle
-                report.add_event(
-                    "boosts_remain", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
-                )
-        elif outdated:
-            report.record_failure("outdated", OUTDATED_OBSERVATION)
-        else:
-            self.send_boosts_if_due(report, monotonic_s)
+        if observed.role.mode == "advise":
+            return self.send_boosts_if_due(decided, monotonic_s, recorder)
+        try:
+            self.remove_boosts(observed.observation.now_s, monotonic_s, recorder)
+        except BackendError as error:  # boosts that cannot be removed must not stop the rest of the cycle
+            recorder.add_event(
+                "boosts_remain", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
+            )
+        return None
 
-    def send_boosts_if_due(self, report: CycleReport, monotonic_s: float) -> None:
-        """Boost jobs if the next boosts are due and there is a decision.
+    def send_boosts_if_due(
+        self, decided: Decided, monotonic_s: float, recorder: CycleRecorder
+    ) -> PriorityBoostReport | None:
+        """Boost jobs if the next boosts are due and there is a decision. Return the last comparison of the orders.
 
         Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
         """
-        if report.decision is None or report.snapshot is None or monotonic_s < self._due_s:
-            report.boosts = self.last
-            return
+        decision, snapshot = decided.decision, decided.snapshot
+        if decision is None or snapshot is None or monotonic_s < self._due_s:
+            return self.last
         self._due_s = monotonic_s + self.settings.every_s
-        ranks = self._read_ranks_and_prune_ledger(report.snapshot.now_s)
-        planned, others = split_ranks_by_plan(ranks, list_planned_jobs(report.decision, report.snapshot), self.book)
+        ranks = self._read_ranks_and_prune_ledger(snapshot.now_s)
+        planned, others = split_ranks_by_plan(ranks, list_planned_jobs(decision, snapshot), self.book)
         others = self._select_long_unplanned(others, monotonic_s)
         bounds = PriorityBoostLimits(self.settings.max_boost)
         changes = plan_boost_changes(planned, others, bounds)
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}
-        self._record_and_send([self._make_boost(by_id[id], points) for id, points in changes], report)
+        boosts = [self._make_boost(by_id[id], points) for id, points in changes]
+        raised = {each.id: each.points for each in boosts if each.points}
+        if raised:
+            self._clean = False
+            self._zeroed -= raised.keys()
+            self.book.record_intended(raised, snapshot.now_s)
+        self._send(boosts, recorder)
         boosted_by_others = [
             rank for rank in ranks if not rank.hidden and rank.points and not _is_own_boost(rank, self.book)
         ]
-        boosts = {each.id: each.points for each in front if each.movable} | dict(changes)
-        self.last = report.boosts = PriorityBoostReport(
+        boosts_in_front = {each.id: each.points for each in front if each.movable} | dict(changes)
+        self.last = PriorityBoostReport(
             len(front),
-            sum(points > 0 for points in boosts.values()),
+            sum(points > 0 for points in boosts_in_front.values()),
             len(changes),
             compute_order_agreement(front),
             len(boosted_by_others),
         )
+        return self.last
 
     def _select_long_unplanned(self, others: Sequence[RankedPendingJob], monotonic_s: float) -> list[RankedPendingJob]:
         self._unplanned = {each.id: self._unplanned.get(each.id, monotonic_s) for each in others}
         return [each for each in others if monotonic_s - self._unplanned[each.id] >= KEEP_UNPLANNED_S]
 
-    def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
+    def remove_boosts(self, now_s: int, monotonic_s: float, recorder: CycleRecorder) -> None:
         """Remove the bridge's boosts until no job has a boost.
 
         Afterwards, check again every `every_s` seconds while the boost ledger has entries, because a requeued job
         regains its boost.
         """
-        self.last = report.boosts = None
+        self.last = None
         self._due_s = float("-inf")
         if not self.book.by_id or (self._clean and monotonic_s < self._next_check_s):
             return
         self._next_check_s = monotonic_s + self.settings.every_s
-        ranks = self._read_ranks_and_prune_ledger(report.observation.now_s if report.observation is not None else 0)
+        ranks = self._read_ranks_and_prune_ledger(now_s)
         wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._zeroed]
-        outcomes = self._record_and_send(wanted[:MAX_REMOVED_BOOSTS], report)
+        outcomes = self._send(wanted[:MAX_REMOVED_BOOSTS], recorder)
         unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
         self._zeroed |= {outcome.job_id for outcome in outcomes if outcome.result != "unknown"} & unseen
         self._clean = all(each.id in self._zeroed for each in wanted)
@@ -163,19 +173,10 @@ class PriorityBooster:
     def _make_boost(self, rank: QueueRank, points: int) -> BoostCommand:
         return BoostCommand(rank.id, points, _list_possible_boosts(rank, self.book))
 
-    def _record_and_send(self, commands: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
-        """Record boosts except removals, send all boosts, and report the outcomes."""
-        if not commands:
+    def _send(self, boosts: Sequence[BoostCommand], recorder: CycleRecorder) -> Sequence[Outcome]:
+        if not boosts:
             return ()
-        boosts = {each.id: each.points for each in commands if each.points}
-        if boosts:
-            self._clean = False
-            self._zeroed -= boosts.keys()
-            assert report.snapshot is not None
-            self.book.record_intended(boosts, report.snapshot.now_s)
-        outcomes = _set_boosts(self.backend, commands, report)
-        report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
-        return outcomes
+        return recorder.send(COMMAND_KIND, [each.id for each in boosts], lambda: self.backend.set_boosts(boosts))
 
 
 def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
@@ -248,13 +249,3 @@ def _is_own_boost(rank: QueueRank, book: BoostLedger) -> bool:
 
 def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
     return book.list_possible_boosts(rank.id, rank.array_id)
-
-
-def _set_boosts(backend: SupportsBoost, commands: Sequence[BoostCommand], report: CycleReport) -> Sequence[Outcome]:
-    """Send boosts. Report a `BackendError` for each job and re-raise it."""
-    try:
-        return backend.set_boosts(commands)
-    except BackendError as error:
-        result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
-        report.outcomes += [(COMMAND_KIND, Outcome(each.id, result, str(error))) for each in commands]
-        raise

@@ -1,15 +1,16 @@
 """Run the main loop: observe, learn, reconcile, decide, apply, record, and notify.
 
-The loop uses ports, never adapters. Each cycle makes one observation and produces one `CycleReport`. If the cluster,
-the disk, the policy or the bridge itself fails, the cycle fails and the loop continues. Only `SystemExit` and
-`KeyboardInterrupt` end the loop, which also releases the held jobs.
+The loop uses ports, never adapters. Each cycle makes one observation and produces one `CycleReport`. Its steps return
+values (`cycle_values.py`) and add events to one `CycleRecorder`. If the cluster, the disk, the policy or the bridge
+itself fails, the cycle fails and the loop continues. Only `SystemExit` and `KeyboardInterrupt` end the loop, which also
+releases the held jobs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -21,28 +22,38 @@ from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
 from cpsched_bridge.cycle.bridge_memory import BridgeMemory
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
-from cpsched_bridge.cycle.cycle_command_sender import CycleCommandSender
-from cpsched_bridge.cycle.cycle_failures import describe_failure, fail_cycle_on_error
+from cpsched_bridge.cycle.cycle_command_sender import OUTDATED_OBSERVATION, CycleCommandSender
+from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
+from cpsched_bridge.cycle.cycle_values import (
+    BridgeRole,
+    ClusterReading,
+    CycleValues,
+    Decided,
+    JobChanges,
+    Observed,
+    SelectedPreemptions,
+)
 from cpsched_bridge.cycle.decision_deadline import can_enforce_deadline
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.preemption_executor import PreemptionExecutor
-from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
-from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.cycle.verified_decision import DecisionFailure
+from cpsched_bridge.cycle_report import NO_BACKOFF, CycleReport, PriorityBoostReport
 from cpsched_bridge.effective_config import EffectiveConfig
-from cpsched_bridge.errors import BackendError, PolicyFailure
+from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.bridge_identity import make_lease
 from cpsched_bridge.store.heartbeat import Heartbeat, read_heartbeat_file_age_s
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
 from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.store.state_paths import forget_file, memory_file, take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
@@ -85,18 +96,19 @@ class Bridge:
         self.mode = CurrentBridgeMode(
             settings.mode, parts.pause, election, breaker, parts.systemd, self._no_hold_reason
         )
-        self._reader = ObservationReader(backend, ledger)
+        self._reader = ObservationReader(backend, ledger, settings.policy.power.to_power_cap())
         self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
         files = forget_file(settings), memory_file(settings)
         self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
-        self._adviser = PriorityBooster.from_settings(backend, settings)
-        self._chooser = PreemptionExecutor.from_settings(backend, settings)
+        self._booster = PriorityBooster.from_settings(backend, settings)
+        self._preemptions = PreemptionExecutor.from_settings(backend, settings)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
-        self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.config, parts.listeners)
+        listeners = (self._report_startup_step, *parts.listeners)
+        self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.config, listeners)
 
     def run(self) -> list[str]:
         """Start up, and run cycles until the clock stops. Return the problems of `stop`.
@@ -128,110 +140,155 @@ class Bridge:
     def cycle(self) -> CycleReport:
         """Run one cycle and return its report, which includes failures.
 
-        Only an `InvalidSetting` from the first observation is raised.
+        Only an `InvalidSetting` from the first observation is raised. If a step fails, the report contains what the
+        steps before it returned.
         """
-        # 1. Begin: remaining start-up, mode, time.
+        # Begin: continue the start-up, number the cycle, and report a late start.
         waits_for = self.parts.startup.poll_pending_step() or ""
         if waits_for:
             self.parts.startup.record_decision_wait(waits_for, self._now_s)
-        report = self._reporter.new_report(self.mode.choose_mode(), waits_for)
-        self.timing.begin(report)
-        # 2. Read, reconcile, decide, apply.
-        with fail_cycle_on_error(report):
-            self._run_steps(report)
-            self._checking.run_if_due(self._now_s, report)
-        # 3. Pause after too many failures.
-        with fail_cycle_on_error(report, OSError):
-            self.mode.pause_if_breaker_tripped(report, self._now_s)
-        # 4. Record the round and its events.
-        self.timing.update_interval_by_load(report)
-        report.overdue = self._sender.overdue_job_count
-        self._reporter.record_cycle(report)
-        # 5. Notify the start-up's listeners, the log and the cycle's listeners.
-        with fail_cycle_on_error(report):
-            self.parts.startup.report_step(report.waits_for)
-        self._reporter.notify_listeners(report)
-        self.timing.end(report)
+        recorder = self._reporter.begin_cycle()
+        role, paused = BridgeRole(self.mode.choose_mode()), ""
+        self.timing.begin(recorder)
+        observation, changes, backoff = None, JobChanges(), NO_BACKOFF
+        decided, boosts, checks = Decided(waits_for=waits_for), None, None
+
+        with recorder.fail_on_error():
+            # 1. Read the cluster, renew the lease, and determine the mode.
+            if self._preemptions is not None:
+                self._preemptions.set_backend_preemption_options()
+            try:
+                with recorder.measure("observe"):
+                    reading = self._reader.read(recorder)
+                    observation = reading.observation
+                    role = self._renew_lease(observation, role, recorder)
+            finally:
+                paused = self.mode.report_mode_change(role.mode, recorder)
+            # 2. Learn which jobs ended and started, and select preemptions. The observation is then complete.
+            changes = self._policies.learner.record_reading(reading)
+            if self._booster is not None:
+                self._booster.report_early_starts(role.mode, changes.started, recorder)
+            observation = reading.to_observation(self._select_preemptions(reading, role, recorder))
+            # 3. Forget what operators ask to forget, reconcile the ledger with the observation, and back off jobs whose
+            #    starts fail.
+            with recorder.measure("reconcile"):
+                self._memory.apply_forget_requests(observation, recorder)
+                self._reconcile(observation, role, recorder)
+                self._memory.write(observation, recorder, self._now_s)
+                backoff = self._backoff.select_jobs(observation, self.parts.ledger.by_id)
+            # 4. Remove the pins of failed starts.
+            entries = self._sender.remove_pins_of_failed_starts(observation, role, recorder)
+            # 5. Decide, and verify the decision.
+            observed = Observed(observation, role, backoff, entries)
+            if not waits_for:
+                decided = self._decide(observed, recorder)
+            # 6. Apply: preemptions, holds and releases, starts, boosts. Then check control mode's requirements.
+            with recorder.measure("apply"):
+                starts = self._stop_victims_and_list_starts(observation, recorder)
+                self._sender.apply(observed, decided, starts, recorder)
+                boosts = self._apply_boosts(observed, decided, recorder)
+            checks = self._checking.run_if_due(self._now_s, recorder)
+
+        # 7. Pause after too many failures, and adapt the interval to the cluster's load.
+        with recorder.fail_on_error(OSError):
+            self.mode.pause_if_breaker_tripped(role.mode, self._now_s, recorder)
+        if observation is not None:
+            self.timing.update_interval_by_load(observation.busy, recorder)
+        # 8. Record the round and its events.
+        values = CycleValues(
+            role=role,
+            paused=paused,
+            observation=observation,
+            changes=changes,
+            backoff=backoff,
+            decided=decided,
+            boosts=boosts,
+            checks=checks,
+            overdue=self._sender.overdue_job_count,
+            failing_users=len(self.mode.breaker.list_failing_users(self._now_s)),
+        )
+        report = self._reporter.make_report(recorder, values, self.timing)
+        report = self._reporter.record_cycle(report, recorder)
+        # 9. Report the cycle to the log and the listeners.
+        report = self._reporter.notify_listeners(report)
+        self.timing.end(report.result)
         return report
 
-    def _run_steps(self, report: CycleReport) -> None:
-        pace = self.parts.pace
-        # 1. Read the cluster, and determine which bridge is in control.
-        if self._chooser is not None:
-            self._chooser.set_backend_preemption_options()
-        try:
-            seen, past = self._reader.read_for_cycle(
-                report, self.mode, pace, self.parts.settings.policy.power.to_power_cap()
-            )
-            report.mode = self.mode.choose_mode()
-        finally:
-            self.mode.report_mode_change(report)
-        # 2. Learn from ended jobs, and record started jobs.
-        self._policies.learner.record_reading(seen, past, report)
-        if self._adviser is not None:
-            self._adviser.report_early_starts(report)
-        if self._chooser is not None:
-            seen = self._chooser.close_and_select_preemptions(seen, self.parts.ledger.by_id, report)
-        # 3. Forget what operators ask to forget, reconcile the ledger with the observation, and back off jobs whose
-        # starts fail.
-        with record_phase_duration(report, "reconcile", pace):
-            self._memory.apply_forget_requests(seen, report)
-            self._reconcile(seen, report)
-            self._memory.write(seen, report, self._now_s)
-            report.observation, report.backoff = seen, self._backoff.select_jobs(seen, self.parts.ledger.by_id)
-        # 4. Remove the pins of failed starts.
-        entries = self._sender.remove_pins_of_failed_starts(seen, report)
-        # 5. Decide, and verify the decision.
-        if not report.waits_for:
-            self._decide(seen, entries, report)
-        # 6. Apply: preemptions, holds and releases, starts, boosts.
-        with record_phase_duration(report, "apply", pace):
-            self._sender.apply(seen, report, self._stop_victims_and_list_starts(seen, report))
-            if self._adviser is not None:
-                self._adviser.apply(
-                    report, self.mode.leader_election.is_lease_observation_stale(self._now_s), self._now_s
-                )
+    def _renew_lease(self, observation: Observation, role: BridgeRole, recorder: CycleRecorder) -> BridgeRole:
+        """Acquire or renew the lease, and return the role that follows from it."""
+        election = self.mode.leader_election
+        if role.mode != "shadow":
+            self._reader.apply_jobs_released_notice(observation, election, recorder)
+        wanted = self.mode.wants_leadership
+        other_leader = election.observe_and_renew_lease(observation.lease, wanted, self._now_s, recorder)
+        return BridgeRole(self.mode.choose_mode(), other_leader)
 
-    def _stop_victims_and_list_starts(self, seen: Observation, report: CycleReport) -> list[tuple[Job, Placement]]:
+    def _select_preemptions(
+        self, reading: ClusterReading, role: BridgeRole, recorder: CycleRecorder
+    ) -> SelectedPreemptions:
+        if self._preemptions is None:
+            return SelectedPreemptions()
+        return self._preemptions.close_and_select_preemptions(reading, role, self.parts.ledger.by_id, recorder)
+
+    def _reconcile(self, observation: Observation, role: BridgeRole, recorder: CycleRecorder) -> None:
+        """Update the ledger, and back off jobs. In shadow mode, do nothing."""
+        if role.mode == "shadow":
+            return
+        starts = self._sender.reconcile(observation, role, recorder)
+        self.mode.breaker.record_reading(observation, starts, self._now_s)
+        recorder.bridge_events += self._backoff.record_start_outcomes(observation, starts)
+        if role.mode == "control":
+            max_failures = self.parts.settings.start.max_failures
+            self._sender.record_transitions(
+                self._backoff.find_jobs_to_unmanage(observation, self.parts.ledger.by_id, max_failures), recorder
+            )
+
+    def _decide(self, observed: Observed, recorder: CycleRecorder) -> Decided:
+        """Train the policy and request a decision. Failures do not affect held jobs."""
+        try:
+            decided = self._policies.decide(observed, recorder)
+        except DecisionFailure as failure:
+            self.mode.breaker.record_decision(False)
+            recorder.record_failure(failure.kind, str(failure))
+            decided = failure.attempt
+        else:
+            if decided.decision is not None:
+                self.mode.breaker.record_decision(True)
+            if self._booster is not None:
+                self._booster.remember_plan(observed.role.mode, decided)
+        self.parts.startup.record_decision_wait(decided.waits_for, self._now_s)
+        return decided
+
+    def _stop_victims_and_list_starts(
+        self, observation: Observation, recorder: CycleRecorder
+    ) -> list[tuple[Job, Placement]]:
         """Stop the chosen victims, and return the starts for which victims made room.
 
         A failure must not affect the cycle's other commands.
         """
-        if self._chooser is None or self.mode.leader_election.is_lease_observation_stale(self._now_s):
+        if self._preemptions is None or self._is_observation_outdated():
             return []
-        self._chooser.keep_offers_of_held_jobs(self.parts.ledger.by_id, self._backoff.is_backed_off)
+        self._preemptions.keep_offers_of_held_jobs(self.parts.ledger.by_id, self._backoff.is_backed_off)
+        now_s = observation.now_s + self._sender.get_observation_age_s()
         try:
-            self._chooser.stop_victims(seen, seen.now_s + self._sender.get_observation_age_s(), report)
+            self._preemptions.stop_victims(observation, now_s, recorder)
         except (BackendError, sqlite3.Error) as error:
-            report.add_event("preemption_failed", describe_failure(error))
-        return self._chooser.list_preemptor_starts()
+            recorder.add_event("preemption_failed", describe_failure(error))
+        return self._preemptions.list_preemptor_starts()
 
-    def _reconcile(self, seen: Observation, report: CycleReport) -> None:
-        """Update the ledger, and back off jobs. In shadow mode, do nothing."""
-        if report.mode == "shadow":
-            return
-        starts = self._sender.reconcile(seen, report)
-        self.mode.breaker.record_reading(seen, starts, self._now_s)
-        report.bridge_events += self._backoff.record_start_outcomes(seen, starts)
-        if report.mode == "control":
-            max_failures = self.parts.settings.start.max_failures
-            self._sender.record_transitions(
-                self._backoff.find_jobs_to_unmanage(seen, self.parts.ledger.by_id, max_failures), report
-            )
+    def _apply_boosts(
+        self, observed: Observed, decided: Decided, recorder: CycleRecorder
+    ) -> PriorityBoostReport | None:
+        if self._booster is None:
+            return None
+        if observed.role.mode == "advise" and self._is_observation_outdated():
+            recorder.record_failure("outdated", OUTDATED_OBSERVATION)
+            return None
+        return self._booster.apply(observed, decided, self._now_s, recorder)
 
-    def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Train the policy and request a decision. Failures do not affect held jobs."""
-        try:
-            self._policies.decide(seen, entries, report)
-        except PolicyFailure as failure:
-            self.mode.breaker.record_decision(False)
-            report.record_failure(failure.kind, str(failure))
-        else:
-            if report.decision is not None:
-                self.mode.breaker.record_decision(True)
-                if self._adviser is not None:
-                    self._adviser.remember_plan(report)
-        self.parts.startup.record_decision_wait(report.waits_for, self._now_s)
+    def _is_observation_outdated(self) -> bool:
+        """Return whether another bridge may have taken over since the last observation."""
+        return self.mode.leader_election.is_lease_observation_stale(self._now_s)
 
     def stop(self) -> list[str]:
         """Release the held jobs unless `on_stop` is `keep`. Return one line per problem."""
@@ -253,14 +310,14 @@ class Bridge:
                     on_keep_alive=self._notify_systemd_stopping,
                 )
             unwritten = are_only_disk_problems(problems)
-            if self._adviser is not None:
-                problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
+            if self._booster is not None:
+                problems += remove_all_boosts(self._booster.backend, self._booster.book)
             with contextlib.suppress(BackendError):  # the lease expires later
                 (election.write_jobs_released_notice if unwritten else election.release_lease)()
-        if self._adviser is not None:
-            self._adviser.book.close()
-        if self._chooser is not None:
-            self._chooser.close(drop=settings.on_stop != "keep")
+        if self._booster is not None:
+            self._booster.book.close()
+        if self._preemptions is not None:
+            self._preemptions.close(drop=settings.on_stop != "keep")
         counts = ledger.count_jobs_by_state()
         released, held = (
             released + counts[LedgerState.FREE],
@@ -283,12 +340,15 @@ class Bridge:
             self._reporter.heartbeat.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
             return
-        report = CycleReport(self._reporter.number, self.mode.choose_mode(), self.parts.pace.unix_s())
+        recorder = CycleRecorder(self._reporter.number, self.parts.pace)
         try:
-            self._sender.remove_orphaned_pins(self._reader, report)
+            self._sender.remove_orphaned_pins(self._reader, BridgeRole(self.mode.choose_mode()), recorder)
         except (BackendError, sqlite3.Error) as error:
             structlog.get_logger("bridge").warning("old_pins", detail=f"not removed yet: {describe_failure(error)}")
-        self._reporter.late += report.bridge_events
+        self._reporter.late += recorder.bridge_events
+
+    def _report_startup_step(self, report: CycleReport) -> None:
+        self.parts.startup.report_step(report.waits_for)
 
     def _no_hold_reason(self) -> str | None:
         """Return why the unpaused bridge must not hold or boost jobs, or None."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from cpsched.model import Job, Placement
 from cpsched_bridge.cycle.backoff import CommandRetryTracker
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
+from cpsched_bridge.cycle.cycle_values import BridgeRole, Decided, Observed
 from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
-from cpsched_bridge.cycle.real_clock import record_phase_duration
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.cycle.release_jobs import reopen_queues
 from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntry
@@ -41,25 +41,25 @@ class CycleCommandSender:
     _next_pin_check_s: float = field(default=float("-inf"), init=False)
     """Monotonic time of the next search for pins left by an earlier run."""
 
-    def _make_reconcile_options(self, report: CycleReport) -> ReconcileOptions:
+    def _make_reconcile_options(self, role: BridgeRole) -> ReconcileOptions:
         """Return the options for reconciling the ledger in this cycle."""
         start = self.settings.start
-        other_in_control = report.other_leader is not None
+        other_in_control = role.other_leader is not None
         apart = not self.backend.starts_in_one_change
-        control = report.mode == "control"
+        control = role.mode == "control"
         was_away = self.timing.may_dead_man_have_released_jobs
         return ReconcileOptions(
             control, start.adopt, start.timeout_s, start.max_failures, other_in_control, apart, was_away
         )
 
-    def reconcile(self, seen: Observation, report: CycleReport) -> ObservedStartOutcomes:
+    def reconcile(self, seen: Observation, role: BridgeRole, recorder: CycleRecorder) -> ObservedStartOutcomes:
         """Update the ledger to match a new observation. Return the outcomes of starts."""
         self._observed_s = self._now_s
         transitions = reconcile(
-            self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(report)
+            self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(role)
         )
-        self.record_transitions(transitions, report)
-        if report.number % PRUNE_EVERY_CYCLES == 0:
+        self.record_transitions(transitions, recorder)
+        if recorder.number % PRUNE_EVERY_CYCLES == 0:
             self.ledger.prune(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
         return self._starts.classify_outcomes(transitions, seen)
 
@@ -68,12 +68,12 @@ class CycleCommandSender:
         """Number of jobs for which repeated commands have had no effect for too long."""
         return len(self._retries.overdue)
 
-    def record_transitions(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
+    def record_transitions(self, transitions: Sequence[LedgerTransition], recorder: CycleRecorder) -> None:
         """Write transitions to the ledger and report them."""
-        self.ledger.record(transitions, report.number)
-        self._starts.report_transitions(transitions, self._now_s, report)
+        self.ledger.record(transitions, recorder.number)
+        self._starts.report_transitions(transitions, self._now_s, recorder)
 
-    def remove_orphaned_pins(self, reader: ObservationReader, report: CycleReport) -> None:
+    def remove_orphaned_pins(self, reader: ObservationReader, role: BridgeRole, recorder: CycleRecorder) -> None:
         """Remove pins left by an earlier run, once per interval during start-up.
 
         A start-up may take a minute. Meanwhile, the cluster would cancel a pinned pending job if its node were removed
@@ -86,15 +86,17 @@ class CycleCommandSender:
         seen = reader.read_first()
         if self.leader_election.find_other_leader(seen.lease, now_s) is None:
             found = reconcile(
-                self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(report)
+                self.ledger.by_id, self.ledger.list_open_job_ids(), seen, self._make_reconcile_options(role)
             )
             undone = [each for each in found if each.entry.pinned and each.entry.state in TRANSIENT_STATES]
-            self.ledger.record(undone, report.number)
-            self._make_command_sender(report).send_intents(
-                seen, CycleCommandBudget(self.settings.cycle.max_commands), report, pins_only=True
+            self.ledger.record(undone, recorder.number)
+            self._make_command_sender(role).send_intents(
+                seen, CycleCommandBudget(self.settings.cycle.max_commands), recorder, pins_only=True
             )
 
-    def remove_pins_of_failed_starts(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
+    def remove_pins_of_failed_starts(
+        self, seen: Observation, role: BridgeRole, recorder: CycleRecorder
+    ) -> Mapping[int, ManagedJobEntry]:
         """Remove pins from jobs whose start failed or that were requeued or held after it.
 
         Pins are removed before the decision, which may take a long time, because a pinned pending job is lost if its
@@ -103,15 +105,20 @@ class CycleCommandSender:
         """
         entries = self.ledger.by_id
         unsettled = [*self.ledger.list_entries(*TRANSIENT_STATES), *self.ledger.list_orphaned_pins()]
-        if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
+        if role.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
-            with record_phase_duration(report, "apply", self.timing.pace):
-                self._send_intents(
-                    seen, report, CycleCommandBudget(self.settings.cycle.max_commands // 2), pins_only=True
-                )
+            with recorder.measure("apply"):
+                allowance = CycleCommandBudget(self.settings.cycle.max_commands // 2)
+                self._send_intents(seen, role, allowance, recorder, pins_only=True)
         return entries
 
-    def apply(self, seen: Observation, report: CycleReport, preemptors: Sequence[tuple[Job, Placement]] = ()) -> None:
+    def apply(
+        self,
+        observed: Observed,
+        decided: Decided,
+        preemptors: Sequence[tuple[Job, Placement]],
+        recorder: CycleRecorder,
+    ) -> None:
         """Send the ledger's intents and then the starts, within the budget of one cycle.
 
         `preemptors` are started before the decision's jobs, on the nodes that their victims have left.
@@ -119,49 +126,51 @@ class CycleCommandSender:
         Jobs left to the cluster since this observation are released after the starts. If the starts fail, the next
         cycle releases these jobs before its own starts.
         """
-        if report.mode == "shadow":
+        seen, role = observed.observation, observed.role
+        if role.mode == "shadow":
             return
-        self._open_queues_without_leader(report)
+        self._open_queues_without_leader(role, recorder)
         most = self.settings.cycle.max_commands
-        starts = report.starts if report.mode == "control" else {}
+        starts = decided.starts if role.mode == "control" else {}
         kept_for_starts = min(len(starts) + len(preemptors), most // 2)
-        allowance = CycleCommandBudget(most - len(report.outcomes) - kept_for_starts)
+        allowance = CycleCommandBudget(most - len(recorder.outcomes) - kept_for_starts)
         starts_follow = bool(starts or preemptors)
-        if not self._send_intents(seen, report, allowance, starts_follow=starts_follow) or not starts_follow:
+        if not self._send_intents(seen, role, allowance, recorder, starts_follow=starts_follow) or not starts_follow:
             return
         allowance.left += kept_for_starts
-        jobs = {job.id: job for job in report.waiting}
+        jobs = {job.id: job for job in decided.list_waiting_jobs()}
         wanted = [*preemptors, *((jobs[id], placement) for id, placement in starts.items())]
         chosen = allowance.take(wanted, lambda start: start[0].user)
         self._starts.record_decided_starts((job.id for job, _ in chosen), self._now_s)
-        self._starts.refused = self._make_command_sender(report).start(chosen, seen.cluster, seen.now_s, report)
+        self._starts.refused = self._make_command_sender(role).start(chosen, seen.cluster, seen.now_s, recorder)
         if not self.leader_election.is_lease_observation_stale(self._now_s):
-            self._make_command_sender(report).send_intents(seen, allowance, report)
+            self._make_command_sender(role).send_intents(seen, allowance, recorder)
 
-    def _open_queues_without_leader(self, report: CycleReport) -> None:
+    def _open_queues_without_leader(self, role: BridgeRole, recorder: CycleRecorder) -> None:
         """Open all queues to the cluster's own scheduler while no bridge is in control."""
-        if report.mode != "control" and report.other_leader is None:
+        if role.mode != "control" and role.other_leader is None:
             for problem in reopen_queues(self.backend):
-                report.add_event("still_held", problem)
+                recorder.add_event("still_held", problem)
 
     def _send_intents(
         self,
         seen: Observation,
-        report: CycleReport,
+        role: BridgeRole,
         allowance: CycleCommandBudget,
+        recorder: CycleRecorder,
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:
         """Send the ledger's intents, or return False if the observation is too old."""
         if self.leader_election.is_lease_observation_stale(self._now_s):
-            report.record_failure("outdated", OUTDATED_OBSERVATION)
+            recorder.record_failure("outdated", OUTDATED_OBSERVATION)
             return False
-        self._make_command_sender(report).send_intents(seen, allowance, report, pins_only, starts_follow)
+        self._make_command_sender(role).send_intents(seen, allowance, recorder, pins_only, starts_follow)
         return True
 
-    def _make_command_sender(self, report: CycleReport) -> LedgerCommandSender:
+    def _make_command_sender(self, role: BridgeRole) -> LedgerCommandSender:
         return LedgerCommandSender(
-            self.backend, self.ledger, self._make_reconcile_options(report), self._retries, self.get_observation_age_s
+            self.backend, self.ledger, self._make_reconcile_options(role), self._retries, self.get_observation_age_s
         )
 
     def get_observation_age_s(self) -> int:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import structlog
 
 from cpsched.errors import MAX_PLUGIN_MESSAGE_CHARS, PolicyError, exception_message
-from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, InvalidSetting
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 INTERNAL = "internal_error"
 """Name of an unexpected exception, which indicates a bug in the bridge, an adapter or a listener."""
@@ -52,25 +49,7 @@ def format_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error, limit=-_MAX_TRACEBACK_CALLS))[:_MAX_TRACEBACK_CHARS]
 
 
-@contextmanager
-def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
-    """Turn an exception in this block into a failure of the cycle.
-
-    Exceptions of `storage` types are failures of the disk. An `InvalidSetting` is re-raised because it must end the
-    bridge.
-    """
-    try:
-        yield
-    except InvalidSetting:
-        raise
-    except Exception as error:
-        kind = STORAGE if isinstance(error, storage) else get_failure_kind(error)
-        if kind == INTERNAL:
-            log_traceback(report, error)
-        report.record_failure(kind, describe_failure(error) if kind == INTERNAL else str(error))
-
-
-def log_traceback(report: CycleReport, error: Exception) -> None:
-    """Log the traceback of an unexpected exception if the log can be written."""
+def log_traceback(number: int, error: Exception) -> None:
+    """Log the traceback of an unexpected exception in a cycle, if the log can be written."""
     with contextlib.suppress(OSError, ValueError):
-        structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=format_traceback(error))
+        structlog.get_logger("bridge").error(INTERNAL, round=number, exception=format_traceback(error))

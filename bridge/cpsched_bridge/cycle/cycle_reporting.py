@@ -6,14 +6,16 @@ Each step runs even if another step fails. For example, a full disk does not pre
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs, list_unscheduled_jobs
-from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
-from cpsched_bridge.cycle.real_clock import record_phase_duration
+from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, log_traceback
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_timing import CycleTiming
+from cpsched_bridge.cycle.cycle_values import CycleValues
 from cpsched_bridge.cycle_report import (
     OK_RESULT,
     SETTINGS_EVENT,
@@ -21,6 +23,7 @@ from cpsched_bridge.cycle_report import (
     CycleEvent,
     CycleReport,
     Mode,
+    UnscheduledReason,
     limit_events_per_kind,
 )
 from cpsched_bridge.effective_config import EffectiveConfig
@@ -53,11 +56,11 @@ class CycleReporter:
     def __post_init__(self) -> None:
         self.number = max(self.journal.last_round, self.ledger.find_last_transition_round())  # the journal may be new
 
-    def new_report(self, mode: Mode, waits_for: str) -> CycleReport:
-        """Return a new report for the next cycle, including the late events."""
+    def begin_cycle(self) -> CycleRecorder:
+        """Return the recorder of the next cycle, including the late events."""
         self.number += 1
         late, self.late = self.late, []
-        return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, bridge_events=late)
+        return CycleRecorder(self.number, self.pace, late)
 
     def add_startup_events(self) -> None:
         """Report the previous bridge's end and the effective settings in the first cycle."""
@@ -90,37 +93,89 @@ class CycleReporter:
             CycleEvent("started", "after an unclean stop"),
         ]
 
-    def record_cycle(self, report: CycleReport) -> None:
-        """Write the round and its events, and update the heartbeat if nothing failed."""
-        if report.observation is not None:
-            waiting = frozenset(job.id for job in report.waiting)
-            report.unscheduled = explain_unscheduled_jobs(
-                report.observation, waiting, self.ledger.by_id, report.limited, report.backoff
+    def make_report(self, recorder: CycleRecorder, values: CycleValues, timing: CycleTiming) -> CycleReport:
+        """Return the report of a cycle, which has ended or failed."""
+        role, decided, counts = values.role, values.decided, self.ledger.count_jobs_by_state()
+        waiting = decided.list_waiting_jobs()
+        unscheduled: Mapping[int, UnscheduledReason] = {}
+        if values.observation is not None:
+            ids = frozenset(job.id for job in waiting)
+            unscheduled = explain_unscheduled_jobs(
+                values.observation, ids, self.ledger.by_id, decided.limited, values.backoff
             )
-        with fail_cycle_on_error(report), record_phase_duration(report, "journal", self.pace):
-            counts = self.ledger.count_jobs_by_state()
-            report.starting = counts[LedgerState.STARTING]
-            report.kept = sum(counts[state] for state in MANAGED_STATES)
+        return CycleReport(
+            number=recorder.number,
+            at_unix_s=recorder.at_unix_s,
+            result=recorder.result,
+            seconds=dict(recorder.seconds),
+            outcomes=list(recorder.outcomes),
+            bridge_events=list(recorder.bridge_events),
+            latencies_s=list(recorder.latencies_s),
+            mode=role.mode,
+            paused=values.paused,
+            other_leader=role.other_leader,
+            observation=values.observation,
+            started=values.changes.started,
+            ended=values.changes.ended,
+            past=values.changes.past,
+            backoff=values.backoff,
+            unscheduled=unscheduled,
+            snapshot=decided.snapshot,
+            decision=decided.decision,
+            starts=decided.starts,
+            waiting=waiting,
+            limited=decided.limited,
+            recorded=decided.recorded,
+            memory=decided.memory,
+            replayable=decided.replayable,
+            fallback=decided.fallback,
+            policy_failure=decided.policy_failure,
+            waits_for=decided.waits_for,
+            boosts=values.boosts,
+            checks=values.checks,
+            starting=counts[LedgerState.STARTING],
+            kept=sum(counts[state] for state in MANAGED_STATES),
+            overdue=values.overdue,
+            failing_users=values.failing_users,
+            gap_s=timing.gap_s,
+            pause_s=timing.cycle_interval_s,
+            slowed=timing.is_slowed,
+        )
+
+    def record_cycle(self, report: CycleReport, recorder: CycleRecorder) -> CycleReport:
+        """Write the round and its events, and update the heartbeat if nothing failed. Return the completed report."""
+        with recorder.fail_on_error(), recorder.measure("journal"):
             self._write_cycle_to_journal(report)
-        with fail_cycle_on_error(report):
+        with recorder.fail_on_error():
             self.ledger.restore_missing_file()
         unreported_events = [*self.ledger.unreported_events, *self.journal.unreported_events]
-        report.bridge_events = limit_events_per_kind([*report.bridge_events, *unreported_events])
-        with fail_cycle_on_error(report):
-            self.journal.write_events(report.at_unix_s, report.number, report.bridge_events)
+        events = limit_events_per_kind([*recorder.bridge_events, *unreported_events])
+        recorder.bridge_events = events
+        with recorder.fail_on_error():
+            self.journal.write_events(report.at_unix_s, report.number, events)
             for file in (self.ledger, self.journal):  # unwritten events are kept
                 file.unreported_events = [
                     mishap for mishap in file.unreported_events if mishap not in unreported_events
                 ]
-        if report.result == OK_RESULT:
-            with fail_cycle_on_error(report, OSError):
+        if recorder.result == OK_RESULT:
+            with recorder.fail_on_error(OSError):
                 self.heartbeat.beat(self.pace.monotonic_s())
+        return replace(report, result=recorder.result, seconds=recorder.seconds, bridge_events=recorder.bridge_events)
 
-    def notify_listeners(self, report: CycleReport) -> None:
-        """Send a recorded cycle to the log and the listeners."""
+    def notify_listeners(self, report: CycleReport) -> CycleReport:
+        """Send a recorded cycle to the log and the listeners. Return the report, which has failed if a listener fails.
+
+        The next cycle reports the failure.
+        """
         self._log_cycle(report)
         for listener in self.listeners:
-            self._notify_listener(listener, report)
+            try:
+                listener(report)
+            except Exception as error:
+                log_traceback(report.number, error)
+                report = replace(report, result=INTERNAL)
+                self.late.append(CycleEvent(INTERNAL, f"listener: {describe_failure(error)}"))
+        return report
 
     def _write_cycle_to_journal(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
@@ -128,15 +183,6 @@ class CycleReporter:
             assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
             self.journal.write_unscheduled_jobs(list_unscheduled_jobs(report.observation, report.unscheduled))
-
-    def _notify_listener(self, listener: Listener, report: CycleReport) -> None:
-        """Notify one listener. If it fails, the cycle fails, and the next one reports it."""
-        try:
-            listener(report)
-        except Exception as error:
-            log_traceback(report, error)
-            report.result = INTERNAL
-            self.late.append(CycleEvent(INTERNAL, f"listener: {describe_failure(error)}"))
 
     def _log_cycle(self, report: CycleReport) -> None:
         log = structlog.get_logger("bridge")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
-from cpsched_bridge.cycle_report import LATE_INTERVALS, OK_RESULT, CycleReport
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle_report import LATE_INTERVALS, OK_RESULT
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.settings import CycleSettings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
@@ -44,7 +45,10 @@ class CycleTiming:
     _failed: int = field(default=0, init=False)
     _interval_factor: float = field(default=1.0, init=False)
     """Current pause as a multiple of the interval, according to the cluster's load."""
-    _slowed: bool = field(default=False, init=False)
+    is_slowed: bool = field(default=False, init=False)
+    """Whether cycles are slower than configured because the cluster is busy."""
+    gap_s: float = field(default=0.0, init=False)
+    """Delay in seconds with which this cycle began, or 0 if the delay is small."""
     _began_s: float = field(default=0.0, init=False)
     _due_s: float = field(default=math.inf, init=False)
     """Monotonic time, like all times in this class, at which the next cycle should start."""
@@ -59,46 +63,40 @@ class CycleTiming:
         age_s = math.inf if self.heartbeat_age_s is None else abs(self.heartbeat_age_s)
         self._last_success_s = self.pace.monotonic_s() - age_s
 
-    def begin(self, report: CycleReport) -> None:
+    def begin(self, recorder: CycleRecorder) -> None:
         """Begin a cycle before its observation is made, and report a late start."""
         self._files = self._read_trigger_file_signatures()
         self._began_s = self.pace.monotonic_s()
         late_s = self._began_s - self._due_s
-        if late_s > LATE_INTERVALS * self.settings.interval_s:
-            report.gap_s = late_s
-            report.add_event("cycle_gap", f"this cycle began {late_s:.1f} s late")
+        self.gap_s = late_s if late_s > LATE_INTERVALS * self.settings.interval_s else 0.0
+        if self.gap_s:
+            recorder.add_event("cycle_gap", f"this cycle began {late_s:.1f} s late")
 
-    def update_interval_by_load(self, report: CycleReport) -> None:
-        """Update the load from a cycle's observation, and report changes to the pause.
+    def update_interval_by_load(self, busy: str, recorder: CycleRecorder) -> None:
+        """Update the load after a cycle that has read the cluster, and report changes to the pause.
 
-        The pause doubles after each busy observation and halves after any other. Reading takes at most half of the
+        The pause doubles after each `busy` observation and halves after any other. Reading takes at most half of the
         pause, unless `max_interval_factor` limits the pause.
         """
-        if report.observation is not None:
-            busy, interval_s = report.observation.busy, self.settings.interval_s
-            reading_s = report.seconds.get("observe", 0.0)
-            by_reading = reading_s / (_MAX_READING_SHARE * interval_s)
-            by_load = self._interval_factor * (2.0 if busy else 0.5)
-            self._interval_factor = max(1.0, min(self.settings.max_interval_factor, max(by_reading, by_load)))
-            if (
-                not self._slowed
-                and self._interval_factor >= min(_MIN_REPORTED_FACTOR, self.settings.max_interval_factor) > 1.0
-            ):
-                self._slowed = True
-                why = busy or f"reading the cluster took {reading_s:.1f} s"
-                report.add_event(
-                    "interval_extended", f"one cycle every {self._interval_factor * interval_s:.3g} s: {why}"
-                )
-            elif self._slowed and self._interval_factor == 1.0:
-                self._slowed = False
-                report.add_event("interval_restored", f"one cycle every {interval_s:.3g} s again")
-        report.slowed = self._slowed
-        report.pause_s = self.cycle_interval_s
+        interval_s, reading_s = self.settings.interval_s, recorder.seconds.get("observe", 0.0)
+        by_reading = reading_s / (_MAX_READING_SHARE * interval_s)
+        by_load = self._interval_factor * (2.0 if busy else 0.5)
+        self._interval_factor = max(1.0, min(self.settings.max_interval_factor, max(by_reading, by_load)))
+        least_reported = min(_MIN_REPORTED_FACTOR, self.settings.max_interval_factor)
+        if not self.is_slowed and self._interval_factor >= least_reported > 1.0:
+            self.is_slowed = True
+            why = busy or f"reading the cluster took {reading_s:.1f} s"
+            recorder.add_event(
+                "interval_extended", f"one cycle every {self._interval_factor * interval_s:.3g} s: {why}"
+            )
+        elif self.is_slowed and self._interval_factor == 1.0:
+            self.is_slowed = False
+            recorder.add_event("interval_restored", f"one cycle every {interval_s:.3g} s again")
 
-    def end(self, report: CycleReport) -> None:
+    def end(self, result: str) -> None:
         """End a cycle after its result is known."""
         now_s = self.pace.monotonic_s()
-        self._failed = 0 if report.result == OK_RESULT else self._failed + 1
+        self._failed = 0 if result == OK_RESULT else self._failed + 1
         if not self._failed:
             if now_s - self._last_success_s >= INTERRUPTED_S:
                 self._recovered_s = now_s
@@ -140,11 +138,8 @@ class CycleTiming:
             left_s -= waited_s
             since_sign_s += waited_s
             if wakes and self._read_trigger_file_signatures() != self._files:
-                left_s, wakes, slice_s = (
-                    min(left_s, max(_TRIGGER_POLL_S, soonest_s - self.pace.monotonic_s())),
-                    False,
-                    _KEEP_ALIVE_INTERVAL_S,
-                )
+                wakes, slice_s = False, _KEEP_ALIVE_INTERVAL_S
+                left_s = min(left_s, max(_TRIGGER_POLL_S, soonest_s - self.pace.monotonic_s()))
             elif left_s <= 0:
                 return True
 

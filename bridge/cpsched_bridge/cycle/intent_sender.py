@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_transition_after_failure, make_unpinned_transition
-from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartCommand
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, StartCommand
 from cpsched_bridge.store.ledger import (
     Ledger,
     LedgerState,
@@ -81,7 +81,7 @@ class LedgerCommandSender:
         self,
         seen: Observation,
         allowance: CycleCommandBudget,
-        report: CycleReport,
+        recorder: CycleRecorder,
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> None:
@@ -102,8 +102,8 @@ class LedgerCommandSender:
         intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
         for job_id, since_s in self._retries.update_overdue_jobs([entry.job_id for entry in intended], now_s).items():
             entry = self._get_entry(job_id)
-            report.add_event("intent_overdue", f"{entry.state} for {since_s} s: {entry.why}", job_id)
-        sent = {outcome.job_id for _, outcome in report.outcomes}
+            recorder.add_event("intent_overdue", f"{entry.state} for {since_s} s: {entry.why}", job_id)
+        sent = {outcome.job_id for _, outcome in recorder.outcomes}
         postponed = {each.job.id for each in seen.pending if each.awaits_hold} if starts_follow else frozenset[int]()
 
         def take_due_entries(kind: str, entries: Sequence[ManagedJobEntry]) -> list[ManagedJobEntry]:
@@ -117,21 +117,21 @@ class LedgerCommandSender:
             *take_due_entries("hold", ledger.list_entries(undone)),
             *take_due_entries("hold", [each for each in ledger.list_entries(holds) if each.job_id not in postponed]),
         ]
-        self._send_commands("hold", backend.hold, to_hold, partial(self._process_hold_outcome, jobs), now_s, report)
+        self._send_commands("hold", backend.hold, to_hold, partial(self._process_hold_outcome, jobs), now_s, recorder)
         leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
         to_release = take_due_entries("release", leaving)
-        self._send_commands("release", backend.release, to_release, self._process_release_outcome, now_s, report)
+        self._send_commands("release", backend.release, to_release, self._process_release_outcome, now_s, recorder)
         self._send_commands(
             "unpin",
             backend.unpin,
             take_due_entries("unpin", ledger.list_orphaned_pins()),
             self._process_unpin_outcome,
             now_s,
-            report,
+            recorder,
         )
 
     def start(
-        self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
+        self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, recorder: CycleRecorder
     ) -> list[int]:
         """Start held jobs on their chosen nodes, in the layout that the cluster will use.
 
@@ -145,7 +145,7 @@ class LedgerCommandSender:
         settled = self._backend.resolve_layout(decided)
         for each in settled:
             if isinstance(each, DeferredStart):
-                report.add_event("start_postponed", each.why, each.job_id)
+                recorder.add_event("start_postponed", each.why, each.job_id)
         orders = [each for each in settled if isinstance(each, StartCommand)]
         if not orders:
             return []
@@ -163,33 +163,33 @@ class LedgerCommandSender:
                 )
                 for o in orders
             ),
-            report.number,
+            recorder.number,
         )
         ids = [order.job.id for order in orders]
         self._retries.record_sent("start", ids, now_s)
         try:
-            outcomes = self._send_and_report(self._backend.start, orders, ids, "start", report)
+            outcomes = recorder.send("start", ids, lambda: self._backend.start(orders))
         except (BackendUnavailable, CommandRefused) as error:
             untouched = (
                 make_transition(self._get_entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids
             )
-            self._ledger.record(untouched, report.number)
+            self._ledger.record(untouched, recorder.number)
             raise
         except BackendTimeout:
-            self._record_sent_starts([Outcome(id, "unknown") for id in ids], now_s, report)
+            self._record_sent_starts([Outcome(id, "unknown") for id in ids], now_s, recorder)
             raise
-        self._record_sent_starts(outcomes, now_s, report)
+        self._record_sent_starts(outcomes, now_s, recorder)
         refused = [outcome for outcome in outcomes if outcome.result == "refused"]
         for outcome in refused:
             kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
-            report.add_event(kind, outcome.detail, outcome.job_id)
+            recorder.add_event(kind, outcome.detail, outcome.job_id)
         jobs = {order.job.id: order.job for order in orders}
         self._ledger.record(
-            (self._make_refused_start_transition(jobs[o.job_id], o, now_s) for o in refused), report.number
+            (self._make_refused_start_transition(jobs[o.job_id], o, now_s) for o in refused), recorder.number
         )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
-    def _record_sent_starts(self, outcomes: Sequence[Outcome], now_s: int, report: CycleReport) -> None:
+    def _record_sent_starts(self, outcomes: Sequence[Outcome], now_s: int, recorder: CycleRecorder) -> None:
         """Record when the cluster answered, because the start timeout counts from then.
 
         Deciding and sending may take longer than the timeout.
@@ -201,7 +201,7 @@ class LedgerCommandSender:
                 transitions.append(make_caused_transition(entry, LedgerState.STARTING, answered_s, "released"))
             elif outcome.result != "refused" and answered_s != now_s:
                 transitions.append(make_transition(entry, LedgerState.STARTING, answered_s, entry.why))
-        self._ledger.record(transitions, report.number)
+        self._ledger.record(transitions, recorder.number)
 
     def _make_refused_start_transition(self, job: Job, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start rejected: {outcome.detail}"
@@ -218,39 +218,21 @@ class LedgerCommandSender:
         entries: Sequence[ManagedJobEntry],
         settle: Callable[[ManagedJobEntry, Outcome, int], LedgerTransition | None],
         now_s: int,
-        report: CycleReport,
+        recorder: CycleRecorder,
     ) -> None:
         if not entries:
             return
         ids = [entry.job_id for entry in entries]
         for job_id in self._retries.record_sent(kind, ids, now_s):
             why = self._get_entry(job_id).why
-            report.add_event(
+            recorder.add_event(
                 "no_effect",
                 f"{kind} was sent {MAX_REPETITIONS} times without effect and is now retried less often: {why}",
                 job_id,
             )
-        outcomes = self._send_and_report(command, ids, ids, kind, report)
+        outcomes = recorder.send(kind, ids, lambda: command(ids))
         settled = [settle(self._get_entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
-        self._ledger.record((t for t in settled if t is not None), report.number)
-
-    def _send_and_report(
-        self,
-        command: Callable[[Sequence[T]], Sequence[Outcome]],
-        batch: Sequence[T],
-        ids: Sequence[int],
-        kind: str,
-        report: CycleReport,
-    ) -> Sequence[Outcome]:
-        """Send a batch. Report a `BackendError` for each job and re-raise it."""
-        try:
-            outcomes = command(batch)
-        except BackendError as error:
-            result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
-            report.outcomes += [(kind, Outcome(id, result, str(error))) for id in ids]
-            raise
-        report.outcomes += [(kind, outcome) for outcome in outcomes]
-        return outcomes
+        self._ledger.record((t for t in settled if t is not None), recorder.number)
 
     def _process_hold_outcome(
         self, jobs: Mapping[int, Job], entry: ManagedJobEntry, outcome: Outcome, now_s: int

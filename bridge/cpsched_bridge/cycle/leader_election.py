@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.errors import CommandRefused
 from cpsched_bridge.ports import Backend, Lease
 
@@ -65,11 +65,13 @@ class LeaderElection:
         """Return whether another bridge may have taken over since the last observation."""
         return now_s - self._observed_s >= self.gone_s
 
-    def observe_and_renew_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
+    def observe_and_renew_lease(
+        self, seen: Lease | None, wanted: bool, now_s: float, recorder: CycleRecorder
+    ) -> Lease | None:
         """Record the observed lease. If `wanted`, acquire or renew this bridge's lease.
 
-        `now_s` is the monotonic time. If the cluster refuses the lease, report this and continue without a lease. Raise
-        all other errors of the backend.
+        `now_s` is the monotonic time. Return another controlling bridge's lease, or None. If the cluster refuses the
+        lease, report this and continue without a lease. Raise all other errors of the backend.
         """
         self._observed_s, before = now_s, self.other_leader
         self._is_takeover_pending = (self.is_takeover_requested() or self._is_takeover_pending) and wanted
@@ -82,11 +84,11 @@ class LeaderElection:
             else self._is_takeover_pending or (self.other_leader is None and (rested or not self._reported_problem))
         )
         if wanted and due:
-            self._write_lease(seen, now_s, report)
+            self._write_lease(seen, now_s, recorder)
         elif mine and not wanted:
             self.release_lease()
-        report.other_leader = self.other_leader
-        _report_leader_change(before, self.other_leader, report)
+        _report_leader_change(before, self.other_leader, recorder)
+        return self.other_leader
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
         """Record the observed lease. Return another controlling bridge's lease, or None."""
@@ -130,32 +132,32 @@ class LeaderElection:
         predecessor = seen.bridge == self.mine.bridge and not self._has_held_lease
         return None if predecessor or now_s - self._changed_s >= self.gone_s else seen
 
-    def _write_lease(self, seen: Lease | None, now_s: float, report: CycleReport) -> None:
+    def _write_lease(self, seen: Lease | None, now_s: float, recorder: CycleRecorder) -> None:
         """Replace the lease `seen` with this bridge's lease, renewed."""
         self._next_s = now_s + self.gone_s / RENEWALS_PER_LEASE
         lease = replace(self.mine, beat=self.mine.beat + 1)
         try:
             taken = self.backend.acquire_lease(lease, seen)
         except CommandRefused as error:
-            self._report_lease_problem(str(error), report)
+            self._report_lease_problem(str(error), recorder)
             return
-        self._report_lease_problem("", report)
+        self._report_lease_problem("", recorder)
         if taken:
             self.mine, self._has_held_lease, self._is_takeover_pending = lease, True, False
             self.other_leader = self._other_lease = None
         else:
             self.other_leader = self.other_leader or CONCURRENT_LEASE
 
-    def _report_lease_problem(self, text: str, report: CycleReport) -> None:
+    def _report_lease_problem(self, text: str, recorder: CycleRecorder) -> None:
         if text and text != self._reported_problem:
-            report.add_event(
+            recorder.add_event(
                 "no_claim", f"the lease cannot be written, so other bridges cannot detect this bridge: {text}"
             )
         self._reported_problem = text
 
 
-def _report_leader_change(before: Lease | None, now: Lease | None, report: CycleReport) -> None:
+def _report_leader_change(before: Lease | None, now: Lease | None, recorder: CycleRecorder) -> None:
     if now is not None and (before is None or before.owner != now.owner):
-        report.add_event("other_bridge", f"another bridge is in control of this cluster: {now.where}")
+        recorder.add_event("other_bridge", f"another bridge is in control of this cluster: {now.where}")
     if now is None and before is not None:
-        report.add_event("other_bridge_gone", f"the other bridge is no longer in control: {before.where}")
+        recorder.add_event("other_bridge_gone", f"the other bridge is no longer in control: {before.where}")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.leader_election import LeaderElection
-from cpsched_bridge.cycle_report import CycleReport, Mode
+from cpsched_bridge.cycle_report import Mode
 from cpsched_bridge.errors import BackendError, NotReady
 from cpsched_bridge.ports import Backend, ReadinessCheck
 from cpsched_bridge.store.lock_and_request_files import PauseFile
@@ -52,26 +53,29 @@ class CurrentBridgeMode:
     def _own_pause_reason(self) -> str | None:
         return self._unwritten_pause or self.pause.read_reason() or self.trouble()
 
-    def report_mode_change(self, report: CycleReport) -> None:
-        """Report a change of mode. Reset the circuit breaker for control or advise mode."""
-        report.paused = (self.pause_reason() or "") if report.mode == "paused" else ""
-        if report.mode == self._last:
-            return
-        self._last = report.mode
-        if report.mode in ("advise", "control"):
-            self.breaker.reset()
-        report.add_event("mode", " ".join([report.mode, self.pause_reason() or ""]).strip())
-        self.systemd.notify(f"STATUS={report.mode}")
+    def report_mode_change(self, mode: Mode, recorder: CycleRecorder) -> str:
+        """Report a change of mode. Reset the circuit breaker for control or advise mode.
 
-    def pause_if_breaker_tripped(self, report: CycleReport, now_s: float) -> None:
+        Return why the bridge is paused, or "" if it is not.
+        """
+        paused = (self.pause_reason() or "") if mode == "paused" else ""
+        if mode != self._last:
+            self._last = mode
+            if mode in ("advise", "control"):
+                self.breaker.reset()
+            recorder.add_event("mode", " ".join([mode, self.pause_reason() or ""]).strip())
+            self.systemd.notify(f"STATUS={mode}")
+        return paused
+
+    def pause_if_breaker_tripped(self, mode: Mode, now_s: float, recorder: CycleRecorder) -> None:
         """Pause the bridge from the next cycle if the circuit breaker has tripped.
 
         Raise `OSError` if the pause cannot be written to disk. The bridge pauses nevertheless, and the next call
         retries the write.
         """
-        verdict, report.failing_users = self.breaker.trip_reason(now_s), len(self.breaker.list_failing_users(now_s))
-        if verdict is not None and report.mode in ("advise", "control"):
-            report.add_event("circuit_breaker_tripped", verdict)
+        verdict = self.breaker.trip_reason(now_s)
+        if verdict is not None and mode in ("advise", "control"):
+            recorder.add_event("circuit_breaker_tripped", verdict)
             self._unwritten_pause = f"circuit breaker: {verdict}; run `cpsched resume` to resume"
         if self._unwritten_pause:
             self.pause.pause(self._unwritten_pause)
@@ -89,23 +93,24 @@ class PeriodicReadinessChecks:
     """The configured mode. Checks for other modes are omitted."""
     _failing: dict[str, str] = field(default_factory=dict, init=False)
 
-    def run_if_due(self, now_s: float, report: CycleReport) -> None:
-        """Run the checks if they are due at monotonic time `now_s`.
+    def run_if_due(self, now_s: float, recorder: CycleRecorder) -> Sequence[ReadinessCheck] | None:
+        """Run the checks if they are due at monotonic time `now_s`, and return their results.
 
         Report an event when a check starts to fail, when its text changes, and when it passes again. A failed check
         does not fail the cycle, so that the bridge schedules jobs for as long as possible.
         """
         if not self.every_s or now_s - self.now_s < self.every_s:
-            return
+            return None
         self.now_s = now_s
-        report.checks = self._run_checks()
-        failing = {check.name: _format_check(check) for check in report.checks if not check.ok}
+        checks = self._run_checks()
+        failing = {check.name: _format_check(check) for check in checks if not check.ok}
         for name in failing:
             if failing[name] != self._failing.get(name):
-                report.add_event("check_failed", f"{name}: {failing[name]}")
+                recorder.add_event("check_failed", f"{name}: {failing[name]}")
         for name in self._failing.keys() - failing.keys():
-            report.add_event("check_recovered", name)
+            recorder.add_event("check_recovered", name)
         self._failing = failing
+        return checks
 
     def _run_checks(self) -> Sequence[ReadinessCheck]:
         try:

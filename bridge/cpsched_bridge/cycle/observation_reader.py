@@ -1,4 +1,4 @@
-"""Read the cluster, and determine from its lease which bridge is in control.
+"""Read the cluster in each cycle.
 
 The first observation also includes jobs that ended while no bridge was running.
 """
@@ -6,16 +6,16 @@ The first observation also includes jobs that ended while no bridge was running.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
 from cpsched.model import EndedJob, PowerCap
-from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode
-from cpsched_bridge.cycle.real_clock import record_phase_duration
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_values import ClusterReading
+from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.reconcile import make_unrecorded_release_transition
 from cpsched_bridge.cycle.verified_decision import require_power_cap_resources
-from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import Backend, LoopClock, Observation
+from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger
 
 HISTORY_RETRY_INTERVAL_S = 60
@@ -28,6 +28,8 @@ class ObservationReader:
 
     backend: Backend
     ledger: Ledger
+    power: PowerCap | None = None
+    """The configured power cap."""
     _has_read_history: bool = field(default=False, init=False)
     _next_history_s: int = field(default=0, init=False)
     """Cluster time at which to read the history again if part of it is missing."""
@@ -39,27 +41,40 @@ class ObservationReader:
 
     def read_first(self) -> Observation:
         """Make an observation before the first cycle, which receives its ended jobs."""
-        seen = self.backend.observe(self.ledger.get_pin_restores())
-        self._ended_before += seen.ended
-        return seen
+        observation = self.backend.observe(self.ledger.get_pin_restores())
+        self._ended_before += observation.ended
+        return observation
 
-    def read(self) -> tuple[Observation, Sequence[EndedJob]]:
-        """Return an observation, and the jobs that ended before the bridge started.
+    def read(self, recorder: CycleRecorder) -> ClusterReading:
+        """Read the cluster, and report its notes.
 
-        The second value is empty after the first call, unless the backend reports `history_missing`. In that case, the
-        history is read again regularly. In the first observation, the ended jobs also include past jobs that the ledger
-        still records as open.
+        Raise `InvalidSetting` if the power cap names a resource that the cluster does not have.
+
+        `past` is empty after the first call, unless the backend reports `history_missing`. In that case, the history is
+        read again regularly. In the first reading, the ended jobs also include past jobs that the ledger still records
+        as open.
         """
         if self._has_read_history:
-            seen = self.backend.observe(self.ledger.get_pin_restores())
-            return seen, self._read_missing_history(seen.now_s)
-        past = tuple(self.backend.read_history())
-        seen = self.backend.observe(self.ledger.get_pin_restores())
-        self._has_read_history, self._next_history_s = True, seen.now_s + HISTORY_RETRY_INTERVAL_S
-        alive = self.ledger.list_open_job_ids()
-        missed = (ended for ended in past if ended.job.id in alive)
-        before, self._ended_before = self._ended_before, []
-        return replace(seen, ended=(*missed, *before, *seen.ended)), past
+            observation = self.backend.observe(self.ledger.get_pin_restores())
+            reading = ClusterReading(observation, observation.ended, self._read_missing_history(observation.now_s))
+        else:
+            past = tuple(self.backend.read_history())
+            observation = self.backend.observe(self.ledger.get_pin_restores())
+            self._has_read_history, self._next_history_s = True, observation.now_s + HISTORY_RETRY_INTERVAL_S
+            alive = self.ledger.list_open_job_ids()
+            missed = (ended for ended in past if ended.job.id in alive)
+            before, self._ended_before = self._ended_before, []
+            reading = ClusterReading(observation, (*missed, *before, *observation.ended), past)
+            require_power_cap_resources(self.power, observation.cluster)
+        self._report_notes(observation, recorder)
+        return reading
+
+    def _report_notes(self, observation: Observation, recorder: CycleRecorder) -> None:
+        if self.backend.transport_info != self._transport:
+            self._transport = self.backend.transport_info
+            recorder.add_event("transport", self._transport)
+        for note in observation.notes:
+            recorder.add_event("site_policy", note)
 
     def _read_missing_history(self, now_s: int) -> Sequence[EndedJob]:
         """Read an incomplete history again if a retry is due. It may contain known jobs."""
@@ -68,38 +83,15 @@ class ObservationReader:
         self._next_history_s = now_s + HISTORY_RETRY_INTERVAL_S
         return tuple(self.backend.read_history())
 
-    def read_for_cycle(
-        self, report: CycleReport, mode: CurrentBridgeMode, pace: LoopClock, power: PowerCap | None
-    ) -> tuple[Observation, Sequence[EndedJob]]:
-        """Read the cluster into the report, and check the lease.
-
-        Return the results of `read`. Raise `InvalidSetting` if the power cap names a resource that the cluster does not
-        have.
-        """
-        with record_phase_duration(report, "observe", pace):
-            seen, past = self.read()
-            if self._is_first:
-                require_power_cap_resources(power, seen.cluster)
-            report.observation = seen
-            if self.backend.transport_info != self._transport:
-                self._transport = self.backend.transport_info
-                report.add_event("transport", self._transport)
-            for note in seen.notes:
-                report.add_event("site_policy", note)
-            if (
-                self._is_first
-                and mode.configured != "shadow"
-                and mode.leader_election.is_own_jobs_released_notice(seen.lease)
-            ):
-                self._apply_jobs_released_notice(seen.now_s, report)
-            self._is_first = False
-            mode.leader_election.observe_and_renew_lease(seen.lease, mode.wants_leadership, pace.monotonic_s(), report)
-        return seen, past
-
-    def _apply_jobs_released_notice(self, now_s: int, report: CycleReport) -> None:
-        """Apply an earlier process's release notice before the notice is overwritten."""
-        old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
-        self.ledger.record((make_unrecorded_release_transition(entry, now_s) for entry in old), report.number)
-        report.add_event(
-            "released", f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
-        )
+    def apply_jobs_released_notice(
+        self, observation: Observation, election: LeaderElection, recorder: CycleRecorder
+    ) -> None:
+        """Apply an earlier process's release notice, which is in the first lease, before the notice is overwritten."""
+        if self._is_first and election.is_own_jobs_released_notice(observation.lease):
+            old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
+            self.ledger.record(
+                (make_unrecorded_release_transition(entry, observation.now_s) for entry in old), recorder.number
+            )
+            detail = f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
+            recorder.add_event("released", detail)
+        self._is_first = False

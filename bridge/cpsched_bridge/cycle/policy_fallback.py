@@ -9,19 +9,18 @@ fallback, there is no decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_values import Decided, Observed
 from cpsched_bridge.cycle.policy_training import PolicyTrainer
-from cpsched_bridge.cycle.verified_decision import FALLBACK_PATH, VerifiedDecider
-from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.cycle.verified_decision import FALLBACK_PATH, DecisionFailure, VerifiedDecider
 from cpsched_bridge.errors import PolicyFailure
-from cpsched_bridge.ports import LoopClock, Observation
+from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.ledger import ManagedJobEntry
 
 MAX_CONSECUTIVE_FAILURES = 3
 """Number of consecutive failures after which the policy is retried less often."""
@@ -50,73 +49,58 @@ class PolicyWithFallback:
     ) -> PolicyWithFallback:
         """Return a policy and its fallback with the limits that the settings specify."""
         limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.to_power_cap()
-        first, *rest = (VerifiedDecider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
         learner = PolicyTrainer(policy, limit_s)
-        return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
+        first = VerifiedDecider(policy, limit_s, pace, cap, train=learner.train)
+        second = None if fallback is None else VerifiedDecider(fallback, limit_s, pace, cap, is_fallback=True)
+        return PolicyWithFallback(first, learner, second, pace, settings.cycle.interval_s)
 
-    def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Add a decision, or the awaited start-up step, to the report.
+    def decide(self, observed: Observed, recorder: CycleRecorder) -> Decided:
+        """Return a decision, or the start-up step that it waits for.
 
-        Raise `PolicyFailure` if neither the policy nor the fallback can decide.
+        Raise `DecisionFailure` if neither the policy nor the fallback can decide.
         """
         if self.fallback is None:
-            report.waits_for = self.first.not_ready_reason() or ""
-            if not report.waits_for:
-                self._decide_with_policy(seen, entries, report)
-        elif self._is_policy_call_due() and not self._is_policy_starting(report):
-            self._decide_or_fall_back(self.fallback, seen, entries, report)
-        else:
-            self._decide_with_fallback(self.fallback, seen, entries, report)
+            waits_for = self.first.not_ready_reason() or ""
+            return Decided(waits_for=waits_for) if waits_for else self.first.decide(observed, recorder)
+        if self._is_policy_call_due() and not self._is_policy_starting(recorder):
+            return self._decide_or_fall_back(self.fallback, observed, recorder)
+        return self.fallback.decide(observed, recorder)
 
     def _is_policy_call_due(self) -> bool:
         return self._failures == 0 or self.pace.monotonic_s() >= self._retry_at_s
 
-    def _is_policy_starting(self, report: CycleReport) -> bool:
+    def _is_policy_starting(self, recorder: CycleRecorder) -> bool:
         """Return whether the configured policy is still starting, and report this once."""
         text = self.first.not_ready_reason()
         if text is None:
             return False
         if not (self._was_starting or self._failures):
-            report.add_event(FALLBACK_PATH, f"the fallback decides while the dispatcher starts: {text}")
+            recorder.add_event(FALLBACK_PATH, f"the fallback decides while the dispatcher starts: {text}")
         self._was_starting = True
         return True
 
-    def _decide_or_fall_back(
-        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
-    ) -> None:
+    def _decide_or_fall_back(self, fallback: VerifiedDecider, observed: Observed, recorder: CycleRecorder) -> Decided:
         began_s = self.pace.monotonic_s()
         try:
-            self._decide_with_policy(seen, entries, report)
-        except PolicyFailure as failure:
-            self._note_failure(failure, began_s, report)
-            self._decide_with_fallback(fallback, seen, entries, report)
-        else:
-            self._note_success(report)
+            decided = self.first.decide(observed, recorder)
+        except DecisionFailure as failure:
+            self._note_failure(failure, began_s, recorder)
+            return fallback.decide(observed, recorder)
+        self._note_success(recorder)
+        return decided
 
-    def _decide_with_policy(
-        self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
-    ) -> None:
-        self.learner.train()
-        self.first.decide(seen, entries, report)
-
-    def _decide_with_fallback(
-        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
-    ) -> None:
-        report.fallback, report.policy_failure = True, ""
-        fallback.decide(seen, entries, report)
-
-    def _note_failure(self, failure: PolicyFailure, began_s: float, report: CycleReport) -> None:
-        report.add_event(failure.kind, str(failure))
+    def _note_failure(self, failure: PolicyFailure, began_s: float, recorder: CycleRecorder) -> None:
+        recorder.add_event(failure.kind, str(failure))
         if self._failures == 0:
-            report.add_event(FALLBACK_PATH, f"the fallback decides: {failure.kind}")
+            recorder.add_event(FALLBACK_PATH, f"the fallback decides: {failure.kind}")
         self._failures += 1
         now_s = self.pace.monotonic_s()
         over = self._failures - MAX_CONSECUTIVE_FAILURES
         rest_s = ExponentialBackoff(self.interval_s, _MAX_PAUSE_S).delay_s(over) if over > 0 else 0.0
         self._retry_at_s = now_s + max(rest_s, min(_MAX_PAUSE_S, _PAUSE_FACTOR * (now_s - began_s)))
 
-    def _note_success(self, report: CycleReport) -> None:
+    def _note_success(self, recorder: CycleRecorder) -> None:
         if self._failures or self._was_starting:
             after = f" again after {format_count(self._failures, 'failure')}" if self._failures else ""
-            report.add_event("fallback_ended", f"the configured policy decides{after}")
+            recorder.add_event("fallback_ended", f"the configured policy decides{after}")
         self._failures, self._was_starting = 0, False

@@ -10,8 +10,8 @@ from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.cycle_values import ClusterReading, JobChanges
 from cpsched_bridge.cycle.decision_deadline import call_policy
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import Observation
 
@@ -43,11 +43,11 @@ class PolicyTrainer:
             self._known.popitem(last=False)
         return fresh
 
-    def record_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
-        """Add an observation's ended and newly started jobs to the report."""
-        report.past = self.add_ended_jobs(past)
-        report.ended = self.add_ended_jobs(seen.ended)
-        report.started = self.find_newly_started_jobs(seen, report.ended)
+    def record_reading(self, reading: ClusterReading) -> JobChanges:
+        """Return the jobs that have newly started or ended."""
+        past = self.add_ended_jobs(reading.past)
+        ended = self.add_ended_jobs(reading.ended)
+        return JobChanges(self.find_newly_started_jobs(reading.observation, ended), ended, past)
 
     def train(self) -> None:
         """Train the policy on the stored ends.

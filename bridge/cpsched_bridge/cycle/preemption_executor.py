@@ -10,24 +10,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 
 from cpsched.formatting import format_count
 from cpsched.model import Job, PendingCode, PendingReason, Placement, RunningJob
 from cpsched.site.preemption_plans import verify_preemption
 from cpsched_bridge.cycle.cycle_failures import describe_failure
-from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.errors import BackendError, BackendTimeout
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_values import BridgeRole, ClusterReading, SelectedPreemptions
 from cpsched_bridge.ports import (
     Backend,
     Hold,
     Observation,
-    Outcome,
     PendingJob,
     PreemptionOffer,
     PreemptionOptions,
     PreemptionUnderWay,
-    Result,
     SupportsPreemption,
 )
 from cpsched_bridge.settings import PreemptionSettings, Settings
@@ -85,27 +84,24 @@ class PreemptionExecutor:
         self.backend.preemption_options = PreemptionOptions(under_way, spared)
 
     def close_and_select_preemptions(
-        self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
-    ) -> Observation:
-        """Close finished preemptions, and select offers. Return this cycle's observation.
-
-        In this observation, the jobs of selected offers are no longer left to the cluster, but no decision starts them.
-        If the ledger cannot be written, select no offers.
-        """
-        report.bridge_events += self.ledger.unreported_events
+        self, reading: ClusterReading, role: BridgeRole, entries: Mapping[int, ManagedJobEntry], recorder: CycleRecorder
+    ) -> SelectedPreemptions:
+        """Close finished preemptions, and select offers. If the ledger cannot be written, select no offers."""
+        recorder.bridge_events += self.ledger.unreported_events
         self.ledger.unreported_events.clear()
         self._offers = {}
-        if report.other_leader is not None:
+        seen = reading.observation
+        if role.other_leader is not None:
             self._other_leader_s = seen.now_s
         new = dict[int, PreemptionOffer]()
         try:
-            if report.mode != "control":
-                self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
-                return seen
+            if role.mode != "control":
+                self._drop_all(f"the bridge is in mode {role.mode}", seen.now_s, recorder)
+                return SelectedPreemptions()
             self.ledger.prune(seen.now_s - self.keep_s)
-            self._close_finished(seen, entries, report)
+            self._close_finished(reading, entries, recorder)
         except sqlite3.Error as error:
-            report.add_event("preemption_failed", describe_failure(error))
+            recorder.add_event("preemption_failed", describe_failure(error))
         else:
             new = {each.pending.job.id: each for each in self._select_new_offers(seen, entries)}
             self._offers = new | {
@@ -116,34 +112,29 @@ class PreemptionExecutor:
         under_way = self.ledger.open_by_job_id
         left = {each.job_id: each for each in seen.left}
         self._reasons |= {job_id: left[job_id].reason for job_id in new}
-        waiting = [*seen.pending, *(each.pending for each in new.values())]
-        chosen = {each.job.id for each in waiting if each.job.id in new or _is_held_preemptor(each, under_way)}
-        return replace(
-            seen,
-            pending=tuple(self._mark_waiting_for_victims(each) if each.job.id in chosen else each for each in waiting),
-            left=tuple(each for each in seen.left if each.job_id not in new),
-            limits=seen.limits.add_job_usage(sorted(chosen)) if seen.limits is not None else None,
+        held = {each.job.id for each in seen.pending if _is_held_preemptor(each, under_way)}
+        return SelectedPreemptions(
+            {job_id: offer.pending for job_id, offer in new.items()},
+            {job_id: self._reasons.get(job_id, WAITS_FOR_VICTIMS) for job_id in sorted(held | new.keys())},
         )
 
-    def _mark_waiting_for_victims(self, pending: PendingJob) -> PendingJob:
-        """Return the job marked as ineligible, so that only this component starts it."""
-        reason = self._reasons.get(pending.job.id, WAITS_FOR_VICTIMS)
-        return replace(pending, job=replace(pending.job, ineligible=reason))
-
-    def _close_finished(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
+    def _close_finished(
+        self, reading: ClusterReading, entries: Mapping[int, ManagedJobEntry], recorder: CycleRecorder
+    ) -> None:
         """Close preemptions whose job runs, no longer waits, or has waited too long."""
+        seen = reading.observation
         pending = {each.job.id: each for each in seen.pending}
-        ran = {each.job.id for each in seen.running} | {each.job.id for each in seen.ended}
+        ran = {each.job.id for each in seen.running} | {each.job.id for each in reading.ended}
         for job_id, entry in self.ledger.open_by_job_id.items():
             if job_id in ran:
                 self.ledger.close_entry(entry, "started", seen.now_s)
             elif why := _start_not_permitted_reason(pending.get(job_id), entries.get(job_id)):
-                self._drop(entry, why, seen.now_s, report)
+                self._drop(entry, why, seen.now_s, recorder)
             elif seen.now_s - entry.since_s > _max_ending_s(seen) + self.start_timeout_s:
                 self.ledger.close_entry(entry, "ineffective", seen.now_s)
                 text = f"not running {seen.now_s - entry.since_s} s after the decision to preempt other jobs for it"
-                report.add_event("preemption_ineffective", text, job_id)
-                report.add_event("preemption_paused", f"the bridge chooses no victims for {PAUSE_S} s")
+                recorder.add_event("preemption_ineffective", text, job_id)
+                recorder.add_event("preemption_paused", f"the bridge chooses no victims for {PAUSE_S} s")
         self._reasons = {
             job_id: reason for job_id, reason in self._reasons.items() if job_id in self.ledger.open_by_job_id
         }
@@ -184,7 +175,7 @@ class PreemptionExecutor:
             if _is_entry_held(entries.get(job_id)) and not is_backed_off(job_id)
         }
 
-    def stop_victims(self, seen: Observation, now_s: int, report: CycleReport) -> None:
+    def stop_victims(self, seen: Observation, now_s: int, recorder: CycleRecorder) -> None:
         """Record the new preemptions at cluster time `now_s`, then stop the victims that still run.
 
         Raise `sqlite3.Error` if the ledger cannot be written, and the backend's errors.
@@ -195,7 +186,7 @@ class PreemptionExecutor:
         self.ledger.record_intended(wanted, now_s)
         for job_id, offer in new.items():
             what = format_count(len(offer.victims), "running job")
-            report.add_event("preemption", f"stops {what}: {', '.join(str(v.job_id) for v in offer.victims)}", job_id)
+            recorder.add_event("preemption", f"stops {what}: {', '.join(str(v.job_id) for v in offer.victims)}", job_id)
         self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= now_s - at_s < REPEAT_S}
         for job_id, offer in self._offers.items():
             due = [victim for victim in offer.victims if victim.job_id not in self._asked_s]
@@ -203,17 +194,11 @@ class PreemptionExecutor:
             if not due:
                 continue
             self._asked_s |= dict.fromkeys((victim.job_id for victim in due), now_s)
-            try:
-                outcomes = self.backend.preempt(due)
-            except BackendError as error:
-                result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
-                report.outcomes += [(COMMAND_KIND, Outcome(victim.job_id, result, str(error))) for victim in due]
-                raise
-            report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
+            outcomes = recorder.send(COMMAND_KIND, [each.job_id for each in due], partial(self.backend.preempt, due))
             refused = [each for each in outcomes if each.result == "refused" and each.code != "not_sent"]
             if refused:
                 why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
-                self._drop(self.ledger.open_by_job_id[job_id], why, seen.now_s, report)
+                self._drop(self.ledger.open_by_job_id[job_id], why, seen.now_s, recorder)
 
     def list_preemptor_starts(self) -> list[tuple[Job, Placement]]:
         """Return the held preemptors whose nodes are free, with their placements."""
@@ -231,13 +216,13 @@ class PreemptionExecutor:
                 self.ledger.close_entry(entry, "dropped", entry.since_s)
         self.ledger.close()
 
-    def _drop_all(self, why: str, now_s: int, report: CycleReport) -> None:
+    def _drop_all(self, why: str, now_s: int, recorder: CycleRecorder) -> None:
         for entry in self.ledger.open_by_job_id.values():
-            self._drop(entry, why, now_s, report)
+            self._drop(entry, why, now_s, recorder)
 
-    def _drop(self, entry: PreemptionEntry, why: str, now_s: int, report: CycleReport) -> None:
+    def _drop(self, entry: PreemptionEntry, why: str, now_s: int, recorder: CycleRecorder) -> None:
         self.ledger.close_entry(entry, "dropped", now_s)
-        report.add_event("preemption_dropped", why, entry.what.job_id)
+        recorder.add_event("preemption_dropped", why, entry.what.job_id)
 
 
 def _max_ending_s(seen: Observation) -> int:

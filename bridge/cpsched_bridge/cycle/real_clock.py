@@ -15,18 +15,7 @@ from types import FrameType
 from typing_extensions import override
 
 from cpsched.jit import compile_progress
-from cpsched_bridge.cycle_report import CycleReport, Phase
 from cpsched_bridge.ports import LoopClock
-
-
-@contextmanager
-def record_phase_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
-    """Add the duration of a phase to the report, even if the phase fails."""
-    began_s = pace.monotonic_s()
-    try:
-        yield
-    finally:
-        report.seconds[phase] = report.seconds.get(phase, 0.0) + pace.monotonic_s() - began_s
 
 
 class RealClock(LoopClock):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Placement
 from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
-from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, LedgerTransition
 
@@ -82,25 +82,27 @@ class StartOutcomeTracker:
         """Record that the start of these jobs was decided at monotonic time `now_s`."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
-    def report_transitions(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:
+    def report_transitions(
+        self, transitions: Sequence[LedgerTransition], now_s: float, recorder: CycleRecorder
+    ) -> None:
         """Report the latencies and events of transitions seen at monotonic time `now_s`."""
         for transition in transitions:
             entry, before = transition.entry, transition.before
             decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also if the start was refused immediately
             ran = before is LedgerState.STARTING and entry.state in (LedgerState.RUNNING, LedgerState.ENDED)
             if ran and decided_at_s is not None:
-                report.latencies_s.append(now_s - decided_at_s)
+                recorder.latencies_s.append(now_s - decided_at_s)
             if ran and entry.state is LedgerState.RUNNING and transition.event != "as_decided":
-                report.add_event("started_elsewhere", entry.why, entry.job_id)
+                recorder.add_event("started_elsewhere", entry.why, entry.job_id)
             if transition.event == "still_managed":
-                report.add_event("still_managed", entry.why, entry.job_id)
+                recorder.add_event("still_managed", entry.why, entry.job_id)
             newly_unmanaged = transition.event == "unmanaged" and before is not LedgerState.RELEASING
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
             )  # the group is reported instead
             gone_quietly = entry.state is LedgerState.GONE and before not in _SENT_STATES
             if (entry.state in _EVENT_KIND_BY_STATE and not backed_off and not gone_quietly) or newly_unmanaged:
-                report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "unmanaged"), entry.why, entry.job_id)
+                recorder.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "unmanaged"), entry.why, entry.job_id)
 
     def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
         """Return the outcomes of starts, with refusals since the previous observation.

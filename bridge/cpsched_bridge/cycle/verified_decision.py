@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from cpsched.errors import join_abbreviated
 from cpsched.feasibility import verify
@@ -13,13 +14,12 @@ from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
 from cpsched.site.admission import LimitCompliantDecision, decide_respecting_limits
 from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_values import Decided, Observed
 from cpsched_bridge.cycle.decision_deadline import call_policy
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
-from cpsched_bridge.cycle.real_clock import record_phase_duration
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import InvalidSetting, PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
-from cpsched_bridge.store.ledger import ManagedJobEntry
 from cpsched_bridge.store.round_records import decision_to_json, round_trip_json
 
 FALLBACK_PATH = "fallback"
@@ -27,6 +27,23 @@ FALLBACK_PATH = "fallback"
 
 _MAX_LISTED_VIOLATIONS = 3
 """Maximum number of violations listed in a message. Further violations are only counted."""
+
+
+class DecisionFailure(PolicyFailure):
+    """A policy failure, with how far the decision got."""
+
+    def __init__(self, failure: PolicyFailure, attempt: Decided) -> None:
+        super().__init__(failure.kind, str(failure))
+        self.attempt = attempt
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """How far a decision got. A time limit may interrupt it anywhere."""
+
+    snapshot: Snapshot | None = None
+    limited: Mapping[int, str] = field(default_factory=dict)
+    recorded: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,74 +55,92 @@ class VerifiedDecider:
     pace: LoopClock
     power: PowerCap | None = None
     """The configured power cap."""
+    is_fallback: bool = False
+    train: Callable[[], None] = lambda: None
+    """Trains the policy before each decision."""
 
     def not_ready_reason(self) -> str | None:
         """Return the start-up step of the dispatcher's process, or None if it is ready."""
         dispatcher = self.policy.dispatcher
         return dispatcher.not_ready_reason() if isinstance(dispatcher, IsolatedDispatcher) else None
 
-    def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Add the snapshot, the pending jobs, the decision and the starts to the report.
+    def decide(self, observed: Observed, recorder: CycleRecorder) -> Decided:
+        """Return a verified decision.
 
-        Raise `PolicyFailure` if the policy raises an exception, exceeds its time limit, or returns a decision that is
-        invalid or cannot be recorded. In these cases, the report contains no starts.
+        Raise `DecisionFailure` if the policy raises an exception, exceeds its time limit, or returns a decision that is
+        invalid or cannot be recorded.
         """
+        attempt = _Attempt()
         try:
-            call_policy(self.limit_s, lambda: self._make_decision(seen, entries, report))
+            self.train()
+            return call_policy(self.limit_s, lambda: self._make_decision(observed, recorder, attempt))
         except PolicyFailure as failure:
-            report.policy_failure = failure.kind
-            report.decision, report.starts = None, {}
-            raise
+            reached = Decided(
+                snapshot=attempt.snapshot,
+                limited=attempt.limited,
+                recorded=attempt.recorded,
+                fallback=self.is_fallback,
+                policy_failure=failure.kind,
+            )
+            raise DecisionFailure(failure, reached) from failure
 
-    def _make_decision(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        with record_phase_duration(report, "decide", self.pace):
-            scene = build_cluster_state(seen, entries, report.mode == "control", report.backoff)
+    def _make_decision(self, observed: Observed, recorder: CycleRecorder, attempt: _Attempt) -> Decided:
+        with recorder.measure("decide"):
+            state = build_cluster_state(
+                observed.observation, observed.entries, observed.role.mode == "control", observed.backoff
+            )
             if self.power is not None:
-                scene = replace(scene, cluster=_apply_power_cap(scene.cluster, self.power))
-            whole = report.snapshot = self.policy.add_estimates(scene)
-            report.waiting = list(whole.queued_jobs())
-            found, memory = self._decide_within_run_limits(whole, seen)
-            snapshot = report.snapshot = found.snapshot
-            decision, report.limited = found.decision, found.limited
-            report.waiting = list(snapshot.queued_jobs())
+                state = replace(state, cluster=_apply_power_cap(state.cluster, self.power))
+            attempt.snapshot = self.policy.add_estimates(state)
+            compliant = self._decide_within_run_limits(attempt.snapshot, observed.observation)
+            snapshot, decision = compliant.snapshot, compliant.decision
+            attempt.snapshot, attempt.limited = snapshot, compliant.limited
         if not isinstance(decision, Decision):
             raise PolicyFailure("decision_failed", f"the dispatcher returned {type(decision).__name__}, not a Decision")
-        if report.fallback:
+        if self.is_fallback:
             decision = replace(decision, effort=replace(decision.effort, path=FALLBACK_PATH))
-        with record_phase_duration(report, "verify", self.pace):
-            report.violations = verify(decision, snapshot)
-        if report.violations:
+
+        with recorder.measure("verify"):
+            violations = verify(decision, snapshot)
+        if violations:
             with contextlib.suppress(Exception):  # a start of an unknown job cannot be recorded
-                report.recorded = decision_to_json(decision, snapshot)
-            raise PolicyFailure("rule_broken", _format_violations(report))
-        report.memory = memory
-        report.replayable = memory is not None or not self.policy.dispatcher_learns
-        report.recorded = decision_to_json(decision, snapshot)
+                attempt.recorded = decision_to_json(decision, snapshot)
+            raise PolicyFailure("rule_broken", join_abbreviated(violations, _MAX_LISTED_VIOLATIONS, "; "))
+
+        is_replayable = compliant.memory is not None or not self.policy.dispatcher_learns
+        attempt.recorded = decision_to_json(decision, snapshot)
         starts = decision.starts_by_job(snapshot)
         if len(starts) < len(decision.starts):
             raise PolicyFailure("rule_broken", "the decision starts a job twice")
-        report.decision, report.starts = decision, starts
+        return Decided(
+            snapshot=snapshot,
+            decision=decision,
+            starts=starts,
+            limited=compliant.limited,
+            recorded=attempt.recorded,
+            memory=compliant.memory,
+            replayable=is_replayable,
+            fallback=self.is_fallback,
+        )
 
-    def _decide_within_run_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
-        """Return a decision within the site's limits, and the policy's memory before it.
+    def _decide_within_run_limits(self, snapshot: Snapshot, observation: Observation) -> LimitCompliantDecision:
+        """Return a decision within the site's limits. Starting jobs count as running."""
 
-        Starting jobs count as running. A policy that is called twice may change in between, so the returned memory is
-        from before the call that made the returned decision.
-        """
-        memories: list[object] = []
-
-        def decide(of: Snapshot) -> Decision:
-            memories.append(round_trip_json(self.policy.memory()))
+        def decide(queue: Snapshot) -> Decision:
             began_s = self.pace.monotonic_s()
-            decision = self.policy.decide(of, "plan")
+            decision = self.policy.decide(queue, "plan")
             self.policy.took(self.pace.monotonic_s() - began_s)
             return decision
 
-        running, limits = {each.job.id for each in seen.running}, seen.limits
+        running, limits = {each.job.id for each in observation.running}, observation.limits
         jobs = snapshot.table.jobs
         coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
-        found = decide_respecting_limits(snapshot, None if limits is None else limits.add_job_usage(coming), decide)
-        return found, memories[found.answer]
+        return decide_respecting_limits(
+            snapshot,
+            None if limits is None else limits.add_job_usage(coming),
+            decide,
+            lambda: round_trip_json(self.policy.memory()),
+        )
 
 
 def require_power_cap_resources(power: PowerCap | None, cluster: Cluster) -> None:
@@ -120,7 +155,3 @@ def require_power_cap_resources(power: PowerCap | None, cluster: Cluster) -> Non
 def _apply_power_cap(cluster: Cluster, power: PowerCap) -> Cluster:
     """Return the cluster with a power cap: the same object in repeated calls."""
     return replace(cluster, power=power)
-
-
-def _format_violations(report: CycleReport) -> str:
-    return join_abbreviated(report.violations, _MAX_LISTED_VIOLATIONS, "; ")

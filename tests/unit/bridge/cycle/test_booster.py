@@ -8,7 +8,8 @@ from cpsched.model import NEVER, Decision
 from cpsched_bridge.cycle import booster
 from cpsched_bridge.cycle.boost_planning import RankedPendingJob
 from cpsched_bridge.cycle.booster import PriorityBooster, plan_boost_removal, remove_all_boosts, split_ranks_by_plan
-from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle_report import PriorityBoostReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import BoostCommand, Hold, Outcome, QueueRank
 from cpsched_bridge.settings import AdviseModeSettings
@@ -251,7 +252,7 @@ def a_book(tmp_path, **points):
 def taking_back(backend, book, **more):
     """An adviser that takes back, as a function of the monotonic second."""
     working = PriorityBooster(backend, book, AdviseModeSettings(every_s=30), **more)
-    return working, lambda at_s: working.remove_boosts(CycleReport(1, "paused", 0.0), at_s)
+    return working, lambda at_s: working.remove_boosts(0, at_s, CycleRecorder(1, FakePace()))
 
 
 def test_builds_complete_list_in_plan_order(tmp_path):

@@ -4,16 +4,14 @@ import os
 
 import pytest
 
-from cpsched.model import Cluster
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_timing import INTERRUPTED_S, CycleTiming
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.settings import CycleSettings
-from tests.builders import an_observation
 from tests.fakes import FakePace
 
 
-def a_report(result="ok"):
-    return CycleReport(1, "control", 0.0, result=result)
+def a_recorder():
+    return CycleRecorder(1, FakePace())
 
 
 class Service:
@@ -29,7 +27,7 @@ class Service:
 def a_rest(cycles=100, **settings):
     pace = FakePace(cycles=cycles, at_s=100.0)
     timing = CycleTiming(CycleSettings(**settings), pace, Service(pace))
-    timing.begin(a_report())
+    timing.begin(a_recorder())
     return timing, pace
 
 
@@ -78,69 +76,59 @@ def test_wait_ends_at_once_when_loop_stops(cycles):
 def test_interval_doubles_with_failures_up_to_bound(interval_s, most_s, failed, pause_s):
     rest, _ = a_rest(interval_s=interval_s, max_backoff_s=most_s)
     for _ in range(failed):
-        rest.end(a_report("backend_error"))
+        rest.end("backend_error")
     assert rest.cycle_interval_s == pause_s
-    rest.end(a_report())
+    rest.end("ok")
     assert rest.cycle_interval_s == interval_s
 
 
 # A busy cluster
 
 
-CLUSTER = Cluster.of([[4]], ["cores"])
-
-
-def read(rest, busy="", reading_s=0.1, number=1):
-    """The report of a cycle after its reading was taken note of."""
-    seen = an_observation(cluster=CLUSTER, now_s=0, busy=busy)
-    report = CycleReport(number, "control", 0.0, observation=seen, seconds={"observe": reading_s})
-    rest.update_interval_by_load(report)
-    return report
-
-
-def told(report):
-    return [(each.kind, each.detail) for each in report.bridge_events]
+def read(rest, busy="", reading_s=0.1):
+    """Report a reading, and return the events."""
+    recorder = a_recorder()
+    recorder.seconds["observe"] = reading_s
+    rest.update_interval_by_load(busy, recorder)
+    return [(each.kind, each.detail) for each in recorder.bridge_events]
 
 
 def test_interval_doubles_while_cluster_is_busy_then_halves():
     rest, _ = a_rest(interval_s=2.0, max_interval_factor=5)
-    reports = [read(rest, "much to do") for _ in range(4)] + [read(rest) for _ in range(4)]
-    assert [report.pause_s for report in reports] == [4.0, 8.0, 10.0, 10.0, 5.0, 2.5, 2.0, 2.0]
-    assert [report.slowed for report in reports] == [True] * 6 + [False] * 2
-    assert told(reports[0]) == [("interval_extended", "one cycle every 4 s: much to do")]
-    assert told(reports[6]) == [("interval_restored", "one cycle every 2 s again")]
-    assert not any(told(reports[i]) for i in (1, 2, 3, 4, 5, 7)), "each change is reported once"
+    found = [(read(rest, busy), rest.cycle_interval_s, rest.is_slowed) for busy in ["much to do"] * 4 + [""] * 4]
+    assert found == [
+        ([("interval_extended", "one cycle every 4 s: much to do")], 4.0, True),
+        ([], 8.0, True),
+        ([], 10.0, True),
+        ([], 10.0, True),
+        ([], 5.0, True),
+        ([], 2.5, True),
+        ([("interval_restored", "one cycle every 2 s again")], 2.0, False),
+        ([], 2.0, False),
+    ], "each change is reported once"
 
 
 @pytest.mark.parametrize(("reading_s", "pause_s"), [(0.5, 1.0), (0.6, 1.2), (3.0, 5.0)])
 def test_reading_takes_at_most_half_of_time(reading_s, pause_s):
     rest, _ = a_rest(interval_s=1.0)
-    report = read(rest, reading_s=reading_s)
-    assert report.pause_s == pytest.approx(pause_s)
-    assert told(report) == (
+    events = read(rest, reading_s=reading_s)
+    assert rest.cycle_interval_s == pytest.approx(pause_s)
+    assert events == (
         [("interval_extended", "one cycle every 5 s: reading the cluster took 3.0 s")] if pause_s == 5.0 else []
     )
 
 
-def test_cycle_without_reading_keeps_pace():
-    rest, _ = a_rest(interval_s=1.0)
-    read(rest, "much to do")
-    unread = CycleReport(2, "control", 0.0)
-    rest.update_interval_by_load(unread)
-    assert (unread.pause_s, unread.slowed, told(unread)) == (2.0, True, [])
-
-
 def test_never_reports_slowdown_if_disabled():
     rest, _ = a_rest(interval_s=1.0, max_interval_factor=1)
-    report = read(rest, "much to do", reading_s=9.0)
-    assert (report.pause_s, report.slowed, told(report)) == (1.0, False, [])
+    events = read(rest, "much to do", reading_s=9.0)
+    assert (rest.cycle_interval_s, rest.is_slowed, events) == (1.0, False, [])
 
 
 def test_failed_cycle_keeps_interval_of_busy_cluster():
     rest, _ = a_rest(interval_s=1.0, max_interval_factor=5, max_backoff_s=2.0)
     for _ in range(3):
         read(rest, "much to do")
-    rest.end(a_report("backend_error"))
+    rest.end("backend_error")
     assert rest.cycle_interval_s == 5.0
 
 
@@ -169,7 +157,7 @@ def woken(wake_file, at, happen, prepare=lambda rest: None, **settings):
     """When a rest of ten seconds ended, in which something happens after `at` looks."""
     pace = Touching(at, happen)
     rest = CycleTiming(CycleSettings(interval_s=10.0, trigger_files=[wake_file], **settings), pace, Service(pace))
-    rest.begin(a_report())
+    rest.begin(a_recorder())
     prepare(rest)
     assert rest.wait()
     return pace.at_s - 100.0, rest
@@ -190,7 +178,7 @@ def test_rewrite_and_removal_of_wake_file_are_changes(wake_file):
 def test_change_during_cycle_starts_next_one(wake_file):
     pace = FakePace(cycles=1000, at_s=100.0)
     rest = CycleTiming(CycleSettings(interval_s=10.0, trigger_files=[wake_file]), pace, Service(pace))
-    rest.begin(a_report())
+    rest.begin(a_recorder())
     pace.at_s += 4.0
     wake_file.touch()
     assert rest.wait()
@@ -198,7 +186,7 @@ def test_change_during_cycle_starts_next_one(wake_file):
 
 
 def test_wake_file_is_ignored_after_failure_or_while_busy(wake_file):
-    assert woken(wake_file, 5, wake_file.touch, lambda rest: rest.end(a_report("failed")))[0] == pytest.approx(20.0)
+    assert woken(wake_file, 5, wake_file.touch, lambda rest: rest.end("failed"))[0] == pytest.approx(20.0)
     assert woken(wake_file, 5, wake_file.unlink, lambda rest: read(rest, "much to do"))[0] == pytest.approx(20.0)
 
 
@@ -225,7 +213,7 @@ def test_interruption_lasts_after_next_successful_cycle():
 
     def good_at(at_s):
         pace.at_s = 100.0 + at_s
-        timing.end(a_report())
+        timing.end("ok")
 
     good_at(INTERRUPTED_S - 1)
     pace.at_s = 100.0 + 2 * INTERRUPTED_S - 2

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.intent_sender import CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.reconcile import ReconcileOptions
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import DeferredStart, Hold, Outcome
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.builders import a_job
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, FakePace
 
 MANY = 100
 
@@ -40,7 +40,7 @@ class Setting:
             self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetryTracker(), lambda: self.age_s
         )
         self.age_s = 0
-        self.report = CycleReport(9, "control", 0.0)
+        self.recorder = CycleRecorder(9, FakePace())
 
     def answer(self, call, *results, words="words", code=""):
         outcomes = [Outcome(id, result, words, code) for id, result in zip(self.cluster.jobs, results, strict=True)]
@@ -50,11 +50,11 @@ class Setting:
         seen = replace(self.cluster.read(), now_s=5)
         pending = tuple(replace(each, awaits_hold=each.job.id in delayed) for each in seen.pending)
         seen = replace(seen, pending=pending)
-        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.report, starts_follow=starts_follow)
+        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.recorder, starts_follow=starts_follow)
 
     def start(self):
         chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
-        self.commands.start(chosen, self.cluster.cluster, 5, self.report)
+        self.commands.start(chosen, self.cluster.cluster, 5, self.recorder)
 
     def entry(self, id=1):
         return self.ledger.get(id)
@@ -70,7 +70,7 @@ def test_records_start_with_final_layout(tmp_path):
     assert setting.cluster.commands == [("start", (1,))]
     assert (setting.entry(1).state, setting.entry(1).nodes) == (LedgerState.STARTING, (("n2", 1),))
     assert (setting.entry(2).state, setting.entry(2).failures) == (LedgerState.HELD, 0)
-    assert [(h.kind, h.detail, h.job_id) for h in setting.report.bridge_events] == [
+    assert [(h.kind, h.detail, h.job_id) for h in setting.recorder.bridge_events] == [
         ("start_postponed", "in a moment", 2)
     ]
 
@@ -88,7 +88,7 @@ def test_records_hold_outcome(tmp_path, intent, result, becomes, failures):
     assert entry.pinned == (intent is LedgerState.ROLLING_BACK and result != "done"), (
         "a pin is gone with a hold that is done"
     )
-    assert setting.report.outcomes == [("hold", Outcome(1, result, "words"))]
+    assert setting.recorder.outcomes == [("hold", Outcome(1, result, "words"))]
     if result == "refused":
         assert entry.why == "hold refused: words"
 
@@ -112,7 +112,7 @@ def test_records_release_outcome(tmp_path, result, becomes):
     setting.answer("release", result)
     setting.send()
     assert (setting.entry().state, setting.entry().pinned) == (becomes, result != "done")
-    assert setting.report.outcomes == [("release", Outcome(1, result, "words"))]
+    assert setting.recorder.outcomes == [("release", Outcome(1, result, "words"))]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_records_start_outcome(tmp_path, result, becomes, pinned, failures):
     entry = setting.entry()
     assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, failures)
     assert entry.nodes == (("n0", 1),)
-    told = [(h.kind, h.job_id) for h in setting.report.bridge_events]
+    told = [(h.kind, h.job_id) for h in setting.recorder.bridge_events]
     assert told == ([("start_refused", 1)] if result == "refused" else [])
     assert setting.ledger.read_transitions(1)[-1][1] == 9, "under the number of the round"
 
@@ -159,7 +159,7 @@ def test_records_start_batch_failure(tmp_path, error, becomes, pinned, result):
     for id in (1, 2):
         entry = setting.entry(id)
         assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, 0)
-    assert setting.report.outcomes == [("start", Outcome(id, result, str(error))) for id in (1, 2)]
+    assert setting.recorder.outcomes == [("start", Outcome(id, result, str(error))) for id in (1, 2)]
 
 
 def test_sends_holds_first_within_budget(tmp_path):
@@ -198,7 +198,7 @@ def test_sends_nothing_for_missing_jobs_or_empty_batch(tmp_path):
     for id in (1, 2):
         setting.cluster.cancel(id)
     setting.send()
-    setting.commands.start([], setting.cluster.cluster, 5, setting.report)
+    setting.commands.start([], setting.cluster.cluster, 5, setting.recorder)
     assert setting.cluster.commands == []
 
 
@@ -219,10 +219,10 @@ def test_backed_off_command_uses_no_budget(tmp_path):
 def test_reports_repeated_command_without_effect_once(tmp_path):
     setting, told = Setting(tmp_path, j1=LedgerState.HOLDING), []
     for _ in range(MAX_REPETITIONS + 1):
-        setting.report = CycleReport(9, "control", 0.0)
+        setting.recorder = CycleRecorder(9, FakePace())
         setting.answer("hold", "unknown")
         setting.send()
-        told += [(each.kind, each.detail, each.job_id) for each in setting.report.bridge_events]
+        told += [(each.kind, each.detail, each.job_id) for each in setting.recorder.bridge_events]
     assert told == [("no_effect", "hold was sent 5 times without effect and is now retried less often: ", 1)]
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.leader_election import RENEWALS_PER_LEASE, LeaderElection
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, Lease, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
@@ -34,11 +34,11 @@ class Looking:
     def look(self, after_s: float = 1.0, wanted: bool = True) -> Lease | None:
         """The rival after another look, this many seconds later."""
         self.now_s += after_s
-        report = CycleReport(1, "control", 0.0)
-        self.leader_election.observe_and_renew_lease(self.cluster.claimed, wanted, self.now_s, report)
-        self.told += [happening.kind for happening in report.bridge_events]
-        assert report.other_leader == self.leader_election.other_leader
-        return self.leader_election.other_leader
+        recorder = CycleRecorder(1, FakePace())
+        other = self.leader_election.observe_and_renew_lease(self.cluster.claimed, wanted, self.now_s, recorder)
+        self.told += [event.kind for event in recorder.bridge_events]
+        assert other == self.leader_election.other_leader
+        return other
 
     def for_seconds(self, seconds: float) -> set[Lease | None]:
         """The rivals of several looks."""

@@ -3,14 +3,14 @@
 import pytest
 
 from cpsched_bridge.cycle.circuit_breaker import MAX_FAILED_DECISIONS, CircuitBreaker
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, require_ready
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Lease, ReadinessCheck
 from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, FakePace
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def tripped(pause):
     return switch
 
 
-def a_report(mode="control"):
-    return CycleReport(1, mode, 0.0)
+def a_recorder():
+    return CycleRecorder(1, FakePace())
 
 
 @pytest.mark.parametrize("paused", [True, False])
@@ -49,11 +49,11 @@ def test_operator_or_breaker_pauses_control_but_not_shadow(pause, paused, troubl
 
 def test_reports_mode_on_change(pause):
     trouble, reported = {"paused": "no heartbeat"}, []
-    switch = a_switch(pause, trouble=lambda: trouble.get(report.mode))
+    switch = a_switch(pause, trouble=lambda: trouble.get(mode))
     for mode in ("control", "control", "paused", "paused", "control", "shadow"):
-        report = a_report(mode)
-        switch.report_mode_change(report)
-        reported.append(([happening.detail for happening in report.bridge_events], report.paused))
+        recorder = a_recorder()
+        paused = switch.report_mode_change(mode, recorder)
+        reported.append(([event.detail for event in recorder.bridge_events], paused))
     why = "no heartbeat"
     assert reported == [
         (["control"], ""), ([], ""), ([f"paused {why}"], why), ([], why), (["control"], ""), (["shadow"], ""),
@@ -61,16 +61,16 @@ def test_reports_mode_on_change(pause):
 
 
 def test_tripped_breaker_pauses_on_disk_until_resume(pause, tripped):
-    report = a_report()
-    tripped.pause_if_breaker_tripped(report, 0.0)
+    recorder = a_recorder()
+    tripped.pause_if_breaker_tripped("control", 0.0, recorder)
     why = "circuit breaker: 5 consecutive decisions failed; run `cpsched resume` to resume"
-    assert [(each.kind, each.detail) for each in report.bridge_events] == [
+    assert [(each.kind, each.detail) for each in recorder.bridge_events] == [
         ("circuit_breaker_tripped", "5 consecutive decisions failed")
     ]
     assert (tripped.choose_mode(), pause.read_reason()) == ("paused", why)
     pause.resume()
-    tripped.report_mode_change(a_report())
-    tripped.pause_if_breaker_tripped(a_report(), 0.0)
+    tripped.report_mode_change("control", a_recorder())
+    tripped.pause_if_breaker_tripped("control", 0.0, a_recorder())
     assert (tripped.choose_mode(), pause.read_reason()) == ("control", None), "it counts from zero"
 
 
@@ -82,10 +82,10 @@ def test_full_disk_does_not_prevent_pause(pause, tripped, monkeypatch):
         patched.setattr(PauseFile, "pause", full)
         for mode in ("control", "paused"):
             with pytest.raises(OSError, match="No space left"):
-                tripped.pause_if_breaker_tripped(a_report(mode), 0.0)
+                tripped.pause_if_breaker_tripped(mode, 0.0, a_recorder())
             assert tripped.choose_mode() == "paused"
     assert pause.read_reason() is None
-    tripped.pause_if_breaker_tripped(a_report("paused"), 0.0)
+    tripped.pause_if_breaker_tripped("paused", 0.0, a_recorder())
     assert pause.read_reason() is not None
     pause.resume()
     assert tripped.pause_reason() is None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cpsched.model import EndedJob
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.observation_reader import HISTORY_RETRY_INTERVAL_S, ObservationReader
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.builders import a_job
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, FakePace
 
 
 @pytest.fixture
@@ -25,15 +26,19 @@ def reader(cluster, tmp_path):
     return ObservationReader(cluster, ledger)
 
 
+def read(reader):
+    """Return the ids of the ended and of the past jobs in the next reading."""
+    reading = reader.read(CycleRecorder(1, FakePace()))
+    return [ended.job.id for ended in reading.ended], [ended.job.id for ended in reading.past]
+
+
 def test_first_reading_lists_ended_ledger_jobs_and_history(reader):
-    seen, past = reader.read()
-    assert [ended.job.id for ended in seen.ended] == [1]
-    assert [ended.job.id for ended in past] == [1, 2, 3]
+    assert read(reader) == ([1], [1, 2, 3])
 
 
 def test_reads_history_only_once(reader, cluster):
     for cluster.now_s in (0, 100, 10_000):
-        reader.read()
+        read(reader)
     assert cluster.calls["read_history"] == 1
 
 
@@ -47,7 +52,7 @@ def test_retries_failed_history_once_a_minute(reader, cluster):
         HISTORY_RETRY_INTERVAL_S + 1,
         2 * HISTORY_RETRY_INTERVAL_S,
     ):
-        _, past = reader.read()
+        _, past = read(reader)
         asked.append((cluster.calls["read_history"], len(past)))
     assert asked == [(1, 3), (1, 0), (2, 3), (2, 0), (3, 3)]
 
@@ -59,6 +64,5 @@ def test_first_reading_reports_ends_seen_by_earlier_glance(reader, cluster):
     assert [ended.job.id for ended in reader.read_first().ended] == [7]
     assert reader.read_first().ended == ()
     assert cluster.calls["read_history"] == 0, "the past is not asked for"
-    seen, past = reader.read()
-    assert ([ended.job.id for ended in seen.ended], len(past)) == ([1, 7], 3)
-    assert reader.read()[0].ended == ()
+    assert read(reader) == ([1, 7], [1, 2, 3])
+    assert read(reader) == ([], [])

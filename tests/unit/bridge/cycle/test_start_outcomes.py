@@ -9,11 +9,13 @@ import pytest
 
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.backoff_groups import BackoffGroupKey
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.start_outcomes import FailureCause, ObservedStartOutcomes, StartOutcomeTracker
-from cpsched_bridge.cycle_report import CycleEvent, CycleReport
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.ports import ClusterReason, Hold, Observation
 from cpsched_bridge.store.ledger import PERMITTED_TRANSITIONS, LedgerState, LedgerTransition, ManagedJobEntry
 from tests.builders import a_cluster, a_job, a_pending, an_observation
+from tests.fakes import FakePace
 
 CLUSTER = a_cluster(nodes=3, cores=4)
 JOB = replace(a_job(1, per_unit=2), user="ann", account="lab", queue="main", qos="fast")
@@ -77,9 +79,9 @@ def tracker():
 
 
 def noted(tracker, *transitions, now_s=7.5):
-    report = CycleReport(1, "control", 0.0)
-    tracker.report_transitions(transitions, now_s, report)
-    return report
+    recorder = CycleRecorder(1, FakePace())
+    tracker.report_transitions(transitions, now_s, recorder)
+    return recorder
 
 
 def step(before, after, event="", obstacle=None, id=1):
@@ -90,9 +92,9 @@ def step(before, after, event="", obstacle=None, id=1):
 @pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))
 def test_measures_latency_of_each_start_once(tracker, after, obstacle):
     tracker.record_decided_starts([1], 5.0)
-    report = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
+    recorder = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
     ran = after in (LedgerState.RUNNING, LedgerState.ENDED)
-    assert report.latencies_s == ([2.5] if ran else [])
+    assert recorder.latencies_s == ([2.5] if ran else [])
     again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
     assert again.latencies_s == [], "when that start was decided is forgotten"
 
@@ -101,8 +103,8 @@ def test_measures_latency_of_each_start_once(tracker, after, obstacle):
 def test_ignores_jobs_that_were_not_starting(tracker, before):
     for after in PERMITTED_TRANSITIONS[before]:
         tracker.record_decided_starts([1], 5.0)
-        report = noted(tracker, step(before, after))
-        assert report.latencies_s == []
+        recorder = noted(tracker, step(before, after))
+        assert recorder.latencies_s == []
         again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
         assert again.latencies_s == [], "a start that was refused is over"
 
@@ -129,8 +131,8 @@ def test_ignores_jobs_that_were_not_starting(tracker, before):
     ],
 )
 def test_reports_notable_transitions(tracker, transition, told):
-    report = noted(tracker, transition)
-    assert report.bridge_events == [CycleEvent(kind, transition.entry.why, 1) for kind in told]
+    recorder = noted(tracker, transition)
+    assert recorder.bridge_events == [CycleEvent(kind, transition.entry.why, 1) for kind in told]
 
 
 def test_measures_latency_of_each_job(tracker):

@@ -56,12 +56,11 @@ def a_scene(now_s=100, queue=(), running=(), cluster=None):
 
 def write(journal, number, scene, policy=None, record=POLICY, **facts):
     policy = policy or record.build()
-    report = CycleReport(number, "control", 1e9, seconds={"decide": 0.5}, **facts)
-    report.snapshot = policy.add_estimates(scene)
-    report.decision = policy.decide(report.snapshot)
-    report.recorded = decision_to_json(report.decision, report.snapshot)
-    journal.write_round(report, record)
-    return report.decision
+    snapshot = policy.add_estimates(scene)
+    decision = policy.decide(snapshot)
+    made = {"snapshot": snapshot, "decision": decision, "recorded": decision_to_json(decision, snapshot)}
+    journal.write_round(CycleReport(number, "control", 1e9, seconds={"decide": 0.5}, **made, **facts), record)
+    return decision
 
 
 def test_reads_round_back_unchanged(tmp_path):
@@ -469,9 +468,8 @@ def test_prunes_cluster_without_rounds(tmp_path):
 
 def test_lists_failed_round_with_failure_name(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    report = CycleReport(3, "control", 1e9, policy_failure="decision_timeout")
-    report.snapshot = POLICY.build().add_estimates(a_scene(queue=[a_job(1)]))
-    journal.write_round(report, POLICY)
+    snapshot = POLICY.build().add_estimates(a_scene(queue=[a_job(1)]))
+    journal.write_round(CycleReport(3, "control", 1e9, snapshot=snapshot, policy_failure="decision_timeout"), POLICY)
     (line,) = journal.list_rounds()
     assert (line.number, line.path, line.queued, line.running, line.starts) == (3, "decision_timeout", 1, 0, 0)
     assert journal.read_round(3).queue == (a_job(1),)

@@ -292,8 +292,7 @@ def test_counts_unusable_objects_by_kind(bridge_at, watch):
     cluster = FakeCluster()
     report = bridge_at(cluster, listeners=(watch,)).cycle()
     odd = [UnusableObject(kind, "x", "f", "unreadable") for kind in ("node", "node", "qos")]
-    report.observation = replace(report.observation, unusable=tuple(odd))
-    watch(report)
+    watch(replace(report, observation=replace(report.observation, unusable=tuple(odd))))
     found = scrape(watch.exporter)
     counts = {kind: found["cpsched_unusable_objects", (("kind", kind),)] for kind in OBJECT_KINDS}
     assert counts == {"node": 2, "partition": 0, "reservation": 0, "job": 0, "association": 0, "qos": 1}

@@ -287,16 +287,30 @@ def test_job_that_does_not_fit_leaves_limit_to_next():
     noting = Noting()
     jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
     ids, found = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
-    assert (ids, found.answer, noting.asked) == ([2], 1, [[1, 4], [1, 2, 4]])
+    assert (ids, noting.asked) == ([2], [[1, 4], [1, 2, 4]])
     assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs for user ada in QOS normal are in use"}
 
 
-def test_reports_number_of_accepted_answer():
-    """The first, unless a second one was asked for and keeps the limits; a site without limits gets the first, too."""
-    jobs = [job(1), job(2), job(3)]
-    assert started(*scene(jobs, AccountingLimits(jobs_a_user=1)), Counting())[1].answer == 0
-    assert started(*scene(jobs, AccountingLimits(jobs_a_user=1)), Noting())[1].answer == 0
-    assert started(*scene(jobs), Noting())[1].answer == 0
+@pytest.mark.parametrize(
+    ("jobs", "dispatcher", "asked_before"),
+    [
+        ([job(1), job(2)], Noting, 0),
+        ([job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)], Noting, 1),
+        ([job(1), job(2), job(3)], Counting, 0),
+    ],
+    ids=["one decision", "second accepted", "second rejected"],
+)
+def test_returns_memory_before_accepted_decision(jobs, dispatcher, asked_before):
+    """A dispatcher that decides twice may change in between."""
+    chosen, asked = dispatcher(), []
+
+    def decide(snapshot):
+        asked.append(snapshot)
+        return chosen.decide(snapshot)
+
+    found = decide_respecting_limits(*scene(jobs, AccountingLimits(jobs_a_user=1)), decide, lambda: len(asked))
+    assert found.memory == asked_before
+    assert asked[found.memory] is found.snapshot
 
 
 def standing_for(limits, user="ada"):

@@ -1,8 +1,9 @@
 """The alerts for operators, on the page and on the wall display."""
 
 import re
+from dataclasses import replace
 
-from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage, ReadinessCheck, UnusableObject
 from cpsched_bridge.web.page.page_alerts import list_alerts
@@ -28,8 +29,8 @@ def test_reports_no_alert_if_all_is_well():
 
 
 def test_sorts_urgent_alerts_first():
-    report = CycleReport(1, "control", 0.0, overdue=1, fallback=True)
-    report.record_failure("backend_timeout", "no answer")
+    events = [CycleEvent("backend_timeout", "no answer")]
+    report = CycleReport(1, "control", 0.0, "backend_timeout", bridge_events=events, overdue=1, fallback=True)
     found = list_alerts(
         report,
         "by an administrator",
@@ -96,6 +97,6 @@ def test_reports_failed_check_until_it_is_repeated(site):
         (None, 1),
         ([ReadinessCheck("clock", True, "")], 0),
     ):
-        report.checks, report.number = checks, report.number + 1
+        report = replace(report, checks=checks, number=report.number + 1)
         site.watch(report)
         assert len(site.view.status.alerts) == told
