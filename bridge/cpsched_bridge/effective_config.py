@@ -6,7 +6,7 @@ Decisions use the settings; the journal, the page, `cpsched doctor` and `cpsched
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,7 +14,8 @@ from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
-from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
+from cpsched.registration import Registration
+from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_bridge.ports import Capabilities, ReadinessCheck
 from cpsched_bridge.settings import Section, Settings
 
@@ -81,85 +82,72 @@ def to_yaml(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def derive_dispatcher_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
-    """Return the dispatcher settings implied by the adapter, unless `spec` sets them.
+def apply_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
+    """Return the policy with the dispatcher settings implied by the adapter, unless `spec` sets them.
 
     If the adapter ranks jobs, a dispatcher with a choice of order uses the site's order. A dispatcher with an objective
     gives the site's priorities the same weight as its objective. A dispatcher with an unset time limit gets the
     adapter's time limit.
     """
-    offered, found = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
+    offered, implied = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
     if can.priorities and offered.get("order") == "reg":
-        found["order"] = "priority"
+        implied["order"] = "priority"
     if can.priorities and "site_weight" in offered:
-        found["site_weight"] = "1"
+        implied["site_weight"] = "1"
     if can.decision_limit_s is not None and "limit_s" in offered and offered["limit_s"] is None:
-        found["limit_s"] = str(can.decision_limit_s)
-    return {name: value for name, value in found.items() if name not in spec.dispatcher_settings}
-
-
-def apply_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
-    """Return the policy with the adapter's defaults; see `derive_dispatcher_defaults`."""
-    return replace(spec, dispatcher_settings={**derive_dispatcher_defaults(spec, can), **spec.dispatcher_settings})
-
-
-@dataclass(frozen=True, slots=True)
-class _ConfiguredPolicy:
-    """A policy: as configured, with the adapter's defaults, and as built."""
-
-    configured_spec: PolicySpec
-    spec: PolicySpec
-    policy: Policy
-    of_goal: Collection[str] = ()
-    """Dispatcher settings that the goal implies."""
-
-    def list_effective_settings(self, can: Capabilities, prefix: str = "") -> Iterator[EffectiveSetting]:
-        """Yield the parameters of the dispatcher and the predictor, and the overrun rule."""
-        spec, adapter_settings = self.spec, derive_dispatcher_defaults(self.configured_spec, can)
-        for row in _list_parameters(
-            DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, adapter_settings, "dispatcher"
-        ):
-            row = replace(row, source="goal") if row.name in self.of_goal else row
-            yield replace(row, name=f"policy.{prefix or 'dispatcher_settings.'}{row.name}")
-        if not prefix:
-            for row in _list_parameters(PREDICTORS, spec.predictor, spec.predictor_settings, (), "predictor"):
-                yield replace(row, name=f"policy.predictor_settings.{row.name}")
-        source: Source = "dispatcher" if spec.overrun is None else "file"
-        yield EffectiveSetting(f"policy.{prefix}overrun", self.policy.overrun, source)
+        implied["limit_s"] = str(can.decision_limit_s)
+    return replace(spec, dispatcher_settings={**implied, **spec.dispatcher_settings})
 
 
 def build_effective_config(
-    settings: Settings,
-    options: Section,
-    can: Capabilities,
-    configured: PolicySpec,
-    policy: Policy,
-    fallback: Policy | None,
+    settings: Settings, options: Section, can: Capabilities, policy: Policy, fallback: Policy | None
 ) -> EffectiveConfig:
-    """Return the effective settings with the adapter's `options`.
-
-    The policies were built from the settings. `configured` is the policy as configured.
-    """
-    first = _ConfiguredPolicy(
-        configured, apply_adapter_defaults(configured, can), policy, settings.policy.derive_goal_settings()
-    )
-    second = None
-    if fallback is not None:
-        second = _ConfiguredPolicy(
-            settings.policy.to_fallback_spec(),
-            apply_adapter_defaults(settings.policy.to_fallback_spec(), can),
-            fallback,
-        )
+    """Return the effective settings with the adapter's `options`. The policies were built from the settings."""
+    section = settings.policy
+    spec = apply_adapter_defaults(section.to_spec(), can)
+    dispatcher_sources: dict[str, Source] = {
+        **dict.fromkeys(spec.dispatcher_settings, "adapter"),
+        **dict.fromkeys(section.dispatcher_settings, "file"),
+        **dict.fromkeys(section.derive_goal_settings(), "goal"),
+    }
+    predictor_sources: dict[str, Source] = dict.fromkeys(section.predictor_settings, "file")
+    overrun_source: Source = "dispatcher" if section.overrun is None else "file"
     rows = [
         *(row for row in _list_settings(settings) if row.name != "policy.overrun"),
         *_list_settings(options, "options."),
-        *first.list_effective_settings(can),
-        *(second.list_effective_settings(can, "fallback.") if second is not None else ()),
+        *_list_parameters(
+            DISPATCHERS.find(spec.dispatcher),
+            spec.dispatcher_settings,
+            dispatcher_sources,
+            "policy.dispatcher_settings.",
+            "dispatcher",
+        ),
+        *_list_parameters(
+            PREDICTORS.find(spec.predictor),
+            spec.predictor_settings,
+            predictor_sources,
+            "policy.predictor_settings.",
+            "predictor",
+        ),
+        EffectiveSetting("policy.overrun", policy.overrun, overrun_source),
+    ]
+    fallback_spec = None
+    if fallback is not None:
+        fallback_spec = apply_adapter_defaults(section.to_fallback_spec(), can)
+        rows += _list_parameters(
+            DISPATCHERS.find(fallback_spec.dispatcher),
+            fallback_spec.dispatcher_settings,
+            dict.fromkeys(fallback_spec.dispatcher_settings, "adapter"),
+            "policy.fallback.",
+            "dispatcher",
+        )
+        rows.append(EffectiveSetting("policy.fallback.overrun", fallback.overrun, overrun_source))
+    rows += [
         EffectiveSetting("adapter.ranks_jobs", can.priorities, "adapter"),
         EffectiveSetting("adapter.reports_limits", can.limits, "adapter"),
         EffectiveSetting("adapter.decide_s", can.decision_limit_s, "adapter"),
     ]
-    return EffectiveConfig(first.spec, None if second is None else second.spec, tuple(rows))
+    return EffectiveConfig(spec, fallback_spec, tuple(rows))
 
 
 def _list_settings(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
@@ -176,17 +164,14 @@ def _list_settings(section: Section, prefix: str = "") -> Iterator[EffectiveSett
 
 
 def _list_parameters(
-    known: Registry[Any], name_or_path: str, settings: Mapping[str, str], adapter_settings: Collection[str], own: Source
+    plugin: Registration, settings: Mapping[str, str], sources: Mapping[str, Source], prefix: str, own: Source
 ) -> Iterator[EffectiveSetting]:
-    """Yield the parameters of a dispatcher or a predictor."""
-    for parameter in known.find(name_or_path).parameters():
-        name = parameter.name
+    """Yield the parameters of a dispatcher or a predictor. `own` is the source of those that are not set."""
+    for parameter in plugin.parameters():
+        name, value = parameter.name, parameter.default
         if name in settings:
-            yield EffectiveSetting(
-                name, _to_plain_json(parameter.parse(settings[name])), "adapter" if name in adapter_settings else "file"
-            )
-        else:
-            yield EffectiveSetting(name, _to_plain_json(parameter.default), own)
+            value = parameter.parse(settings[name])
+        yield EffectiveSetting(f"{prefix}{name}", _to_plain_json(value), sources.get(name, own))
 
 
 def _to_plain_json(value: object) -> Json:

@@ -86,7 +86,8 @@ class PolicySettings(Section):
         default_factory=dict, description="The dispatcher's parameters by name; see `cpsched dispatchers`."
     )
     predictor: str = Field(
-        default="walltime", description="Predictor by name (`cpsched predictors` lists them) or package.module:Class."
+        default=PolicySpec().predictor,
+        description="Predictor by name (`cpsched predictors` lists them) or package.module:Class.",
     )
     predictor_settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="The predictor's parameters by name; see `cpsched predictors`."
@@ -97,7 +98,7 @@ class PolicySettings(Section):
         "null: the dispatcher's default (one-second for those of cp19, pcp20 and mod17, walltime for all others).",
     )
     fallback: str = Field(
-        default="easy",
+        default=PolicySpec().dispatcher,
         description="Dispatcher that decides if the policy hangs or fails, with walltimes as estimates; `none`: no "
         "fallback.",
     )

@@ -176,7 +176,7 @@ def build_bridge_policies(settings: Settings, where: str = "settings") -> Bridge
         if settings.preemption.choose and settings.policy.power.cap_w is not None:
             raise InvalidSetting(("preemption", "choose"), "true", "must be false with policy.power.cap_w")
         policy, fallback = make_policy(apply_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
-        effective = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
+        effective = build_effective_config(settings, found.options, found.can, policy, fallback)
     except InvalidSetting as error:
         raise settings.add_location_to_error(error, where) from error
     return BridgePolicies(policy, fallback, effective, found)
