@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,8 @@ from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placem
 from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import (
-    NO_PINS,
     BoostCommand,
     ClusterReason,
-    DeferredStart,
     Hold,
     Holder,
     Lease,
@@ -31,7 +29,8 @@ from cpsched_bridge.ports import (
     PendingJob,
     QueueRank,
     ReadinessCheck,
-    StartCommand,
+    StartOrder,
+    UndoOrder,
     UnmanagedJob,
 )
 from tests.builders import a_cluster
@@ -52,10 +51,10 @@ def first_fit(job: Job, free: np.ndarray) -> Placement:
 STUBBORN = (
     "silent",  # released, it waits without a reason
     "outranked",  # the cluster says that others go first
-    "alone",  # an obstacle of the job, such as a dependency that is never satisfied
+    "alone",  # a reason of the cluster for the job, such as a dependency that is never satisfied
     "passing",  # one that may pass, and does not
-    "alike",  # an obstacle of its request
-    "shut out",  # an obstacle of its user in the partition
+    "alike",  # a reason of the cluster for its request
+    "shut out",  # a reason of the cluster for its user in the partition
     "limited",  # a limit of its user
     "refused",  # the command to start it is refused
     "held by the cluster",  # the cluster holds it itself when it is released
@@ -112,7 +111,7 @@ def groups_of(job: Job) -> tuple[BackoffGroupKey, ...]:
     )
 
 
-def obstacle_of(stubborn: str, groups: Sequence[BackoffGroupKey]) -> ClusterReason | None:
+def cluster_reason_of(stubborn: str, groups: Sequence[BackoffGroupKey]) -> ClusterReason | None:
     """Return the reason that the cluster gives for a released stubborn job."""
     own, alike, association, access = groups
     return {
@@ -289,11 +288,15 @@ class FakeCluster:
         answer: Sequence[Outcome] = self._call(name, lambda: [work() for work in works])
         return answer
 
+    def _undo(self, name: str, orders: Sequence[UndoOrder], work: Callable[[int], Outcome]) -> Sequence[Outcome]:
+        ids = [order.job_id for order in orders]
+        return self._batch(name, ids, [partial(work, id) for id in ids])
+
     def not_ready_reason(self) -> str | None:
         reason: str | None = self._call("not_ready_reason", lambda: None)
         return reason
 
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.readings.append(frozenset(pinned))
         seen: Observation = self._call("observe", self.read)
         return seen
@@ -335,7 +338,7 @@ class FakeCluster:
             fake.job,
             HELD_WHEN_RELEASED.get(kind, fake.hold),
             bool(fake.pin),
-            obstacle=obstacle_of(kind, groups),
+            cluster_reason=cluster_reason_of(kind, groups),
             groups=groups,
             holder=fake.holder,
             lower_priority=kind == "outranked",
@@ -345,13 +348,15 @@ class FakeCluster:
         past: Sequence[EndedJob] = self._call("read_history", lambda: self.past)
         return past
 
-    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
+    def resolve_layout(
+        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
+    ) -> Sequence[StartOrder | Outcome]:
         return orders
 
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         return self._batch("start", [each.job.id for each in orders], [partial(self.start_one, o) for o in orders])
 
-    def start_one(self, order: StartCommand) -> Outcome:
+    def start_one(self, order: StartOrder) -> Outcome:
         id, fake = order.job.id, self.jobs.get(order.job.id)
         if fake is not None and fake.stubborn == "refused":
             return Outcome(id, "refused", "permission denied")
@@ -367,8 +372,8 @@ class FakeCluster:
             self.schedule()
         return Outcome(id, "unknown", "no answer") if fake.stubborn == "unknown answer" else Outcome(id, "done")
 
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("hold", job_ids, [partial(self.hold_one, id) for id in job_ids])
+    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._undo("hold", orders, self.hold_one)
 
     def hold_one(self, job_id: int) -> Outcome:
         fake = self.jobs.get(job_id)
@@ -376,8 +381,8 @@ class FakeCluster:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
         return self._unpinned(fake, Hold.ADMIN if fake.hold is Hold.NONE else fake.hold)
 
-    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("release", job_ids, [partial(self.release_one, id) for id in job_ids])
+    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._undo("release", orders, self.release_one)
 
     def release_one(self, job_id: int) -> Outcome:
         self.left = [replace(each, held_for_bridge=False) if each.job_id == job_id else each for each in self.left]
@@ -386,8 +391,8 @@ class FakeCluster:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
         return self._unpinned(fake, Hold.NONE)
 
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("unpin", job_ids, [partial(self.unpin_one, id) for id in job_ids])
+    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._undo("unpin", orders, self.unpin_one)
 
     def unpin_one(self, job_id: int) -> Outcome:
         fake = self.jobs.get(job_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Lock, Thread
@@ -21,18 +21,17 @@ from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import (
-    NO_PINS,
     Backend,
     BoostCommand,
     Capabilities,
-    DeferredStart,
     Lease,
     Observation,
     Outcome,
     QueueRank,
     ReadinessCheck,
-    StartCommand,
+    StartOrder,
     SupportsBoost,
+    UndoOrder,
 )
 from cpsched_bridge.settings import load_settings
 
@@ -116,7 +115,7 @@ class RemoteBackend(Backend, SupportsBoost):
         return None
 
     @override
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation. A lost response is harmless, because the count is stored here."""
         seen: Observation = self._ask("read", self._told)
         self._told += len(seen.ended)
@@ -129,28 +128,30 @@ class RemoteBackend(Backend, SupportsBoost):
         return ended
 
     @override
-    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
+    def resolve_layout(
+        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
+    ) -> Sequence[StartOrder | Outcome]:
         """Return the orders unchanged: a simulated site uses the nodes of the order."""
         return orders
 
     @override
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = self._ask("start", tuple(orders))
         return outcomes
 
     @override
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("hold", tuple(job_ids))
+    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = self._ask("hold", tuple(orders))
         return outcomes
 
     @override
-    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("release", tuple(job_ids))
+    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = self._ask("release", tuple(orders))
         return outcomes
 
     @override
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("unpin", tuple(job_ids))
+    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = self._ask("unpin", tuple(orders))
         return outcomes
 
     @override

@@ -16,10 +16,9 @@ Rules for every backend:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from cpsched.errors import escape_controls, require
@@ -86,7 +85,10 @@ class Hold(StrEnum):
     USER = "user"
     """Held by the owner, an administrator or the cluster (see `PendingJob.holder`). The bridge never touches it."""
     CLUSTER = "cluster"
-    """Held by the cluster because its request cannot run (see `PendingJob.obstacle`). The bridge never touches it."""
+    """Held by the cluster for its `PendingJob.cluster_reason`, such as a request that cannot run.
+
+    The bridge never touches it.
+    """
 
 
 class Holder(StrEnum):
@@ -117,6 +119,31 @@ class ClusterReason:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSettings:
+    """What a start changes in its job besides the node list, and what undoes it. The default changes nothing."""
+
+    sets_node_count: bool = False
+    """Whether the start sets the number of nodes."""
+    max_nodes: int | None = None
+    """Maximum of the node range that the start sets, if it exceeds the number of nodes."""
+    tasks_per_node: int = 0
+    """Number of tasks on each node, or 0 to leave it unchanged."""
+    cpus_per_node: int = 0
+    """Minimum number of CPUs per node, or 0 to leave it unchanged."""
+    cpus: int = 0
+    """The job's CPUs, which a change of `cpus_per_node` would otherwise alter."""
+    partition: str = ""
+    """The partition of the start if the job names several, or empty."""
+    nice: int | None = None
+    """The nice value of the start, or None to leave it unchanged."""
+    restore: str = ""
+    """The backend's text that restores everything changed by these settings, or empty."""
+
+
+NO_SETTINGS = StartSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class PendingJob:
     """A fully modelled pending job.
 
@@ -129,7 +156,7 @@ class PendingJob:
     hold: Hold
     pinned: bool = False
     label: str = ""
-    obstacle: ClusterReason | None = None
+    cluster_reason: ClusterReason | None = None
     groups: tuple[BackoffGroupKey, ...] = ()
     """Groups of this job that the cluster may block, such as the job itself or its user in an account or partition."""
     lower_priority: bool = False
@@ -144,6 +171,8 @@ class PendingJob:
     """Whether the cluster may preempt running jobs for this job. The bridge does not adopt such a job."""
     awaits_hold: bool = False
     """Whether the submit plugin delays a job that is not held, until the bridge holds or releases it."""
+    start_settings: StartSettings = NO_SETTINGS
+    """What a start of the job must set besides its nodes."""
 
     @property
     def waits_for_bridge(self) -> bool:
@@ -256,11 +285,14 @@ class Victim:
     job_id: int
     start_s: int
     mode: VictimMode
+    partition: str = ""
+    qos: str = ""
+    """The partition and QOS of the run, which the backend adds to check that the cluster may still preempt the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionUnderWay:
-    """A preemption under way: job, nodes as in `StartCommand`, and all victims."""
+    """A preemption under way: job, nodes as in `StartOrder`, and all victims."""
 
     job_id: int
     nodes: tuple[tuple[str, int], ...]
@@ -345,26 +377,39 @@ class Observation:
         """Return the labels shown to users, by job id, where they differ from the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
+    def list_pinned_job_ids(self) -> frozenset[int]:
+        """Return the ids of the pending jobs that have a node list set by the bridge."""
+        pinned = (each.job.id for each in self.pending if each.pinned)
+        return frozenset([*pinned, *(each.job_id for each in self.left if each.pinned)])
+
 
 @dataclass(frozen=True, slots=True)
-class StartCommand:
+class UndoOrder:
+    """An order to hold, release or unpin a job. It also undoes what the job's last start changed."""
+
+    job_id: int
+    pinned: bool = False
+    """Whether the bridge may have set the job's node list, which the order then clears."""
+    restore: str = ""
+    """The `StartSettings.restore` of the job's last start."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
     """An order to start `job` now on `nodes`: (node name, units), each node once.
 
-    Nodes are given by name because their indices may have changed.
+    Nodes are given by name because their indices may have changed. The ledger records the nodes and what restores the
+    job, so that the `UndoOrder` of a failed start needs no other source, even after a crash.
     """
 
     job: Job
     nodes: tuple[tuple[str, int], ...]
-    restore: str = ""
-    """Data that the backend needs to undo the start's changes to the job; set by `Backend.resolve_layout`."""
+    settings: StartSettings = NO_SETTINGS
 
-
-@dataclass(frozen=True, slots=True)
-class DeferredStart:
-    """A valid start that the cluster would not execute as decided if sent now."""
-
-    job_id: int
-    why: str
+    @property
+    def job_id(self) -> int:
+        """The job's id."""
+        return self.job.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +463,11 @@ class Outcome:
     """Human-readable explanation; code never compares it."""
     code: OutcomeCode = ""
 
+    @classmethod
+    def not_sent(cls, job_id: int, why: str) -> Outcome:
+        """Return the outcome of a command that is not sent, for a reason unrelated to the job."""
+        return cls(job_id, "refused", why, "not_sent")
+
 
 @dataclass(frozen=True, slots=True)
 class ReadinessCheck:
@@ -439,8 +489,6 @@ UNLIMITED_WALLTIME_S = 365 * 86400 + 1
 """Walltime in seconds of a job without a time limit. No limit in whole minutes is equal to it."""
 UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
 """Text for a running job whose placement has no nodes. Placements list only nodes that the job will free."""
-NO_PINS: Mapping[int, str] = MappingProxyType({})
-"""Pins of a bridge that has none; see `Backend.observe`."""
 CANNOT_BE_RELEASED = "cannot be released; the start is retried"
 """Text for a job that the bridge cannot release because the cluster's own scheduler cannot start it."""
 
@@ -482,10 +530,10 @@ class Backend(Protocol):
         """Return the start-up step that the backend is running, or None. Never block."""
         ...
 
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return the cluster's current state.
 
-        `pinned`: the jobs that the bridge has pinned, as recorded in the ledger, with `StartCommand.restore`.
+        `pinned`: the ids of the jobs that the bridge may have pinned, as recorded in the ledger.
         """
         ...
 
@@ -499,16 +547,20 @@ class Backend(Protocol):
         """
         ...
 
-    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
-        """Return the starts, in order, with the cluster's own layout. Send no command.
+    def resolve_layout(
+        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
+    ) -> Sequence[StartOrder | Outcome]:
+        """Return the starts, in order, as the cluster will execute them. Send no command.
 
         The bridge calls this method before it records and sends the starts. Some clusters accept only a node list and
         distribute the units themselves. The returned order then contains the units as the cluster would place them, on
-        the same nodes or a subset. All orders in a round fit at the same time.
+        the same nodes or a subset. All orders in a round fit at the same time. A start that the cluster would not
+        execute as decided if sent now becomes a `not_sent` outcome. `under_way` are the starts that were sent before
+        and had not taken effect at the last observation.
         """
         ...
 
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """Pin each job to its nodes, release it, and return the outcomes.
 
         Check immediately beforehand that each job is still pending and held, and return `refused` if not: pinning a
@@ -517,7 +569,7 @@ class Backend(Protocol):
         """
         ...
 
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
         """Hold pending jobs, clear the bridge's pins, and return the outcomes.
 
         The bridge uses this command to adopt a job, to undo a start, and after a requeue. A job that is already running
@@ -527,14 +579,14 @@ class Backend(Protocol):
         """
         ...
 
-    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
         """Clear the jobs' pins, release the jobs to the cluster, and return the outcomes.
 
         The command works even if `observe` was never called.
         """
         ...
 
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
         """Clear the pins of jobs that other actors hold, and return the outcomes.
 
         The holds stay. A job that is not held is `refused`, because it might start while its pin is only partly

@@ -58,6 +58,8 @@ class SelectRules:
     """Whether Slurm allocates only whole sockets (CR_Socket)."""
     spreads_shares: bool = False
     """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
+    equal_shares_need_cpus: bool = False
+    """Whether the release needs more than the number of tasks per node to split a job equally."""
 
     @classmethod
     def from_config(cls, config: SlurmConfig) -> SelectRules:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ from cpsched.model import Cluster, EndedJob, Job, Placement
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
-    NO_PINS,
     BoostCommand,
     Hold,
     Lease,
@@ -18,7 +17,7 @@ from cpsched_bridge.ports import (
     Outcome,
     PendingJob,
     QueueRank,
-    StartCommand,
+    StartOrder,
     SupportsBoost,
     SupportsPreemption,
     Victim,
@@ -193,7 +192,7 @@ class Site(FakeCluster):
 
     # what the bridge asks for ---------------------------------------------------------------------------------
 
-    def start_one(self, order: StartCommand) -> Outcome:
+    def start_one(self, order: StartOrder) -> Outcome:
         id, job = order.job.id, self.jobs.get(order.job.id)
         against = job is not None and job.pending and job.held_by == "admin" and job.stubborn != "refused"
         if against and self.plugin:
@@ -331,7 +330,7 @@ class SiteBackend(SupportsBoost):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.site, name)
 
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.site.unread = True
         self.site.may_fail("observe")
         self.site.good_readings, self.site.unread = self.site.good_readings + 1, False
@@ -345,7 +344,7 @@ class SiteBackend(SupportsBoost):
         self._told = len(self.site.ended)
         return tuple(self.site.ended)
 
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         ids = [order.job.id for order in orders]
         if len(set(ids)) < len(ids):
             self.site.wrongs.append(f"a job is started twice in one command: {ids}")
@@ -368,7 +367,7 @@ class PreemptingSiteBackend(SiteBackend, SupportsPreemption):
         super().__init__(site)
         site.leaver = PreemptorsLeftToSlurm()
 
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.site.preemption_options = self.preemption_options
         return super().observe(pinned)
 

@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import JobNodePin, MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
 from cpsched_bridge.cycle.bridge_loop import Bridge
-from cpsched_bridge.ports import NO_PINS, Hold, Outcome, StartCommand
+from cpsched_bridge.ports import Hold, Outcome, StartOrder, StartSettings
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
@@ -49,42 +49,46 @@ class Mortal(MockBackend):
     """Whether jobs cannot be released while the bridge is in control."""
     refuses: int = 0
     """Number of batches of starts to refuse."""
-    seen_pins: dict[int, str] = field(default_factory=dict)
-    """Pins in the last observation."""
+    restores: dict[int, str] = field(default_factory=dict)
+    """What each undone start restored, by job id."""
 
     def __post_init__(self):
         super().__init__(self.site, ManualClock(self.site))
 
-    def observe(self, pinned=NO_PINS):
-        self.seen_pins = dict(pinned)
+    def observe(self, pinned=()):
         seen = super().observe(pinned)
-        return replace(seen, pending=tuple(replace(each, release_is_pointless=self.stays) for each in seen.pending))
+        return replace(seen, pending=tuple(map(self._show, seen.pending)))
 
-    def resolve_layout(self, orders):
-        return [replace(order, restore=f"undo {order.job.id}") for order in super().resolve_layout(orders)]
+    def _show(self, pending):
+        settings = StartSettings(restore=f"undo {pending.job.id}")
+        return replace(pending, release_is_pointless=self.stays, start_settings=settings)
 
     def start(self, orders):
         if self.refuses:
             self.refuses -= 1
             return [Outcome(order.job.id, "refused", "odd") for order in orders]
-        return self._do("start", super().start, orders, [order.job.id for order in orders])
+        return self._do("start", super().start, orders)
 
-    def hold(self, job_ids):
-        return self._do("hold", super().hold, job_ids, job_ids)
+    def hold(self, orders):
+        return self._undo("hold", super().hold, orders)
 
-    def release(self, job_ids):
-        return self._do("release", super().release, job_ids, job_ids)
+    def release(self, orders):
+        return self._undo("release", super().release, orders)
 
-    def unpin(self, job_ids):
-        return self._do("unpin", super().unpin, job_ids, job_ids)
+    def unpin(self, orders):
+        return self._undo("unpin", super().unpin, orders)
 
-    def _do(self, kind, command, batch, ids):
+    def _undo(self, kind, command, orders):
+        self.restores |= {order.job_id: order.restore for order in orders if order.pinned}
+        return self._do(kind, command, orders)
+
+    def _do(self, kind, command, batch):
         if kind == self.dies_in:
             if self.done_before:
                 command(batch[: self.done_before])
             self.meanwhile()
             raise Death
-        self.sent += [(kind, id) for id in ids]
+        self.sent += [(kind, order.job_id) for order in batch]
         return command(batch)
 
 
@@ -116,13 +120,13 @@ class World:
         self.bridge.journal.close()
         self.begin()
 
-    def die_writing(self, state, call="cycle"):
-        """Crash before the ledger records a transition to `state`."""
+    def die_writing(self, state, call="cycle", before=None):
+        """Crash before the ledger records a transition to `state`, from the state `before` if given."""
         record = self.bridge.ledger.record
 
         def mortal(transitions, round_number=0, **how):
             batch = list(transitions)
-            if any(transition.entry.state is state for transition in batch):
+            if any(each.entry.state is state and before in (None, each.before) for each in batch):
                 raise Death
             record(batch, round_number, **how)
 
@@ -168,7 +172,7 @@ def world(tmp_path):
             trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
         site = MockCluster(a_cluster(nodes=1, cores=4), trace, plugin, launch_s)
         site.advance(0)
-        site.start([StartCommand(pending.job, (("n0", 1),)) for pending in site.observe().pending])
+        site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)
         return World(tmp_path, site, apart, max_failures)
 
@@ -209,6 +213,13 @@ def held_by_owner(world):
 def overdue(world):
     w = started_slowly(world)
     w.later(TIMEOUT_S + 1)
+    return w
+
+
+def refused(world):
+    """Return a world in which the cluster refuses the first start."""
+    w = world()
+    w.backend.refuses = 1
     return w
 
 
@@ -264,6 +275,10 @@ POINTS: dict[str, Point] = {
         starting_two, lambda w: w.die_sending("start", done=1), FIRST),
     "between two parts of a batch: a job of the second part": (
         starting_two, lambda w: w.die_sending("start", done=1), SECOND),
+    "after the cluster refuses the start, before its answer is written": (
+        refused, lambda w: w.die_writing(LedgerState.HELD, before=LedgerState.STARTING), FIRST),
+    "after the answer of a refused start is written": (
+        refused, lambda w: w.die_in_journal("write_round"), FIRST),
     "between the intent and the answer, and its owner cancels the job": (starting, cancel_while_starting, FIRST),
     "before the intent to roll back is written": (overdue, lambda w: w.die_writing(LedgerState.ROLLING_BACK), FIRST),
     "between that intent and the hold that rolls back": (overdue, lambda w: w.die_sending("hold"), FIRST),
@@ -335,8 +350,9 @@ def test_next_cycle_recovers_as_documented(world, row) -> None:
 def test_next_bridge_can_undo_start(world, done) -> None:
     w = starting_slowly(world)
     w.die_sending("start", done=done)
+    w.later(TIMEOUT_S + 1)
     w.bridge.cycle()
-    assert w.backend.seen_pins == {FIRST: f"undo {FIRST}"}
+    assert w.backend.restores == {FIRST: f"undo {FIRST}"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_node
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_split_prediction import SentJobStart, defer_reservation_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_split_prediction import defer_reservation_conflicts
+from cpsched_bridge.ports import StartOrder
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 MINUTE_S = 60
@@ -69,29 +70,28 @@ def test_no_start_uses_reserved_resources(
             room[(free != seen.cluster.capacity).any(axis=1)] = 0
         nodes = room.nonzero()[0].tolist()
         if job.ineligible is None and nodes:
-            sent = SentJobStart(job.request, ((nodes[0], 1),), job.walltime_s)
-            starts.append(sent)
-            for node, amounts in amounts_by_node(sent.request, sent.placement, seen.cluster.capacity).items():
+            starts.append(StartOrder(job, ((seen.cluster.node_names[nodes[0]], 1),)))
+            for node, amounts in amounts_by_node(job.request, ((nodes[0], 1),), seen.cluster.capacity).items():
                 free[node] -= amounts
-    found = defer_reservation_conflicts(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
-    begun = [each for each in found if not isinstance(each, str)]
+    assert translator.machine is not None
+    found = defer_reservation_conflicts(starts, (), translator.to_come, translator.machine, scene.now_s)
+    begun = [each for each in found if isinstance(each, StartOrder)]
     if starts:
         assert begun, "of the starts that fit by themselves one at least is sent"
     for (begin, end), held, whole in reservations:
         used = np.zeros(4, np.int64)
         for sent in begun:
-            if max(begin, 0) * MINUTE_S < sent.walltime_s and end > 0:
-                used[sent.placement[0][0]] += CORES if sent.request.exclusive else sent.request.per_unit[0]
+            if _meets(sent, begin) and end > 0:
+                request, node = sent.job.request, seen.cluster.node_names.index(sent.nodes[0][0])
+                used[node] += CORES if request.exclusive else request.per_unit[0]
         for node, cores, minutes in running:
             if begin < minutes and not whole:
                 used[seen.cluster.node_names.index(node)] += cores
         for name, cores in held.items():
             own = used[seen.cluster.node_names.index(name)]
-            ours = any(
-                sent.placement[0][0] == seen.cluster.node_names.index(name) for sent in begun if _meets(sent, begin)
-            )
+            ours = any(sent.nodes[0][0] == name for sent in begun if _meets(sent, begin))
             assert not ours or own <= (0 if whole else CORES - cores)
 
 
-def _meets(sent: SentJobStart, begin: int) -> bool:
-    return max(begin, 0) * MINUTE_S < sent.walltime_s
+def _meets(sent: StartOrder, begin: int) -> bool:
+    return max(begin, 0) * MINUTE_S < sent.job.walltime_s

@@ -29,7 +29,7 @@ import json, os, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_options import Options, make_transport
-from cpsched_bridge.ports import StartCommand
+from cpsched_bridge.ports import StartOrder
 count = int(sys.argv[1])
 backend = SlurmBackend(make_transport(Options(transport=os.environ["CPSCHED_TRANSPORT"])))
 seen = backend.observe()
@@ -38,7 +38,7 @@ for p in seen.pending[:count]:
     need = np.array(p.job.request.per_unit)
     node = int(np.flatnonzero((free >= need).all(axis=1))[-1 - len(orders) % 50])
     free[node] -= need
-    orders.append(StartCommand(p.job, ((seen.cluster.node_names[node], 1),)))
+    orders.append(StartOrder(p.job, ((seen.cluster.node_names[node], 1),), p.start_settings))
 wanted = {o.job.id for o in orders}
 decided = time.monotonic()
 outcomes = backend.start(orders)

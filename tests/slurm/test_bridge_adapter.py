@@ -18,7 +18,7 @@ import numpy as np
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_options import Options, make_transport
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import StartCommand
+from cpsched_bridge.ports import StartOrder, UndoOrder
 
 OPTIONS = Options(transport=os.environ["CPSCHED_TRANSPORT"], deadline_s=20.0)
 transport = make_transport(OPTIONS)
@@ -37,13 +37,17 @@ def pack(seen, wanted=None):
         if len(fit) >= r.units:
             for n in fit[: r.units]:
                 free[n] -= need[n]
-            orders.append(StartCommand(p.job, tuple((names[n], 1) for n in sorted(fit[: r.units]))))
+            nodes = tuple((names[n], 1) for n in sorted(fit[: r.units]))
+            orders.append(StartOrder(p.job, nodes, p.start_settings))
     return orders, free
 
-def until(holds, seconds=60):
+def undo(orders):
+    return [UndoOrder(o.job_id, pinned=True, restore=o.settings.restore) for o in orders]
+
+def until(holds, seconds=60, pinned=()):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        seen = backend.observe()
+        seen = backend.observe(pinned)
         if holds(seen):
             return seen
         time.sleep(0.2)
@@ -120,9 +124,10 @@ from dataclasses import replace
 seen = backend.observe()
 orders, _ = pack(replace(seen, free=seen.cluster.capacity.copy()))
 backend.start(orders)
-until(lambda seen: all(p.pinned and p.hold == "none" for p in seen.pending))
-held = backend.hold([o.job.id for o in orders])
-until(lambda seen: all(p.hold == "plugin" and not p.pinned for p in seen.pending))
+ids = {o.job_id for o in orders}
+until(lambda seen: all(p.pinned and p.hold == "none" for p in seen.pending), pinned=ids)
+held = backend.hold(undo(orders))
+until(lambda seen: all(p.hold == "plugin" and not p.pinned for p in seen.pending), pinned=ids)
 print(json.dumps([[o.result, o.detail] for o in held]))
 """
 
@@ -154,10 +159,10 @@ def test_keeps_owner_holds_and_node_lists(slurm: Slurm) -> None:
         slurm,
         """
 seen = backend.observe()
-ids = [int(a) for a in sys.argv[1:]]
+orders = [UndoOrder(int(a)) for a in sys.argv[1:]]
 print(json.dumps({
-    "hold": [o.result for o in backend.hold(ids)],
-    "back": [o.result for o in backend.release(ids)],
+    "hold": [o.result for o in backend.hold(orders)],
+    "back": [o.result for o in backend.release(orders)],
     "left": {l.label: l.reason.code for l in seen.left},
 }))""",
         held,
@@ -183,8 +188,8 @@ seen = backend.observe()
 orders, _ = pack(seen)
 first = backend.start(orders)
 until(lambda seen: len(seen.running) == 1)
-again = backend.start([StartCommand(orders[0].job, (("n1", 1),))])
-hold = backend.hold([orders[0].job.id])
+again = backend.start([StartOrder(orders[0].job, (("n1", 1),))])
+hold = backend.hold(undo(orders[:1]))
 print(json.dumps([first[0].result, again[0].result, hold[0].result]))""",
     )
     assert told == ["done", "refused", "refused"]
@@ -203,10 +208,9 @@ backend.start(orders)
 until(lambda seen: len(seen.running) == 1)
 number = orders[0].job.id
 os.system(f"scontrol requeue {number}")
-until(lambda seen: backend.observe({number: ""}).pending, 40)
-seen = backend.observe({number: ""})
+seen = until(lambda seen: seen.pending, 40, {number})
 found = [(p.hold.value, p.pinned) for p in seen.pending]
-held = backend.hold([number])
+held = backend.hold(undo(orders[:1]))
 seen = backend.observe()
 print(json.dumps([found, held[0].result, [(p.hold.value, p.pinned) for p in seen.pending]]))""",
     )

@@ -227,7 +227,7 @@ class BackoffQueue:
             return []
         harsh = sum(each.failure.cause is not FailureCause.PRECEDENCE for each in theirs)
         benign = harsh < MAX_GROUPS_PER_USER and all(each.cause is FailureCause.PRECEDENCE for each in failed)
-        last = replace(failed[-1], cause=FailureCause.PRECEDENCE if benign else FailureCause.OBSTACLE)
+        last = replace(failed[-1], cause=FailureCause.PRECEDENCE if benign else FailureCause.CLUSTER)
         if not self._back_off_group(key, last, began[key], seen):
             return []
         what = f"{key}: starts in {len(theirs)} groups of these jobs failed; last reason: {last.reason}"
@@ -287,7 +287,7 @@ class BackoffQueue:
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
-        """Return transitions that give held jobs of failing classes back to the cluster."""
+        """Return transitions that give held jobs back to the cluster if the starts of their class fail."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():

@@ -130,9 +130,9 @@ def _explain_unscheduled(
     if pending.hold is Hold.USER:
         return "held", pending.holder_reason
     if pending.hold is Hold.CLUSTER:
-        if pending.obstacle is None:
+        if pending.cluster_reason is None:
             return "held", _HELD_BY_CLUSTER
-        return "held", PendingReason(PendingCode.CLUSTER, (_HELD_BY_CLUSTER, pending.obstacle.reason))
+        return "held", PendingReason(PendingCode.CLUSTER, (_HELD_BY_CLUSTER, pending.cluster_reason.reason))
     if pending.job.ineligible is not None:
         return "ineligible", pending.job.ineligible
     if backoff is not None:

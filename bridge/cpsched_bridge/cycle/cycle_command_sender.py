@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import Job, Placement
-from cpsched_bridge.cycle.backoff import CommandRetryTracker
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
 from cpsched_bridge.cycle.cycle_values import BridgeRole, Decided, Observed
-from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
+from cpsched_bridge.cycle.intent_sender import (
+    TRANSIENT_STATES,
+    CycleCommandBudget,
+    IntentSelection,
+    LedgerCommandSender,
+    make_start_orders,
+)
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
@@ -35,21 +40,27 @@ class CycleCommandSender:
     settings: Settings
     timing: CycleTiming
     _starts: StartOutcomeTracker = field(default_factory=StartOutcomeTracker, init=False)
-    _retries: CommandRetryTracker = field(default_factory=CommandRetryTracker, init=False)
+    _commands: LedgerCommandSender = field(init=False)
     _observed_s: float = field(default=0.0, init=False)
     """Monotonic time of the last observation."""
     _next_pin_check_s: float = field(default=float("-inf"), init=False)
     """Monotonic time of the next search for pins left by an earlier run."""
 
+    def __post_init__(self) -> None:
+        max_failures = self.settings.start.max_failures
+        self._commands = LedgerCommandSender(self.backend, self.ledger, max_failures, self.get_observation_age_s)
+
     def _make_reconcile_options(self, role: BridgeRole) -> ReconcileOptions:
         """Return the options for reconciling the ledger in this cycle."""
         start = self.settings.start
-        other_in_control = role.other_leader is not None
-        apart = not self.backend.starts_in_one_change
-        control = role.mode == "control"
-        was_away = self.timing.may_dead_man_have_released_jobs
         return ReconcileOptions(
-            control, start.adopt, start.timeout_s, start.max_failures, other_in_control, apart, was_away
+            controlling=role.mode == "control",
+            adopt=start.adopt,
+            start_timeout_s=start.timeout_s,
+            max_failures=start.max_failures,
+            other_in_control=role.other_leader is not None,
+            releases_apart=not self.backend.starts_in_one_change,
+            after_dead_man=self.timing.may_dead_man_have_released_jobs,
         )
 
     def reconcile(self, seen: Observation, role: BridgeRole, recorder: CycleRecorder) -> ObservedStartOutcomes:
@@ -66,7 +77,7 @@ class CycleCommandSender:
     @property
     def overdue_job_count(self) -> int:
         """Number of jobs for which repeated commands have had no effect for too long."""
-        return len(self._retries.overdue)
+        return len(self._commands.retries.overdue)
 
     def record_transitions(self, transitions: Sequence[LedgerTransition], recorder: CycleRecorder) -> None:
         """Write transitions to the ledger and report them."""
@@ -80,7 +91,7 @@ class CycleCommandSender:
         from the configuration. The first cycle does all other work.
         """
         now_s = self._now_s
-        if now_s < self._next_pin_check_s or not self.ledger.get_pin_restores():
+        if now_s < self._next_pin_check_s or not self.ledger.list_pinned_job_ids():
             return
         self._next_pin_check_s = now_s + self.settings.cycle.interval_s
         seen = reader.read_first()
@@ -90,9 +101,8 @@ class CycleCommandSender:
             )
             undone = [each for each in found if each.entry.pinned and each.entry.state in TRANSIENT_STATES]
             self.ledger.record(undone, recorder.number)
-            self._make_command_sender(role).send_intents(
-                seen, CycleCommandBudget(self.settings.cycle.max_commands), recorder, pins_only=True
-            )
+            allowance = CycleCommandBudget(self.settings.cycle.max_commands)
+            self._commands.send_intents(seen, allowance, recorder, IntentSelection.PINNED_JOBS)
 
     def remove_pins_of_failed_starts(
         self, seen: Observation, role: BridgeRole, recorder: CycleRecorder
@@ -109,7 +119,7 @@ class CycleCommandSender:
             entries = dict(entries)
             with recorder.measure("apply"):
                 allowance = CycleCommandBudget(self.settings.cycle.max_commands // 2)
-                self._send_intents(seen, role, allowance, recorder, pins_only=True)
+                self._send_intents(seen, allowance, recorder, IntentSelection.PINNED_JOBS)
         return entries
 
     def apply(
@@ -135,16 +145,17 @@ class CycleCommandSender:
         kept_for_starts = min(len(starts) + len(preemptors), most // 2)
         allowance = CycleCommandBudget(most - len(recorder.outcomes) - kept_for_starts)
         starts_follow = bool(starts or preemptors)
-        if not self._send_intents(seen, role, allowance, recorder, starts_follow=starts_follow) or not starts_follow:
+        selection = IntentSelection.BEFORE_STARTS if starts_follow else IntentSelection.ALL
+        if not self._send_intents(seen, allowance, recorder, selection) or not starts_follow:
             return
         allowance.left += kept_for_starts
         jobs = {job.id: job for job in decided.list_waiting_jobs()}
         wanted = [*preemptors, *((jobs[id], placement) for id, placement in starts.items())]
         chosen = allowance.take(wanted, lambda start: start[0].user)
         self._starts.record_decided_starts((job.id for job, _ in chosen), self._now_s)
-        self._starts.refused = self._make_command_sender(role).start(chosen, seen.cluster, seen.now_s, recorder)
+        self._starts.refused = self._commands.start(make_start_orders(chosen, seen), seen, recorder)
         if not self.leader_election.is_lease_observation_stale(self._now_s):
-            self._make_command_sender(role).send_intents(seen, allowance, recorder)
+            self._commands.send_intents(seen, allowance, recorder)
 
     def _open_queues_without_leader(self, role: BridgeRole, recorder: CycleRecorder) -> None:
         """Open all queues to the cluster's own scheduler while no bridge is in control."""
@@ -153,25 +164,14 @@ class CycleCommandSender:
                 recorder.add_event("still_held", problem)
 
     def _send_intents(
-        self,
-        seen: Observation,
-        role: BridgeRole,
-        allowance: CycleCommandBudget,
-        recorder: CycleRecorder,
-        pins_only: bool = False,
-        starts_follow: bool = False,
+        self, seen: Observation, allowance: CycleCommandBudget, recorder: CycleRecorder, selection: IntentSelection
     ) -> bool:
         """Send the ledger's intents, or return False if the observation is too old."""
         if self.leader_election.is_lease_observation_stale(self._now_s):
             recorder.record_failure("outdated", OUTDATED_OBSERVATION)
             return False
-        self._make_command_sender(role).send_intents(seen, allowance, recorder, pins_only, starts_follow)
+        self._commands.send_intents(seen, allowance, recorder, selection)
         return True
-
-    def _make_command_sender(self, role: BridgeRole) -> LedgerCommandSender:
-        return LedgerCommandSender(
-            self.backend, self.ledger, self._make_reconcile_options(role), self._retries, self.get_observation_age_s
-        )
 
     def get_observation_age_s(self) -> int:
         """Return how many whole seconds ago the cluster was last read."""

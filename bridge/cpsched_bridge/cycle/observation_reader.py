@@ -41,7 +41,7 @@ class ObservationReader:
 
     def read_first(self) -> Observation:
         """Make an observation before the first cycle, which receives its ended jobs."""
-        observation = self.backend.observe(self.ledger.get_pin_restores())
+        observation = self.backend.observe(self.ledger.list_pinned_job_ids())
         self._ended_before += observation.ended
         return observation
 
@@ -55,11 +55,11 @@ class ObservationReader:
         as open.
         """
         if self._has_read_history:
-            observation = self.backend.observe(self.ledger.get_pin_restores())
+            observation = self.backend.observe(self.ledger.list_pinned_job_ids())
             reading = ClusterReading(observation, observation.ended, self._read_missing_history(observation.now_s))
         else:
             past = tuple(self.backend.read_history())
-            observation = self.backend.observe(self.ledger.get_pin_restores())
+            observation = self.backend.observe(self.ledger.list_pinned_job_ids())
             self._has_read_history, self._next_history_s = True, observation.now_s + HISTORY_RETRY_INTERVAL_S
             alive = self.ledger.list_open_job_ids()
             missed = (ended for ended in past if ended.job.id in alive)

@@ -72,20 +72,19 @@ def reconcile(
 
 
 def make_transition_after_failure(
-    entry: ManagedJobEntry,
-    job: Job,
-    state: LedgerState,
-    now_s: int,
-    why: str,
-    options: ReconcileOptions,
-    **changes: Any,
+    entry: ManagedJobEntry, job: Job, transition: LedgerTransition, max_failures: int
 ) -> LedgerTransition:
-    """Return a transition to `state`, or after too many failures a release that lasts while `job` has this request."""
-    failures = entry.failures + 1
-    if failures < options.max_failures:
-        return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
-    reason = f"{failures} consecutive attempts failed; last failure: {why}"
-    release = make_transition_until_request_changes(entry, job, LedgerState.RELEASING, now_s, reason, failures=failures)
+    """Return `transition` of `entry` with one more failed start or hold.
+
+    After too many failures, return a release instead, which lasts while `job` has this request.
+    """
+    failures, after = entry.failures + 1, transition.entry
+    if failures < max_failures:
+        return replace(transition, entry=replace(after, failures=failures), failed=True)
+    reason = f"{failures} consecutive attempts failed; last failure: {after.why}"
+    release = make_transition_until_request_changes(
+        entry, job, LedgerState.RELEASING, after.since_s, reason, failures=failures, cause=after.cause
+    )
     return replace(release, failed=True)
 
 
@@ -283,7 +282,7 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Stop managing a job held by the cluster until its request changes. Unpin it."""
-    reason = pending.obstacle.reason if pending.obstacle else "no reason given"
+    reason = pending.cluster_reason.reason if pending.cluster_reason else "no reason given"
     why, pinned = f"the cluster holds it: {reason}", entry.pinned and pending.pinned
     state = LedgerState.RELEASING if pending.pinned else LedgerState.FREE
     return make_transition_until_request_changes(entry, pending.job, state, now_s, why, pinned=pinned)
@@ -329,33 +328,36 @@ def _reconcile_starting(
 ) -> LedgerTransition | None:
     """Process the start of a job that is still pending.
 
-    The start has failed if the job is held or late, or if the cluster refuses the nodes. An obstacle for the job or its
-    group also ends the start, but does not count as a failure.
+    The start has failed if the job is held or late, or if the cluster refuses the nodes. A reason of the cluster that
+    concerns the job or its group also ends the start, but does not count as a failure of the job.
     """
     if pending.hold is Hold.USER:
         return _leave_to_holder(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
-        return replace(_leave_to_cluster(entry, pending, now_s), obstacle=pending.obstacle)
+        return replace(_leave_to_cluster(entry, pending, now_s), cluster_reason=pending.cluster_reason)
     if _was_held_after_start(entry, pending, options):
         return _leave_to_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
-        return make_transition_after_failure(
-            entry, pending.job, LedgerState.ROLLING_BACK, now_s, "held again instead of started", options
-        )
+        return _roll_back_failed_start(entry, pending, now_s, "held again instead of started", options)
     if pending.refused:
-        return make_transition_after_failure(
-            entry, pending.job, LedgerState.ROLLING_BACK, now_s, f"rejected by the cluster: {pending.refused}", options
-        )
-    late = now_s - entry.since_s > options.start_timeout_s
-    obstacle = pending.obstacle
-    if obstacle is not None and (late or not obstacle.transient):
-        why = f"not started: {obstacle.reason} ({obstacle.scope})"
-        return replace(make_transition(entry, LedgerState.ROLLING_BACK, now_s, why), obstacle=obstacle)
-    if late:
-        return make_transition_after_failure(
-            entry, pending.job, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", options
-        )
+        return _roll_back_failed_start(entry, pending, now_s, f"rejected by the cluster: {pending.refused}", options)
+
+    waited_s = now_s - entry.since_s
+    is_late = waited_s > options.start_timeout_s
+    reason = pending.cluster_reason
+    if reason is not None and (is_late or not reason.transient):
+        why = f"not started: {reason.reason} ({reason.scope})"
+        return replace(make_transition(entry, LedgerState.ROLLING_BACK, now_s, why), cluster_reason=reason)
+    if is_late:
+        return _roll_back_failed_start(entry, pending, now_s, f"not running after {waited_s} s", options)
     return None
+
+
+def _roll_back_failed_start(
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, why: str, options: ReconcileOptions
+) -> LedgerTransition:
+    held_again = make_transition(entry, LedgerState.ROLLING_BACK, now_s, why)
+    return make_transition_after_failure(entry, pending.job, held_again, options.max_failures)
 
 
 def _reconcile_releasing(

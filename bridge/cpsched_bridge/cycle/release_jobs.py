@@ -10,8 +10,15 @@ from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_unpinned_transition, reconcile
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate
-from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, LedgerTransition, make_transition
+from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate, UndoOrder
+from cpsched_bridge.store.ledger import (
+    MANAGED_STATES,
+    Ledger,
+    LedgerState,
+    LedgerTransition,
+    ManagedJobEntry,
+    make_transition,
+)
 
 
 def assume_no_other_leader(seen: Observation) -> bool:
@@ -91,7 +98,7 @@ def _record_release_intents(
     Return one line per problem, and whether another bridge is in control.
     """
     try:
-        seen = backend.observe(ledger.get_pin_restores())
+        seen = backend.observe(ledger.list_pinned_job_ids())
         apart = not backend.starts_in_one_change
         others = other_in_control(seen)
         options = ReconcileOptions(controlling=False, other_in_control=others, releases_apart=apart)
@@ -109,14 +116,14 @@ def _record_release_intents(
 
 def _release_held_jobs(backend: Backend, ledger: Ledger, on_keep_alive: Callable[[], None]) -> list[str]:
     problems: list[str] = []
-    kept = ledger.list_managed_job_ids()
+    kept = ledger.list_entries(*MANAGED_STATES)
     for at in range(0, len(kept), BATCH_SIZE):
         on_keep_alive()
         problems += _release_batch(backend, ledger, kept[at : at + BATCH_SIZE])
     return problems
 
 
-def _release_batch(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> list[str]:
+def _release_batch(backend: Backend, ledger: Ledger, wanted: Sequence[ManagedJobEntry]) -> list[str]:
     outcomes = _send_command(backend.release, wanted)
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record_transitions(
@@ -132,20 +139,22 @@ def _release_batch(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> l
 
 def _remove_orphaned_pins(backend: Backend, ledger: Ledger) -> list[str]:
     """Remove the bridge's pins from jobs that others hold. Return a line per problem."""
-    outcomes = _send_command(backend.unpin, [entry.job_id for entry in ledger.list_orphaned_pins()])
+    outcomes = _send_command(backend.unpin, ledger.list_orphaned_pins())
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record_transitions(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])
     left = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
     return unwritten + [f"job {name} may still have the bridge's node list: {detail}" for name, detail in left]
 
 
-def _send_command(command: Callable[[Sequence[int]], Sequence[Outcome]], wanted: Sequence[int]) -> Sequence[Outcome]:
-    if not wanted:
+def _send_command(
+    command: Callable[[Sequence[UndoOrder]], Sequence[Outcome]], entries: Sequence[ManagedJobEntry]
+) -> Sequence[Outcome]:
+    if not entries:
         return []
     try:
-        return command(wanted)
+        return command([entry.make_undo_order() for entry in entries])
     except BackendError as error:
-        return [Outcome(id, "unknown", str(error)) for id in wanted]
+        return [Outcome(entry.job_id, "unknown", str(error)) for entry in entries]
 
 
 def _record_transitions(ledger: Ledger, transitions: Iterable[LedgerTransition]) -> list[str]:

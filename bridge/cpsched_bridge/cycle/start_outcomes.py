@@ -34,7 +34,7 @@ class FailureCause(StrEnum):
 
     LIMIT = "limit"
     """The cluster names a limit on running jobs. Each end of a job in the group permits another start."""
-    OBSTACLE = "obstacle"
+    CLUSTER = "cluster"
     """The cluster names another reason that concerns the job or its group."""
     OWNER = "owner"
     """The job's owner held it after the start."""
@@ -75,8 +75,8 @@ class StartOutcomeTracker:
 
     _decided_at_s: dict[int, float] = field(default_factory=dict)
     """Monotonic time of the decision to start each job, by job id."""
-    refused: Sequence[int] = ()
-    """Ids of jobs whose starts the cluster refused, from the last cycle that sent starts."""
+    refused: Sequence[LedgerTransition] = ()
+    """Transitions of the jobs whose starts the cluster refused, from the last cycle that sent starts."""
 
     def record_decided_starts(self, job_ids: Iterable[int], now_s: float) -> None:
         """Record that the start of these jobs was decided at monotonic time `now_s`."""
@@ -98,7 +98,7 @@ class StartOutcomeTracker:
                 recorder.add_event("still_managed", entry.why, entry.job_id)
             newly_unmanaged = transition.event == "unmanaged" and before is not LedgerState.RELEASING
             backed_off = (
-                transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
+                transition.cluster_reason is not None and entry.state is LedgerState.ROLLING_BACK
             )  # the group is reported instead
             gone_quietly = entry.state is LedgerState.GONE and before not in _SENT_STATES
             if (entry.state in _EVENT_KIND_BY_STATE and not backed_off and not gone_quietly) or newly_unmanaged:
@@ -118,33 +118,30 @@ class StartOutcomeTracker:
             if each.before is LedgerState.STARTING and each.entry.state in (LedgerState.RUNNING, LedgerState.ENDED)
         }
         pending = {each.job.id: each for each in seen.pending}
-        steps = [(each.entry.job_id, each) for each in transitions] + [(id, None) for id in sorted(self.refused)]
-        failures = [find_start_failure(pending[id], step, seen) for id, step in steps if id in pending]
+        steps = [(pending.get(each.entry.job_id), each) for each in (*transitions, *self.refused)]
+        failures = [find_start_failure(job, step, seen) for job, step in steps if job is not None]
         self.refused = ()
         return ObservedStartOutcomes(began, tuple(each for each in failures if each is not None))
 
 
-def find_start_failure(
-    pending: PendingJob, transition: LedgerTransition | None, seen: Observation
-) -> StartFailure | None:
+def find_start_failure(pending: PendingJob, transition: LedgerTransition, seen: Observation) -> StartFailure | None:
     """Return the failed start of a pending job, or None if no start failed.
 
-    `transition` is what the observation changed in the ledger, or None if the cluster refused the command.
+    `transition` is what the cluster's reply or the observation changed in the ledger.
     """
     own_group, equivalence_class = make_job_backoff_key(pending), make_equivalence_class_key(pending.job)
     suspects = frozenset(zip(CAUSE_KINDS, equivalence_class.name, strict=False))
-    if transition is None:
+    if transition.entry.cause == "refused":
         return StartFailure(pending, FailureCause.UNKNOWN, equivalence_class, suspects=suspects)
-    if (obstacle := transition.obstacle) is not None:
-        cause = FailureCause.LIMIT if obstacle.clears_on_end else FailureCause.OBSTACLE
-        return StartFailure(pending, cause, obstacle.scope, obstacle.reason)
+    if (why := transition.cluster_reason) is not None:
+        cause = FailureCause.LIMIT if why.clears_on_end else FailureCause.CLUSTER
+        return StartFailure(pending, cause, why.scope, why.reason)
     if transition.before is not LedgerState.STARTING:
         return None
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return StartFailure(pending, FailureCause.OWNER, own_group)
     if not transition.failed:
         return None
-
     index = {name: node for node, name in enumerate(seen.cluster.node_names)}
     nodes = {index[name]: units for name, units in transition.entry.nodes if name in index}
     are_nodes_known = len(nodes) == len(transition.entry.nodes)

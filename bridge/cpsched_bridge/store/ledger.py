@@ -20,7 +20,7 @@ from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.ports import ClusterReason
+from cpsched_bridge.ports import ClusterReason, UndoOrder
 from cpsched_bridge.store.corruption_checks import (
     MAX_NUMBER,
     CorruptFileContent,
@@ -103,11 +103,12 @@ PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
 """Permitted transitions. A closed job may return after a requeue, or if the controller had lost it."""
 
 
-Cause = Literal["", "released", "held_by_administrator"]
+Cause = Literal["", "released", "held_by_administrator", "refused"]
 """Cause of the last transition, or "" if it does not affect the next transition.
 
 - `released`: the cluster answered the release command of a start whose pin and release are separate commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
+- `refused`: the cluster refused the start.
 """
 _TEXT_BY_CAUSE: Mapping[Cause, str] = {
     "released": "released",
@@ -156,13 +157,17 @@ class ManagedJobEntry:
     unmanaged_request: str = ""
     """Request to which this reason applies, as a `make_request_fingerprint`, or "" if it applies to any request."""
     restore: str = ""
-    """The last start's `StartCommand.restore`."""
+    """The last start's `StartSettings.restore`."""
 
     @property
     def unmanaged_text(self) -> str:
         """Why the job must not be adopted again, with the request to which this applies."""
         reason, request = self.unmanaged_reason, self.unmanaged_request
         return f"{reason}, while it requests {request}" if reason and request else reason
+
+    def make_undo_order(self) -> UndoOrder:
+        """Return the order that holds, releases or unpins the job and undoes its last start."""
+        return UndoOrder(self.job_id, self.pinned, self.restore)
 
 
 TransitionEvent = Literal["", "as_decided", "still_managed", "unmanaged"]
@@ -180,7 +185,7 @@ class LedgerTransition:
 
     before: LedgerState | None
     entry: ManagedJobEntry
-    obstacle: ClusterReason | None = None
+    cluster_reason: ClusterReason | None = None
     """Why a start failed, if the reason concerns the job or its group instead of the bridge."""
     failed: bool = False
     """Whether a start or a hold failed without a known reason."""
@@ -413,9 +418,9 @@ class Ledger:
         """Return the ids of jobs that the bridge may have held or pinned."""
         return [entry.job_id for entry in self.list_entries(*MANAGED_STATES)]
 
-    def get_pin_restores(self) -> dict[int, str]:
-        """Return `restore` by job id for jobs that may have the bridge's node list."""
-        return {id: self._entries[id].restore for id in self.list_open_job_ids() if self._entries[id].pinned}
+    def list_pinned_job_ids(self) -> frozenset[int]:
+        """Return the ids of jobs that may have the bridge's node list."""
+        return frozenset(id for id in self.list_open_job_ids() if self._entries[id].pinned)
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
         """Return unmanaged pending jobs that still have the bridge's pin.

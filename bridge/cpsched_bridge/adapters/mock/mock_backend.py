@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from typing_extensions import override
 
@@ -10,17 +10,16 @@ from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import SimulatedClock
 from cpsched_bridge.ports import (
-    NO_PINS,
     Backend,
     BoostCommand,
-    DeferredStart,
     Lease,
     Observation,
     Outcome,
     QueueRank,
     ReadinessCheck,
-    StartCommand,
+    StartOrder,
     SupportsBoost,
+    UndoOrder,
 )
 
 
@@ -49,7 +48,7 @@ class MockBackend(Backend, SupportsBoost):
         return None
 
     @override
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation. `pinned` is ignored because the site itself records pins."""
         seen = self.read(self._reported_count)
         self._reported_count += len(seen.ended)
@@ -66,25 +65,27 @@ class MockBackend(Backend, SupportsBoost):
         return tuple(site.ended)
 
     @override
-    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
+    def resolve_layout(
+        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
+    ) -> Sequence[StartOrder | Outcome]:
         """Return the orders unchanged. A simulated site uses exactly the ordered nodes."""
         return orders
 
     @override
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         return self._advance_site().start(orders)
 
     @override
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._advance_site().hold(job_ids)
+    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._advance_site().hold([order.job_id for order in orders])
 
     @override
-    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._advance_site().release(job_ids)
+    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._advance_site().release([order.job_id for order in orders])
 
     @override
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._advance_site().unpin(job_ids)
+    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._advance_site().unpin([order.job_id for order in orders])
 
     @override
     def read_ranks(self) -> Sequence[QueueRank]:

@@ -26,7 +26,7 @@ from cpsched_bridge.ports import (
     Outcome,
     PendingJob,
     QueueRank,
-    StartCommand,
+    StartOrder,
     UnmanagedJob,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
@@ -153,7 +153,7 @@ class MockCluster:
             cluster_name="simulated",
         )  # fmt: skip
 
-    def start(self, orders: Sequence[StartCommand]) -> list[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
         """Release and pin jobs, and return the outcomes.
 
         A job whose nodes are free starts after the launch delay.
@@ -207,7 +207,7 @@ class MockCluster:
             return
         self._holds[item.job.id] = self._hold_of_new
 
-    def _start_job(self, order: StartCommand) -> Outcome:
+    def _start_job(self, order: StartOrder) -> Outcome:
         id = order.job.id
         self.repeated[id] += self.starts[id]
         if self._holds.get(id) not in (Hold.PLUGIN, Hold.ADMIN):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from typing_extensions import override
@@ -41,10 +41,8 @@ from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.pbs.unmanaged_queue_gate import UnmanagedQueueGate
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
-    NO_PINS,
     Backend,
     BoostCommand,
-    DeferredStart,
     Hold,
     Lease,
     Observation,
@@ -52,8 +50,9 @@ from cpsched_bridge.ports import (
     QueueGate,
     QueueRank,
     ReadinessCheck,
-    StartCommand,
+    StartOrder,
     SupportsBoost,
+    UndoOrder,
 )
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
@@ -113,7 +112,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return None
 
     @override
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation. `pinned` is ignored because PBS has no pins."""
         self._unconfirmed_queues = set()
         seen = self._observed = self._reader.read()
@@ -161,14 +160,16 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             return ()
 
     @override
-    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
+    def resolve_layout(
+        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
+    ) -> Sequence[StartOrder | Outcome]:
         """Return the orders unchanged, because PBS uses exactly an order's vnodes."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
     @override
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """Check each order against a new reading, then start the job.
 
         Return the outcomes. If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS
@@ -177,10 +178,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         until_s = time.monotonic() + self._starting_s
         with self._left_queue.keep_closed(time.monotonic() + self._starting_s / 2) as close_error:
             if close_error:
-                return [_make_not_sent_outcome(order.job.id, close_error) for order in orders]
+                return [_make_not_sent_outcome(order.job_id, close_error) for order in orders]
             return self._execute_start_orders(orders, until_s)
 
-    def _execute_start_orders(self, orders: Sequence[StartCommand], until_s: float) -> list[Outcome]:
+    def _execute_start_orders(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
         """Start the jobs in batches. If PBS may start jobs meanwhile, each job has a batch and a reading of its own."""
         reading = self._read_before_start()
         free = reading.free.copy()
@@ -189,7 +190,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         while len(outcomes) < len(orders):
             if lost or time.monotonic() >= until_s:
                 why = lost or "the time limit for starts was reached"
-                outcomes += [_make_not_sent_outcome(order.job.id, why) for order in orders[len(outcomes) :]]
+                outcomes += [_make_not_sent_outcome(order.job_id, why) for order in orders[len(outcomes) :]]
                 break
 
             if outcomes and reading.can_pbs_start_jobs:
@@ -198,7 +199,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             size = 1 if reading.can_pbs_start_jobs else MAX_PARALLEL_COMMANDS
             batch = orders[len(outcomes) : len(outcomes) + size]
             batch_outcomes, lost = self._start_batch(batch, reading, free, until_s)
-            outcomes += [batch_outcomes[order.job.id] for order in batch]
+            outcomes += [batch_outcomes[order.job_id] for order in batch]
         return outcomes
 
     def _read_before_start(self) -> TranslatedPbsReading:
@@ -211,17 +212,17 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return self._interpret_reading(self._reader.read_again(before, is_idle))
 
     def _start_batch(
-        self, batch: Sequence[StartCommand], reading: TranslatedPbsReading, free: np.ndarray, until_s: float
+        self, batch: Sequence[StartOrder], reading: TranslatedPbsReading, free: np.ndarray, until_s: float
     ) -> tuple[dict[int, Outcome], str]:
         """Check the orders one by one, then start their jobs in parallel. Subtract their amounts from `free`.
 
         Return the outcomes by job number, and the message of a timeout, or "".
         """
         outcomes: dict[int, Outcome] = {}
-        starts: dict[str, StartCommand] = {}
+        starts: dict[str, StartOrder] = {}
         lost = ""
         for order in batch:
-            number = order.job.id
+            number = order.job_id
             if why := _find_start_refusal_reason(order, reading):
                 outcomes[number] = Outcome(number, "refused", why)
             elif why := lost or _try_allocate_start_order(order, reading, free):
@@ -236,7 +237,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 starts[reading.names[number]] = order
 
         placements = {
-            name: reading.waiting.asked[order.job.id].format_exec_vnode(order.nodes) for name, order in starts.items()
+            name: reading.waiting.asked[order.job_id].format_exec_vnode(order.nodes) for name, order in starts.items()
         }
         for name, error in self._commands.run_jobs(placements, self._compute_command_timeout_s(until_s)).items():
             job = starts[name].job
@@ -262,7 +263,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
 
     @override
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
         """Close the queues of these jobs to PBS's scheduler. Return the outcomes."""
         jobs, queues = self._read_jobs_and_queues()
         closed: dict[str, Outcome | None] = {}
@@ -287,10 +288,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             self._controlled_queues.add(queue.name)
             return Outcome(number, "done")
 
-        return _run_for_each_known_job(job_ids, jobs, hold_job)
+        return _run_for_each_known_job(orders, jobs, hold_job)
 
     @override
-    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
         """Move each job in a closed queue to `left_queue`. Return the outcomes.
 
         If the command that opens a queue timed out, its jobs stay there, because the command may have released them.
@@ -311,12 +312,12 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 moved[whole] = self._move_to_unmanaged_queue(whole)
             return dataclasses.replace(moved[whole], job_id=number)
 
-        return _run_for_each_known_job(job_ids, jobs, release_job)
+        return _run_for_each_known_job(orders, jobs, release_job)
 
     @override
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
         """Return success for each job, because PBS has no pins."""
-        return [Outcome(number, "done") for number in job_ids]
+        return [Outcome(order.job_id, "done") for order in orders]
 
     @override
     def reopen_queues(self) -> Sequence[str]:
@@ -436,7 +437,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
 
 def _make_not_sent_outcome(job_id: int, why: str) -> Outcome:
-    return Outcome(job_id, "refused", f"not sent: {why}", "not_sent")
+    return Outcome.not_sent(job_id, f"not sent: {why}")
 
 
 def _make_command_outcome(job_id: int, error: BackendError | None) -> Outcome:
@@ -446,20 +447,20 @@ def _make_command_outcome(job_id: int, error: BackendError | None) -> Outcome:
 
 
 def _run_for_each_known_job(
-    job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
+    orders: Sequence[UndoOrder], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
 ) -> list[Outcome]:
     """Apply `act` to each job that PBS shows, and return the outcomes."""
     names = {number: name for name, number in pbs_job_ids.assign_job_numbers(jobs).items()}
     outcomes = []
-    for number in job_ids:
+    for number in (order.job_id for order in orders):
         name = names.get(number)
         outcomes.append(Outcome(number, "refused", UNKNOWN_JOB) if name is None else act(number, name, jobs[name]))
     return outcomes
 
 
-def _find_start_refusal_reason(order: StartCommand, reading: TranslatedPbsReading) -> str:
+def _find_start_refusal_reason(order: StartOrder, reading: TranslatedPbsReading) -> str:
     """Return why the reading forbids this start, or "" if it permits the start."""
-    number = order.job.id
+    number = order.job_id
     now = next((each for each in reading.waiting.pending if each.job.id == number), None)
     if now is None:
         left = next((each.reason for each in reading.waiting.left if each.job_id == number), None)
@@ -476,7 +477,7 @@ def _find_start_refusal_reason(order: StartCommand, reading: TranslatedPbsReadin
     return ""
 
 
-def _try_allocate_start_order(order: StartCommand, reading: TranslatedPbsReading, free: np.ndarray) -> str:
+def _try_allocate_start_order(order: StartOrder, reading: TranslatedPbsReading, free: np.ndarray) -> str:
     """Subtract the order's amounts from `free`.
 
     Return why that is impossible, or "" on success.

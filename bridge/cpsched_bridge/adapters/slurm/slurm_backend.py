@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched.site import multifactor_priority
-from cpsched.slurm_text.configuration import SlurmConfig, parse_release
+from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
@@ -36,12 +36,8 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import (
 )
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords, name_users
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import is_split_by_slurm
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE, StartPinSettings
 from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
-    SentJobStart,
     defer_reservation_conflicts,
     predict_start_splits,
 )
@@ -59,26 +55,22 @@ from cpsched_bridge.errors import (
     ProgramMissing,
 )
 from cpsched_bridge.ports import (
-    NO_PINS,
     Backend,
     BoostCommand,
-    DeferredStart,
-    Hold,
     Lease,
     Observation,
     Outcome,
     PreemptionOptions,
     QueueRank,
     ReadinessCheck,
-    StartCommand,
+    StartOrder,
     SupportsAccountingChecks,
     SupportsBoost,
     SupportsPreemption,
+    UndoOrder,
     Victim,
 )
 
-CLEAR_NODE_LIST = "ReqNodeList="
-"""scontrol's setting that clears a node list. An empty list sent by pyslurm would change nothing."""
 Command = Callable[[Sequence[JobOrder]], Sequence[CommandReply]]
 
 BATCH_SIZE = 100
@@ -96,8 +88,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     A start pins a job to a list of nodes. If Slurm might not distribute equal shares as planned, the start also sets a
     number of tasks per node, which fixes the number of nodes. For a job that is placed task by task, the start sets the
-    number of nodes, and Slurm distributes the tasks as `predict_start_splits` predicts. Clearing the pin restores the
-    record fields that the pin changed.
+    number of nodes, and Slurm distributes the tasks as `predict_start_splits` predicts. An `UndoOrder` restores the
+    record fields that the start changed.
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
@@ -126,10 +118,6 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._ranked_by = 0
         self._translator: SlurmTranslator | None = None
         self._config = SlurmConfig()
-        self._restores: dict[int, str] = {}
-        """The scontrol settings that restore what the bridge's pins changed, by job number."""
-        self._under_way: dict[int, SentJobStart] = {}
-        """Starts sent by the bridge, by job number, until the job is observed running or held again."""
 
     @property
     @override
@@ -152,10 +140,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return self._transport.not_ready_reason()
 
     @override
-    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
         translator = self._get_translator()
-        for job_id, restore in pinned.items():
-            self._restores.setdefault(job_id, restore)
         records = self._transport.read()
         self._finish_transport_trial(len(records.jobs))
         notes = tuple(self._policy.poll()) if self._policy is not None else ()
@@ -165,23 +151,10 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._seen = records
         licenses = reading.policy.licenses if reading is not None else ()
         exempt_qos = reading.policy.partition_limit_exemptions if reading is not None else {}
-        pins = self._restores.keys() | set(pinned)
-        observation = translator.observe(records, pins, self._get_account_parents(), licenses, exempt_qos)
+        observation = translator.observe(records, pinned, self._get_account_parents(), licenses, exempt_qos)
         observation = self._apply_site_policy(observation, records, notes)
         if self._load is not None and (busy := self._load.poll()):
             observation = dataclasses.replace(observation, busy=busy)
-        for pending in observation.pending:
-            if pending.pinned:
-                self._restores.setdefault(pending.job.id, "")
-        waiting = {pending.job.id for pending in observation.pending}
-        for left in observation.left:
-            if left.pinned:
-                self._restores.setdefault(left.job_id, "")
-                waiting.add(left.job_id)
-        released = {pending.job.id for pending in observation.pending if pending.hold is Hold.NONE}
-        self._under_way = {number: sent for number, sent in self._under_way.items() if number in released}
-        known = waiting | set(pinned)
-        self._restores = {job_id: settings for job_id, settings in self._restores.items() if job_id in known}
         return observation
 
     def _finish_transport_trial(self, jobs: int) -> None:
@@ -208,102 +181,61 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return translator.translate_sacct_jobs(past, seen)
 
     @override
-    def resolve_layout(self, orders: Sequence[StartCommand]) -> Sequence[StartCommand | DeferredStart]:
+    def resolve_layout(
+        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
+    ) -> Sequence[StartOrder | Outcome]:
+        """Return the starts with Slurm's own split, and with the nice values that place them above other jobs."""
         translator = self._get_translator()
-        machine, free = translator.machine, translator.free
-        if machine is None or free is None:
-            return [DeferredStart(order.job.id, "the bridge has not read the cluster yet") for order in orders]
-        starts = [_to_sent_start(order, machine) for order in orders]
-        found = predict_start_splits(starts, free, machine.capacity, self._under_way.values())
-        now_s = self._seen.now_s if self._seen is not None else 0
-        found = defer_reservation_conflicts(
-            found, self._under_way.values(), translator.to_come, machine.capacity, now_s
-        )
-        resolved = [_to_order_or_deferral(order, each, machine) for order, each in zip(orders, found, strict=True)]
-        return [
-            each
-            if isinstance(each, DeferredStart)
-            else dataclasses.replace(each, restore=self._format_settings_to_restore(each))
-            for each in resolved
-        ]
-
-    def _get_start_pin_settings(self, order: StartCommand) -> StartPinSettings:
-        asked = self._get_translator().queue.asked.get(order.job.id)
-        return asked.pins if asked else StartPinSettings(0, 0, "")
-
-    def _sets_cpus_per_node(self, pins: StartPinSettings) -> bool:
-        return bool(pins.tasks_per_node) and parse_release(str(self._config.version)) < EQUAL_SHARES_SINCE
-
-    def _format_settings_to_restore(self, order: StartCommand) -> str:
-        """Return scontrol settings that undo a start's changes, except to the nice value."""
-        pins = self._get_start_pin_settings(order)
-        restore = pins.restore_all if self._sets_cpus_per_node(pins) else pins.restore
-        return f"Partition={pins.partitions} {restore}".rstrip() if pins.partitions else restore
+        machine, free, seen = translator.machine, translator.free, self._seen
+        if machine is None or free is None or seen is None:
+            return [Outcome.not_sent(order.job_id, "the bridge has not read the cluster yet") for order in orders]
+        found = predict_start_splits(orders, under_way, free, machine)
+        found = defer_reservation_conflicts(found, under_way, translator.to_come, machine, seen.now_s)
+        return self._add_boosting_nices(found, seen)
 
     @override
-    def start(self, orders: Sequence[StartCommand]) -> Sequence[Outcome]:
-        translator = self._get_translator()
-        nices = self._compute_boosting_nices(orders)
-        sent: list[JobOrder] = []
-        for order in orders:
-            number = order.job.id
-            pins = self._get_start_pin_settings(order)
-            self._restores[number] = self._format_settings_to_restore(order)
-            if translator.machine is not None:
-                self._under_way[number] = _to_sent_start(order, translator.machine)
-            count = len(order.nodes) if is_split_by_slurm(order.job.request) else pins.node_count
-            sets_cpus = self._sets_cpus_per_node(pins)
-            counted = pins.format_node_count(count) if count else ""
-            own, raised = nices.get(number, (0, None))
-            if raised is not None:
-                self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
-            sent.append(
-                JobOrder(
-                    job=number,
-                    nodes=[name for name, _ in order.nodes],
-                    tasks_per_node=pins.tasks_per_node,
-                    num_nodes=pins.num_nodes if sets_cpus else counted,
-                    cpus_per_node=pins.cpus_per_node if sets_cpus else 0,
-                    cpus=pins.cpus if sets_cpus else 0,
-                    partition=order.job.queue if pins.partitions else "",
-                    nice=raised,
-                )
-            )
-        return self._send_orders("start", sent)
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        return self._send_orders("start", orders)
 
-    def _compute_boosting_nices(self, orders: Sequence[StartCommand]) -> dict[int, tuple[int, int]]:
-        """Return the original and the new nice value of each job to boost, by job number."""
+    def _add_boosting_nices(
+        self, found: Sequence[StartOrder | Outcome], seen: SlurmRecords
+    ) -> list[StartOrder | Outcome]:
+        """Return the starts with the nice values of the jobs to boost, and with what restores these values."""
         reading = self._get_policy_reading()
-        if not self._most_boost or self._seen is None or reading is None or reading.policy.priority.kind == "basic":
-            return {}
-        wanted = {order.job.id: order.job for order in orders}
+        if not self._most_boost or reading is None or reading.policy.priority.kind == "basic":
+            return list(found)
+        wanted = {order.job_id: order.job for order in found if isinstance(order, StartOrder)}
         slurm_jobs = {
             number: slurm_job.in_partition(wanted[number].queue)
-            for slurm_job in self._seen.jobs
+            for slurm_job in seen.jobs
             if slurm_job.state == slurm_states.PENDING
             for number in array_tasks.list_job_numbers(slurm_job)
             if number in wanted
         }
         starts = {number: (slurm_job, wanted[number].priority) for number, slurm_job in slurm_jobs.items()}
-        needed = compute_start_boosts(starts, self._seen, reading.policy, self._most_boost)
-        return {
-            number: (slurm_jobs[number].nice, slurm_jobs[number].nice - points) for number, points in needed.items()
-        }
+        needed = compute_start_boosts(starts, seen, reading.policy, self._most_boost)
+
+        def add_nice(order: StartOrder) -> StartOrder:
+            own = slurm_jobs[order.job_id].nice
+            restore = f"{order.settings.restore} Nice={own}".lstrip()
+            nice = own - needed[order.job_id]
+            return dataclasses.replace(order, settings=dataclasses.replace(order.settings, nice=nice, restore=restore))
+
+        return [
+            add_nice(order) if isinstance(order, StartOrder) and order.job_id in needed else order for order in found
+        ]
 
     @override
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._send_orders_clearing_pins("hold", job_ids)
+    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._send_orders("hold", orders)
 
     @override
-    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Release jobs. Before the first observation, treat their node lists as pins."""
-        if self._translator is None:
-            self._restores.update(dict.fromkeys(job_ids, ""))
-        return self._send_orders_clearing_pins("release", job_ids)
+    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._send_orders("release", orders)
 
     @override
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._send_orders_clearing_pins("unpin", job_ids)
+    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
+        return self._send_orders("unpin", orders)
 
     @override
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
@@ -312,15 +244,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         orders = []
         for victim in victims:
             slurm_job = running.get(victim.job_id, unknown)
-            orders.append(
-                JobOrder(
-                    job=victim.job_id,
-                    start_s=victim.start_s,
-                    mode=victim.mode,
-                    partition=slurm_job.partition,
-                    qos=slurm_job.qos,
-                )
-            )
+            orders.append(dataclasses.replace(victim, partition=slurm_job.partition, qos=slurm_job.qos))
         return self._send_orders("preempt", orders)
 
     @override
@@ -456,22 +380,6 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         reading = self._get_policy_reading()
         return None if reading is None else reading.policy.accounts.parent_by_account
 
-    def _send_orders_clearing_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
-        """Send a command that also clears the bridge's pins, and return the outcomes."""
-        outcomes = self._send_orders(
-            kind, [JobOrder(job=job_id, clear=self._get_unpin_settings(job_id)) for job_id in job_ids]
-        )
-        for outcome in outcomes:
-            if outcome.result == "done":
-                self._restores.pop(outcome.job_id, None)
-        return outcomes
-
-    def _get_unpin_settings(self, job_id: int) -> str:
-        """Return the scontrol settings that clear the bridge's pin on a job, if any."""
-        if job_id not in self._restores:
-            return ""
-        return f"{CLEAR_NODE_LIST} {self._restores[job_id]}".rstrip()
-
     def _send_orders(self, kind: OrderKind, orders: Sequence[JobOrder]) -> list[Outcome]:
         """Send orders in batches and return their outcomes.
 
@@ -486,9 +394,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
                 if not outcomes:
                     raise
                 outcomes += _make_failed_outcomes(part, error)
-                outcomes += [
-                    Outcome(order.job, "refused", "not sent", "not_sent") for order in orders[at + BATCH_SIZE :]
-                ]
+                outcomes += [Outcome.not_sent(order.job_id, "not sent") for order in orders[at + BATCH_SIZE :]]
                 break
         return outcomes
 
@@ -531,7 +437,7 @@ def _send_isolating_failures(command: Command, orders: Sequence[JobOrder]) -> li
             if part is orders:
                 raise
             return _make_failed_outcomes(part, error)
-        return [Outcome(order.job, *answer) for order, answer in zip(part, answers, strict=True)]
+        return [Outcome(order.job_id, *answer) for order, answer in zip(part, answers, strict=True)]
 
     outcomes = send_or_bisect(orders)
     if len(culprits) >= MAX_FAULTY_ORDERS and not any(outcome.result == "done" for outcome in outcomes):
@@ -539,19 +445,6 @@ def _send_isolating_failures(command: Command, orders: Sequence[JobOrder]) -> li
     return outcomes
 
 
-def _to_sent_start(order: StartCommand, machine: SlurmNodeTable) -> SentJobStart:
-    placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
-    return SentJobStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
-
-
-def _to_order_or_deferral(
-    order: StartCommand, found: SentJobStart | str, machine: SlurmNodeTable
-) -> StartCommand | DeferredStart:
-    if isinstance(found, str):
-        return DeferredStart(order.job.id, found)
-    return StartCommand(order.job, tuple((machine.names[node], units) for node, units in found.placement))
-
-
 def _make_failed_outcomes(orders: Sequence[JobOrder], error: BackendError) -> list[Outcome]:
     lost = isinstance(error, BackendTimeout)
-    return [Outcome(order.job, "unknown" if lost else "refused", str(error)) for order in orders]
+    return [Outcome(order.job_id, "unknown" if lost else "refused", str(error)) for order in orders]

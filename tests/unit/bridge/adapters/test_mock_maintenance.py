@@ -5,7 +5,7 @@ import pytest
 from cpsched_bridge.adapters.mock import Options, connect
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenance
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.ports import StartCommand
+from cpsched_bridge.ports import StartOrder
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job
 
@@ -33,9 +33,9 @@ def test_refuses_start_on_maintenance_nodes():
     job = a_job(1)
     site = a_site(job)
     site.advance(150)
-    (refused,) = site.start([StartCommand(job, (("n0", 1),))])
+    (refused,) = site.start([StartOrder(job, (("n0", 1),))])
     assert (refused.result, refused.detail) == ("refused", "node n0 is in maintenance")
-    (done,) = site.start([StartCommand(job, (("n1", 1),))])
+    (done,) = site.start([StartOrder(job, (("n1", 1),))])
     assert done.result == "done"
 
 

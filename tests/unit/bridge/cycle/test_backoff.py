@@ -91,7 +91,7 @@ class World:
         starting: tuple[int, ...] = (),
         shorter: tuple[int, ...] = (),
     ) -> dict[int, str]:
-        """One reading with starts that met obstacles, succeeded or failed; return the backed-off jobs and reasons."""
+        """One reading with starts that failed, succeeded or failed; return the backed-off jobs and reasons."""
         self.states |= dict.fromkeys(starting, LedgerState.STARTING)
         self.jobs |= {id: replace(self.jobs[id], walltime_s=50) for id in shorter}
         self.states |= dict.fromkeys(began, LedgerState.RUNNING) | dict.fromkeys(
@@ -101,7 +101,7 @@ class World:
         limited = [
             StartFailure(
                 self.pending(id),
-                FailureCause.LIMIT if each.clears_on_end else FailureCause.OBSTACLE,
+                FailureCause.LIMIT if each.clears_on_end else FailureCause.CLUSTER,
                 each.scope,
                 each.reason,
             )

@@ -67,7 +67,7 @@ def show(pending: PendingJob, text: str | None = None, **facts: object) -> Pendi
     meaning = pending_reasons.get_reason_meaning(text or "")
     return replace(
         pending,
-        obstacle=pending_reasons.find_cluster_reason(subject),
+        cluster_reason=pending_reasons.find_cluster_reason(subject),
         groups=pending_reasons.list_backoff_keys(subject),
         lower_priority=meaning.lower_priority,
         refused=pending_reasons.normalize_reason_name(text or "") if meaning.refused else "",

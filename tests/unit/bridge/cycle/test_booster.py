@@ -182,7 +182,7 @@ def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
     assert not any(site.points.values())
 
 
-def test_release_all_reports_obstacle(tmp_path, site):
+def test_release_all_reports_what_prevents_it(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.fail("boost", BackendUnavailable("gone"), times=3)
     book = BoostLedger(tmp_path / "boosts.sqlite", read_only=True)

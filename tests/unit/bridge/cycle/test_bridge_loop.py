@@ -184,7 +184,7 @@ def test_job_held_after_start_loses_pin_and_stays_held(bridge_at, hold, mode):
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
     settle(bridge, cluster, 3)
     assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
-    assert not bridge.ledger.get_pin_restores()
+    assert not bridge.ledger.list_pinned_job_ids()
 
 
 def test_releases_held_job_that_cannot_be_modelled(bridge_at):

@@ -115,7 +115,7 @@ def ours(state, why="", **facts):
         (a_pending(), ours(LedgerState.FREE, "handed back", unmanaged_reason="odd"), None, "free", "odd"),
         (a_pending(hold=Hold.ADMIN), {}, None, "held", "held by an administrator, not by the bridge"),
         (a_pending(hold=Hold.CLUSTER), {}, None, "held", HELD_BY_CLUSTER),
-        (replace(OF_CLUSTER, obstacle=LAUNCH_FAILED), ours(LedgerState.FREE), None, "held", FAILED_LAUNCH),
+        (replace(OF_CLUSTER, cluster_reason=LAUNCH_FAILED), ours(LedgerState.FREE), None, "held", FAILED_LAUNCH),
         (a_pending(hold=Hold.PLUGIN), {}, None, "free", "held for the bridge, which has not adopted it yet"),
         (a_pending(hold=Hold.NONE), {}, None, "free", "not held: the cluster's own scheduler may start it"),
     ],

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
+from cpsched_bridge.cycle.backoff import MAX_REPETITIONS
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.intent_sender import CycleCommandBudget, LedgerCommandSender
-from cpsched_bridge.cycle.reconcile import ReconcileOptions
+from cpsched_bridge.cycle.intent_sender import CycleCommandBudget, IntentSelection, LedgerCommandSender
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import DeferredStart, Hold, Outcome
+from cpsched_bridge.ports import Hold, Outcome, StartOrder, StartSettings, UndoOrder
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
@@ -36,9 +35,7 @@ class Setting:
                 self.ledger.record([make_transition(self.ledger.get(id), LedgerState.STARTING, 1, "", pinned=True)])
             if first is not state:
                 self.ledger.record([make_transition(self.ledger.get(id), state, 1, "", pinned=True)])
-        self.commands = LedgerCommandSender(
-            self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetryTracker(), lambda: self.age_s
-        )
+        self.commands = LedgerCommandSender(self.cluster, self.ledger, 3, lambda: self.age_s)
         self.age_s = 0
         self.recorder = CycleRecorder(9, FakePace())
 
@@ -46,15 +43,15 @@ class Setting:
         outcomes = [Outcome(id, result, words, code) for id, result in zip(self.cluster.jobs, results, strict=True)]
         self.cluster.collect_output(call, outcomes)
 
-    def send(self, allowed=MANY, starts_follow=False, delayed=()):
+    def send(self, allowed=MANY, selection=IntentSelection.ALL, delayed=()):
         seen = replace(self.cluster.read(), now_s=5)
         pending = tuple(replace(each, awaits_hold=each.job.id in delayed) for each in seen.pending)
         seen = replace(seen, pending=pending)
-        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.recorder, starts_follow=starts_follow)
+        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.recorder, selection)
 
     def start(self):
-        chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
-        self.commands.start(chosen, self.cluster.cluster, 5, self.recorder)
+        orders = [StartOrder(fake.job, (("n0", 1),)) for fake in self.cluster.jobs.values()]
+        return self.commands.start(orders, replace(self.cluster.read(), now_s=5), self.recorder)
 
     def entry(self, id=1):
         return self.ledger.get(id)
@@ -62,9 +59,9 @@ class Setting:
 
 def test_records_start_with_final_layout(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HELD, j2=LedgerState.HELD)
-    setting.cluster.resolve_layout = lambda orders: [
+    setting.cluster.resolve_layout = lambda orders, under_way: [
         replace(orders[0], nodes=(("n2", 1),)),
-        DeferredStart(2, "in a moment"),
+        Outcome.not_sent(2, "in a moment"),
     ]
     setting.start()
     assert setting.cluster.commands == [("start", (1,))]
@@ -73,6 +70,41 @@ def test_records_start_with_final_layout(tmp_path):
     assert [(h.kind, h.detail, h.job_id) for h in setting.recorder.bridge_events] == [
         ("start_postponed", "in a moment", 2)
     ]
+
+
+def test_ledger_keeps_what_undoes_a_start(tmp_path):
+    setting, undone = Setting(tmp_path, j1=LedgerState.HELD), []
+    setting.cluster.stalls = 1
+    order = StartOrder(setting.cluster.jobs[1].job, (("n0", 1),), StartSettings(nice=-3, restore="Nice=5"))
+    setting.commands.start([order], setting.cluster.read(), setting.recorder)
+    setting.ledger.record([make_transition(setting.entry(), LedgerState.ROLLING_BACK, 1, "")])
+    setting.ledger.reload()
+    setting.cluster.hold = lambda orders: undone.extend(orders) or [Outcome(1, "done")]
+    setting.recorder.outcomes.clear()
+    setting.send()
+    assert undone == [UndoOrder(1, pinned=True, restore="Nice=5")]
+
+
+def test_clears_pin_that_only_the_cluster_shows(tmp_path):
+    setting, undone = Setting(tmp_path, j1=LedgerState.RELEASING), []
+    setting.cluster.jobs[1].pin = (("n0", 1),)
+    setting.cluster.release = lambda orders: undone.extend(orders) or [Outcome(1, "done")]
+    setting.send()
+    assert undone == [UndoOrder(1, pinned=True)]
+
+
+def test_layout_depends_on_starts_under_way(tmp_path):
+    """Also on those of an earlier bridge process, and on those that may still take effect although they failed."""
+    setting, under_way = (
+        Setting(tmp_path, j1=LedgerState.STARTING, j2=LedgerState.ROLLING_BACK, j3=LedgerState.HELD),
+        [],
+    )
+    setting.cluster.resolve_layout = lambda orders, sent: under_way.extend(sent) or [Outcome.not_sent(3, "later")]
+    for id in (1, 2):
+        setting.cluster.jobs[id].hold = Hold.NONE
+        setting.ledger.record([make_transition(setting.entry(id), setting.entry(id).state, 1, "", nodes=(("n1", 1),))])
+    setting.start()
+    assert under_way == [StartOrder(setting.cluster.jobs[id].job, (("n1", 1),)) for id in (1, 2)]
 
 
 @pytest.mark.parametrize("intent", [LedgerState.HOLDING, LedgerState.ROLLING_BACK])
@@ -95,7 +127,7 @@ def test_records_hold_outcome(tmp_path, intent, result, becomes, failures):
 
 def test_refused_holds_never_undo_admin_hold(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING)
-    for _ in range(setting.commands.options.max_failures + 1):
+    for _ in range(setting.commands.max_failures + 1):
         setting.answer("hold", "refused", words="an administrator holds it", code="held_by_administrator")
         setting.send()
     assert (setting.entry().state, setting.entry().failures) == (LedgerState.HOLDING, 0)
@@ -126,9 +158,10 @@ def test_records_release_outcome(tmp_path, result, becomes):
 def test_records_start_outcome(tmp_path, result, becomes, pinned, failures):
     setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.answer("start", result)
-    setting.start()
+    failed = setting.start()
     entry = setting.entry()
     assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, failures)
+    assert [(each.entry, each.entry.cause) for each in failed] == ([(entry, "refused")] if failures else [])
     assert entry.nodes == (("n0", 1),)
     told = [(h.kind, h.job_id) for h in setting.recorder.bridge_events]
     assert told == ([("start_refused", 1)] if result == "refused" else [])
@@ -173,7 +206,7 @@ def test_sends_holds_first_within_budget(tmp_path):
 def test_holds_jobs_that_plugin_delays_after_starts(tmp_path):
     """Slurm starts none of them soon, and one user's many new jobs would delay the starts of others."""
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
-    setting.send(starts_follow=True, delayed={2})
+    setting.send(selection=IntentSelection.BEFORE_STARTS, delayed={2})
     assert setting.cluster.commands == [("hold", (1,))]
     setting.send(delayed={2})
     assert setting.cluster.commands[1:] == [("hold", (2,))]
@@ -198,7 +231,7 @@ def test_sends_nothing_for_missing_jobs_or_empty_batch(tmp_path):
     for id in (1, 2):
         setting.cluster.cancel(id)
     setting.send()
-    setting.commands.start([], setting.cluster.cluster, 5, setting.recorder)
+    setting.commands.start([], setting.cluster.read(), setting.recorder)
     assert setting.cluster.commands == []
 
 
@@ -211,7 +244,7 @@ def test_outcome_for_unknown_job_is_backend_error(tmp_path):
 
 def test_backed_off_command_uses_no_budget(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
-    setting.commands._retries.record_sent("hold", [1] * 9, 5)  # noqa: SLF001
+    setting.commands.retries.record_sent("hold", [1] * 9, 5)
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
 

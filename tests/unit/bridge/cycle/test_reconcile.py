@@ -41,7 +41,7 @@ BAD = ClusterReason("BadConstraints", BackoffGroupKey("job", ("1",)))
     [LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RUNNING],
 )
 def test_releases_job_held_by_cluster_once_and_leaves_it(state):
-    held = a_pending(hold=Hold.CLUSTER, pinned=True, obstacle=BAD)
+    held = a_pending(hold=Hold.CLUSTER, pinned=True, cluster_reason=BAD)
     entry = after(an_entry(state, pinned=True), an_observation(held))
     assert (entry.state, entry.pinned) == (LedgerState.RELEASING, True)
     assert "BadConstraints" in entry.unmanaged_reason
@@ -54,7 +54,7 @@ def test_releases_job_held_by_cluster_once_and_leaves_it(state):
 
 @pytest.mark.parametrize(("hold", "state"), [(Hold.NONE, LedgerState.HOLDING), (Hold.PLUGIN, LedgerState.HELD)])
 def test_takes_changed_job_back_from_cluster_hold(hold, state):
-    held = a_pending(hold=Hold.CLUSTER, obstacle=BAD)
+    held = a_pending(hold=Hold.CLUSTER, cluster_reason=BAD)
     free = after(an_entry(LedgerState.HELD), an_observation(held))
     other = replace(held.job, walltime_s=held.job.walltime_s + 60)
     taken = after(free, an_observation(PendingJob(other, hold)))
@@ -62,7 +62,7 @@ def test_takes_changed_job_back_from_cluster_hold(hold, state):
 
 
 def test_keeps_cluster_hold_when_not_in_control():
-    held = a_pending(hold=Hold.CLUSTER, obstacle=BAD)
+    held = a_pending(hold=Hold.CLUSTER, cluster_reason=BAD)
     away = ReconcileOptions(controlling=False)
     assert after(None, an_observation(held), away) is None
     assert after(an_entry(LedgerState.HELD), an_observation(held), away).state is LedgerState.FREE

@@ -84,15 +84,15 @@ def noted(tracker, *transitions, now_s=7.5):
     return recorder
 
 
-def step(before, after, event="", obstacle=None, id=1):
-    return LedgerTransition(before, ManagedJobEntry(id, after, 0, why="for people"), obstacle, event=event)
+def step(before, after, event="", cluster_reason=None, id=1):
+    return LedgerTransition(before, ManagedJobEntry(id, after, 0, why="for people"), cluster_reason, event=event)
 
 
-@pytest.mark.parametrize("obstacle", [None, LIMIT])
+@pytest.mark.parametrize("cluster_reason", [None, LIMIT])
 @pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))
-def test_measures_latency_of_each_start_once(tracker, after, obstacle):
+def test_measures_latency_of_each_start_once(tracker, after, cluster_reason):
     tracker.record_decided_starts([1], 5.0)
-    recorder = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
+    recorder = noted(tracker, step(LedgerState.STARTING, after, "as_decided", cluster_reason))
     ran = after in (LedgerState.RUNNING, LedgerState.ENDED)
     assert recorder.latencies_s == ([2.5] if ran else [])
     again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
@@ -117,10 +117,10 @@ def test_ignores_jobs_that_were_not_starting(tracker, before):
         (step(LedgerState.STARTING, LedgerState.ENDED), []),
         (step(LedgerState.HELD, LedgerState.RUNNING), []),
         (step(LedgerState.STARTING, LedgerState.ROLLING_BACK), ["start_failed"]),
-        (step(LedgerState.STARTING, LedgerState.ROLLING_BACK, obstacle=LIMIT), []),
+        (step(LedgerState.STARTING, LedgerState.ROLLING_BACK, cluster_reason=LIMIT), []),
         (step(LedgerState.HELD, LedgerState.GONE), []),
         (step(LedgerState.RELEASING, LedgerState.GONE), []),
-        (step(LedgerState.STARTING, LedgerState.GONE, obstacle=LIMIT), ["job_gone"]),
+        (step(LedgerState.STARTING, LedgerState.GONE, cluster_reason=LIMIT), ["job_gone"]),
         (step(LedgerState.HELD, LedgerState.RELEASING, "unmanaged"), ["unmanaged"]),
         (step(LedgerState.STARTING, LedgerState.ROLLING_BACK, "still_managed"), ["still_managed", "start_failed"]),
         (step(LedgerState.RELEASING, LedgerState.HOLDING, "still_managed"), ["still_managed"]),

@@ -292,7 +292,7 @@ def test_lists_entries_by_state_and_pins_of_open_jobs(tmp_path):
         id for id, state in states.items() if state in (LedgerState.FREE, LedgerState.GONE)
     ]
     assert (
-        ledger.get_pin_restores().keys()
+        ledger.list_pinned_job_ids()
         == ledger.list_open_job_ids()
         == {id for id, state in states.items() if state not in CLOSED_STATES}
     )

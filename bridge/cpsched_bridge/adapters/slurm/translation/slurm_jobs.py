@@ -41,24 +41,17 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import ReservedNodes
-from cpsched_bridge.adapters.slurm.translation.start_pins import (
-    StartPinSettings,
-    make_equal_split_pins,
-    make_task_split_pins,
-)
+from cpsched_bridge.adapters.slurm.translation.start_pins import make_equal_split_settings, make_task_split_settings
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported_request
-from cpsched_bridge.ports import UNLIMITED_WALLTIME_S
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, StartSettings
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJobWithStartSettings:
-    """A pending job, and the settings that its start sends in addition to the nodes.
-
-    If the job's units are tasks that may share nodes, a start also sets the number of nodes.
-    """
+    """A pending job, and what its start sets besides the nodes."""
 
     job: Job
-    pins: StartPinSettings
+    settings: StartSettings
     task_by_task: SlurmJobWithStartSettings | None = None
     """The same job split into tasks that may share nodes, if it can also run in equal shares."""
 
@@ -120,13 +113,17 @@ def translate_pending_job(
 
     by_task = None
     if parts.tasks is not None:
-        by_task = SlurmJobWithStartSettings(build_split_job(parts.tasks, False), make_task_split_pins(job, max_nodes))
+        by_task = SlurmJobWithStartSettings(
+            build_split_job(parts.tasks, False), make_task_split_settings(job, max_nodes)
+        )
     if parts.equal is None:
         assert by_task is not None
         return by_task
-    pins = make_equal_split_pins(job, parts.equal.units, max_nodes)
+    settings = make_equal_split_settings(
+        job, parts.equal.units, max_nodes, needs_cpus=machine.rules.equal_shares_need_cpus
+    )
     return SlurmJobWithStartSettings(
-        build_split_job(parts.equal, parts.equal.units > 1), pins, None if exclusive else by_task
+        build_split_job(parts.equal, parts.equal.units > 1), settings, None if exclusive else by_task
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched.site.accounts import NO_EXEMPTIONS, PartitionLimit
-from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.configuration import SelectRules, SlurmConfig, parse_release
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
@@ -51,6 +51,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_running import (
     CachingRunningJobTranslator,
     drop_nodes_unusable_after_end,
 )
+from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.ports import Observation, Outage
 
@@ -83,8 +84,9 @@ class SlurmTranslator:
     @classmethod
     def from_config(cls, config: SlurmConfig) -> SlurmTranslator:
         """Return a translator for a cluster with this configuration."""
+        needs_cpus = parse_release(str(config.version)) < EQUAL_SHARES_SINCE
         return cls(
-            SelectRules.from_config(config),
+            replace(SelectRules.from_config(config), equal_shares_need_cpus=needs_cpus),
             find_account_check_rules(config),
             config.cluster_name or "",
             config.job_defaults,

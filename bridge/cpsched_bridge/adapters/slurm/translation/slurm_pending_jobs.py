@@ -269,7 +269,6 @@ class CachingPendingJobTranslator:
             job = _exclude_reserved_nodes(job, context)
             label = slurm_job_ids.format_job_id(number)
             subject = pending_reasons.PendingJobWithReason(label, slurm_job, likes)
-            obstacle, groups = pending_reasons.find_cluster_reason(subject), pending_reasons.list_backoff_keys(subject)
             meaning = pending_reasons.get_reason_meaning(slurm_job.state_reason)
             refused = pending_reasons.normalize_reason_name(slurm_job.state_reason) if meaning.refused else ""
             found.append(
@@ -278,12 +277,13 @@ class CachingPendingJobTranslator:
                     hold,
                     pinned,
                     label,
-                    obstacle,
-                    groups,
+                    pending_reasons.find_cluster_reason(subject),
+                    pending_reasons.list_backoff_keys(subject),
                     meaning.lower_priority,
                     refused,
                     holder=holder,
                     awaits_hold=awaits_hold,
+                    start_settings=asked.settings,
                 )
             )
         return found

@@ -1,43 +1,11 @@
-"""Compute what a pin changes in a job's record, and the settings that undo it."""
+"""Compute what a start changes in a job's record besides its nodes, and the settings that undo it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cpsched.slurm_text.jobs import SlurmJob
-
-
-@dataclass(frozen=True, slots=True)
-class StartPinSettings:
-    """The settings that a start sends to make Slurm split the job as planned."""
-
-    tasks_per_node: int
-    """Number of tasks per node, or 0 if Slurm does not need it."""
-    node_count: int
-    """The job's exact number of nodes, or 0 if no other number is possible."""
-    restore: str
-    """scontrol settings that restore the record fields changed by the pin, or "" for none."""
-    cpus_per_node: int = 0
-    """Minimum CPUs per node to send with `tasks_per_node`, or 0 if it is 0. See `EQUAL_SHARES_SINCE`."""
-    cpus: int = 0
-    """The job's CPUs, which a change to the minimum CPUs per node would otherwise alter."""
-    num_nodes: str = ""
-    """Number of nodes to send with these settings, or empty for a single-node job without other settings."""
-    restore_all: str = ""
-    """Settings that restore everything changed by `tasks_per_node` and the settings sent with it."""
-    most_nodes: int | None = None
-    """Maximum of the node range that a start sets, or None if the range has only one number."""
-    partitions: str = ""
-    """The partitions of a job that names several, or "" for other jobs. A start sets only one of them."""
-
-    def format_node_count(self, count: int) -> str:
-        """Return scontrol's text for `count` nodes, as a range.
-
-        In newer Slurm releases, a single number would also become the maximum, which cannot be removed again. If the
-        record has no maximum, the range extends to `most_nodes`.
-        """
-        return f"{count}-{count if self.most_nodes is None else max(count, self.most_nodes)}"
-
+from cpsched_bridge.ports import NO_SETTINGS, StartSettings
 
 EQUAL_SHARES_SINCE = (26, 5)
 """First release known to make equal shares from a number of tasks per node alone.
@@ -48,28 +16,55 @@ job's CPUs, both releases split as requested. Releases in between were not teste
 """
 
 
-def make_equal_split_pins(job: SlurmJob, nodes: int, most_nodes: int | None) -> StartPinSettings:
-    """Return the settings, with CPUs, that split a job equally over `nodes` nodes."""
-    pins = replace(_make_equal_share_pins(job, nodes, most_nodes), partitions=job.listed_partitions)
-    if not pins.tasks_per_node:
-        return pins
-    least, cpus = max(1, job.min_cpus_per_node), job.cpus
-    each = max(least, pins.tasks_per_node * max(1, job.cpus_per_task))
-    pins = replace(pins, most_nodes=_compute_max_nodes_if_unset(job, most_nodes))
-    low, high = job.num_nodes, job.max_nodes
-    num_nodes = "" if nodes == low == 1 and high in (None, 1) else pins.format_node_count(nodes)
-    counted = format_restored_node_count(job, most_nodes) if num_nodes else f"NumTasks={job.ntasks}"
-    restore = f"TasksPerNode=0 {counted} MinCPUsNode={least} NumCPUs={cpus}"
-    return replace(pins, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
+def make_equal_split_settings(job: SlurmJob, nodes: int, most_nodes: int | None, needs_cpus: bool) -> StartSettings:
+    """Return the settings with which Slurm splits a job equally over `nodes` nodes.
+
+    `most_nodes` is the partition's limit. `needs_cpus` states whether the release needs more than the number of tasks
+    per node (`EQUAL_SHARES_SINCE`).
+    """
+    settings = _make_equal_share_settings(job, nodes, most_nodes)
+    if settings.tasks_per_node and needs_cpus:
+        settings = _add_cpus(settings, job, nodes, most_nodes)
+    return _add_partition(settings, job)
 
 
-def make_task_split_pins(job: SlurmJob, most_nodes: int | None) -> StartPinSettings:
+def make_task_split_settings(job: SlurmJob, most_nodes: int | None) -> StartSettings:
     """Return the settings with which Slurm splits a job over the pinned nodes."""
-    restore, most_nodes = (
-        format_restored_node_count(job, most_nodes),
-        _compute_max_nodes_if_unset(job, most_nodes),
+    settings = StartSettings(
+        sets_node_count=True,
+        max_nodes=_compute_max_nodes_if_unset(job, most_nodes),
+        restore=format_restored_node_count(job, most_nodes),
     )
-    return StartPinSettings(0, 0, restore, most_nodes=most_nodes, partitions=job.listed_partitions)
+    return _add_partition(settings, job)
+
+
+def _add_cpus(settings: StartSettings, job: SlurmJob, nodes: int, most_nodes: int | None) -> StartSettings:
+    """Return the settings with the number of nodes and the CPUs, and with what restores all of them.
+
+    In newer releases, a single number of nodes would also become the maximum, which cannot be removed again. If the
+    record has no maximum, the start therefore sets a range.
+    """
+    least, cpus = max(1, job.min_cpus_per_node), job.cpus
+    sets_node_count = not (nodes == job.num_nodes == 1 and job.max_nodes in (None, 1))
+    counted = f"NumTasks={job.ntasks}"
+    if sets_node_count:
+        counted = format_restored_node_count(job, most_nodes)
+    return replace(
+        settings,
+        sets_node_count=sets_node_count,
+        max_nodes=_compute_max_nodes_if_unset(job, most_nodes),
+        cpus_per_node=max(least, settings.tasks_per_node * max(1, job.cpus_per_task)),
+        cpus=cpus,
+        restore=f"TasksPerNode=0 {counted} MinCPUsNode={least} NumCPUs={cpus}",
+    )
+
+
+def _add_partition(settings: StartSettings, job: SlurmJob) -> StartSettings:
+    """Return the settings of a job that names several partitions with the partition of its start."""
+    if not job.listed_partitions:
+        return settings
+    restore = f"Partition={job.listed_partitions} {settings.restore}".rstrip()
+    return replace(settings, partition=job.partition, restore=restore)
 
 
 def _compute_max_nodes_if_unset(job: SlurmJob, most_nodes: int | None) -> int | None:
@@ -83,11 +78,11 @@ def _compute_max_nodes_if_unset(job: SlurmJob, most_nodes: int | None) -> int | 
     return tasks if most_nodes is None else min(tasks, most_nodes)
 
 
-def _make_equal_share_pins(job: SlurmJob, nodes: int, most_nodes: int | None) -> StartPinSettings:
+def _make_equal_share_settings(job: SlurmJob, nodes: int, most_nodes: int | None) -> StartSettings:
     """Return the settings for equal shares, without the CPUs.
 
     If the owner set no maximum number of nodes, the record shows the number of tasks instead. Once a maximum is set,
-    Slurm applies it. The number of nodes is therefore restored only if the pin changes it. The restored maximum is at
+    Slurm applies it. The number of nodes is therefore restored only if the start changes it. The restored maximum is at
     most `most_nodes`, the partition's limit, because Slurm would not start a job with a higher one.
     """
     tasks = job.ntasks
@@ -95,19 +90,20 @@ def _make_equal_share_pins(job: SlurmJob, nodes: int, most_nodes: int | None) ->
     restored = format_restored_node_count(job, most_nodes)
     if has_node_range(job):
         if job.ntasks_per_node:
-            return StartPinSettings(0, nodes, restored)
-        return StartPinSettings(tasks // nodes, nodes, f"TasksPerNode=0 {restored}")
+            return StartSettings(sets_node_count=True, restore=restored)
+        restore = f"TasksPerNode=0 {restored}"
+        return StartSettings(sets_node_count=True, tasks_per_node=tasks // nodes, restore=restore)
     if job.ntasks_per_node or tasks == 1 or (low == high == tasks == nodes):
-        return StartPinSettings(0, 0, "")
+        return NO_SETTINGS
     if nodes == low:
-        return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
-    return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 {restored}")
+        restored = f"NumTasks={tasks}"
+    return StartSettings(tasks_per_node=tasks // nodes, restore=f"TasksPerNode=0 {restored}")
 
 
 def format_restored_node_count(job: SlurmJob, most_nodes: int | None) -> str:
     """Return scontrol settings that restore the node count in a record.
 
-    `most_nodes` is as in `make_equal_split_pins`.
+    `most_nodes` is as in `make_equal_split_settings`.
     """
     low, high = job.num_nodes, job.max_nodes or _compute_max_nodes_if_unset(job, most_nodes)
     assert high is not None

@@ -9,125 +9,124 @@ Otherwise, the job waits until the other jobs are running, usually for one cycle
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import IntArray, Placement, Request
+from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import (
     find_needed_node_positions,
     is_split_by_slurm,
     predict_task_distribution,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation
+from cpsched_bridge.ports import Outcome, StartOrder
 
 UNCERTAIN_LAYOUT = "it waits for other starts on the same nodes, which would change how Slurm distributes its tasks"
 NODES_TAKEN = "its nodes no longer have enough free resources for all of its tasks"
 
 
-@dataclass(frozen=True, slots=True)
-class SentJobStart:
-    """A start that has been or is about to be sent."""
-
-    request: Request
-    placement: Placement
-    walltime_s: int = 0
-
-
 def predict_start_splits(
-    starts: Sequence[SentJobStart], free: IntArray, capacity: IntArray, under_way: Iterable[SentJobStart]
-) -> list[SentJobStart | str]:
+    orders: Sequence[StartOrder], under_way: Iterable[StartOrder], free: IntArray, machine: ConfiguredNodeTable
+) -> list[StartOrder | Outcome]:
     """Return each start as Slurm will execute it, or the reason why it must wait.
 
     Starts are resolved in the given order. `free` (int64[N, R]) is the capacity left by running jobs. `under_way`
     contains sent starts that `free` does not reflect yet.
     """
-    rounds = _SentStarts(free, capacity)
-    for each in under_way:
-        rounds.add(each)
-    return [rounds.resolve(start) for start in starts]
+    sent = _SentStarts(free, machine)
+    for order in under_way:
+        sent.add(order)
+    return [sent.resolve(order) for order in orders]
 
 
 def defer_reservation_conflicts(
-    starts: Sequence[SentJobStart | str],
-    under_way: Iterable[SentJobStart],
+    orders: Sequence[StartOrder | Outcome],
+    under_way: Iterable[StartOrder],
     to_come: Iterable[FutureCoreReservation],
-    capacity: IntArray,
+    machine: ConfiguredNodeTable,
     now_s: int,
-) -> list[SentJobStart | str]:
+) -> list[StartOrder | Outcome]:
     """Return each start, or why it must wait if its cores are reserved for later."""
-    found = list(starts)
-    for each in to_come:
-        left = each.room.copy()
+    found = list(orders)
+    for reservation in to_come:
+        left = reservation.room.copy()
         for sent in under_way:
-            if each.begins_during_job(now_s, sent.walltime_s):
-                _subtract_start(left, sent, capacity)
-        for at, start in enumerate(found):
-            if not isinstance(start, str) and each.begins_during_job(now_s, start.walltime_s):
+            if reservation.begins_during_job(now_s, sent.job.walltime_s):
+                _subtract_start(left, sent, machine)
+        for at, order in enumerate(found):
+            if isinstance(order, StartOrder) and reservation.begins_during_job(now_s, order.job.walltime_s):
                 before = left.copy()
-                _subtract_start(left, start, capacity)
-                if (left[each.parts] < np.minimum(before[each.parts], 0)).any():
-                    found[at], left = (
-                        f"other starts leave too few resources for it outside reservation {each.name}",
-                        before,
-                    )
+                _subtract_start(left, order, machine)
+                if (left[reservation.parts] < np.minimum(before[reservation.parts], 0)).any():
+                    why = f"other starts leave too few resources for it outside reservation {reservation.name}"
+                    found[at], left = Outcome.not_sent(order.job_id, why), before
     return found
 
 
-def _subtract_start(left: IntArray, sent: SentJobStart, capacity: IntArray) -> None:
-    for node, amounts in amounts_by_node(sent.request, sent.placement, capacity).items():
+def _subtract_start(left: IntArray, order: StartOrder, machine: ConfiguredNodeTable) -> None:
+    for node, amounts in _get_amounts(order, machine).items():
         left[node] -= amounts
+
+
+def _get_amounts(order: StartOrder, machine: ConfiguredNodeTable) -> dict[int, IntArray]:
+    return amounts_by_node(order.job.request, _get_placement(order, machine), machine.capacity)
+
+
+def _get_placement(order: StartOrder, machine: ConfiguredNodeTable) -> Placement:
+    """Return the units of a start by node index. Nodes that have left the machine are omitted."""
+    return tuple(sorted((machine.index[name], units) for name, units in order.nodes if name in machine.index))
 
 
 class _SentStarts:
     """The starts sent so far, and their use of each node."""
 
-    def __init__(self, free: IntArray, capacity: IntArray) -> None:
-        self._free, self._capacity = free, capacity
+    def __init__(self, free: IntArray, machine: ConfiguredNodeTable) -> None:
+        self._free, self._machine = free, machine
         self._taken = np.zeros_like(free)
-        self._split: list[SentJobStart] = []
+        self._split: list[StartOrder] = []
 
-    def add(self, sent: SentJobStart, sign: int = 1) -> None:
+    def add(self, order: StartOrder, sign: int = 1) -> None:
         """Add a sent start, or remove it if `sign` is -1."""
-        for node, amounts in amounts_by_node(sent.request, sent.placement, self._capacity).items():
+        for node, amounts in _get_amounts(order, self._machine).items():
             self._taken[node] += sign * amounts
-        if is_split_by_slurm(sent.request):
-            self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
+        if is_split_by_slurm(order.job.request):
+            self._split = [*self._split, order] if sign > 0 else self._split[:-1]
 
-    def resolve(self, start: SentJobStart) -> SentJobStart | str:
+    def resolve(self, order: StartOrder) -> StartOrder | Outcome:
         """Add and return the start as Slurm will execute it, or return why it must wait."""
-        found = self._predict_split(start) if is_split_by_slurm(start.request) else start
+        found = self._predict_split(order) if is_split_by_slurm(order.job.request) else order
         if found is None:
-            return NODES_TAKEN
+            return Outcome.not_sent(order.job_id, NODES_TAKEN)
         self.add(found)
-        nodes = {node for node, _ in found.placement}
-        if all(
-            self._has_fixed_split(each)
-            for each in self._split
-            if nodes.intersection(node for node, _ in each.placement)
-        ):
+        names = {name for name, _ in found.nodes}
+        near = [sent for sent in self._split if names.intersection(name for name, _ in sent.nodes)]
+        if all(map(self._has_fixed_split, near)):
             return found
         self.add(found, -1)
-        return UNCERTAIN_LAYOUT
+        return Outcome.not_sent(order.job_id, UNCERTAIN_LAYOUT)
 
-    def _predict_split(self, start: SentJobStart) -> SentJobStart | None:
-        nodes = sorted(node for node, _ in start.placement)
-        room = self._count_units(start.request, nodes, self._free[nodes] - self._taken[nodes])
-        kept = find_needed_node_positions(start.request.units, room)
-        tasks = predict_task_distribution(start.request.units, [room[at] for at in kept])
+    def _predict_split(self, order: StartOrder) -> StartOrder | None:
+        request, nodes = order.job.request, [node for node, _ in _get_placement(order, self._machine)]
+        room = self._count_units(request, nodes, self._free[nodes] - self._taken[nodes])
+        kept = find_needed_node_positions(request.units, room)
+        tasks = predict_task_distribution(request.units, [room[at] for at in kept])
         if tasks is None:
             return None
-        return replace(start, placement=tuple(zip((nodes[at] for at in kept), tasks, strict=True)))
+        names = (self._machine.names[nodes[at]] for at in kept)
+        return replace(order, nodes=tuple(zip(names, tasks, strict=True)))
 
-    def _has_fixed_split(self, sent: SentJobStart) -> bool:
+    def _has_fixed_split(self, sent: StartOrder) -> bool:
         """Return whether the split is the same before and after all other starts."""
-        nodes = [node for node, _ in sent.placement]
-        own = np.array(list(amounts_by_node(sent.request, sent.placement, self._capacity).values()))
-        planned = [tasks for _, tasks in sent.placement]
-        least = self._count_units(sent.request, nodes, self._free[nodes] - self._taken[nodes] + own)
-        most = self._count_units(sent.request, nodes, self._free[nodes])
-        return all(predict_task_distribution(sent.request.units, room) == planned for room in (least, most))
+        request, placement = sent.job.request, _get_placement(sent, self._machine)
+        nodes = [node for node, _ in placement]
+        own = np.array(list(amounts_by_node(request, placement, self._machine.capacity).values()))
+        planned = [tasks for _, tasks in placement]
+        least = self._count_units(request, nodes, self._free[nodes] - self._taken[nodes] + own)
+        most = self._count_units(request, nodes, self._free[nodes])
+        return all(predict_task_distribution(request.units, room) == planned for room in (least, most))
 
     def _count_units(self, request: Request, nodes: list[int], free: IntArray) -> list[int]:
         """Return how many units of the request fit on each node.
@@ -136,5 +135,5 @@ class _SentStarts:
         """
         found = units_fitting_by_row(request, free)
         if request.exclusive:
-            found[(free != self._capacity[nodes]).any(axis=1)] = 0
+            found[(free != self._machine.capacity[nodes]).any(axis=1)] = 0
         return [int(units) for units in found]

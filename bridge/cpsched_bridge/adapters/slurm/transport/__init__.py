@@ -11,13 +11,12 @@ The `translation` package needs no change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.ports import OutcomeCode, Result, VictimMode
+from cpsched_bridge.ports import OutcomeCode, Result, StartOrder, UndoOrder, Victim
 
 CONFIG_INTERVAL_S = 15.0
 PARTITIONS_INTERVAL_S = 15.0
@@ -35,34 +34,7 @@ class CommandReply(NamedTuple):
     code: OutcomeCode = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOrder:
-    """An order for one job."""
-
-    job: int
-    """The number of the job, in the form that `translation.slurm_job_ids` defines."""
-    nodes: Sequence[str] = ()
-    """The nodes of a start."""
-    tasks_per_node: int = 0
-    """The tasks on each node of a start, or 0 to leave this setting unchanged."""
-    num_nodes: str = ""
-    """The number of nodes that a start sets before the release, such as "2-2" or "2-6"."""
-    cpus_per_node: int = 0
-    """The minimum number of CPUs per node that a start sets, for older controllers. Only scontrol sets it."""
-    cpus: int = 0
-    """The job's CPUs that a start sets together with `cpus_per_node`."""
-    partition: str = ""
-    """The partition that a start selects if the job names several, or the partition of a job to preempt."""
-    nice: int | None = None
-    """The nice value that a start sets."""
-    clear: str = ""
-    """scontrol settings that clear a pin, such as "ReqNodeList= NumNodes=1-6", or empty if the bridge has set none."""
-    qos: str = ""
-    start_s: int = 0
-    mode: VictimMode = "requeue"
-    """The QOS and start time of a job to preempt, and how to stop it."""
-
-
+JobOrder = StartOrder | UndoOrder | Victim
 OrderKind = Literal["start", "hold", "release", "unpin", "preempt"]
 
 
@@ -140,13 +112,14 @@ class SlurmTransport(Protocol):
     def send(self, kind: OrderKind, orders: Sequence[JobOrder]) -> Sequence[CommandReply]:
         """Execute the orders, and return one reply per order in the same sequence.
 
-        - `start`: pin and release jobs that are still pending and held. Each record is changed once, or pinned first
-          and then released.
-        - `hold`: hold pending jobs, and clear their pins. An order is rejected if an owner or administrator holds the
-          job, or if the job has started in the meantime.
-        - `release`: clear pins, then release jobs to Slurm's own scheduler.
-        - `unpin`: clear the pins of held pending jobs without releasing any job, regardless of the actor that holds it.
-        - `preempt`: stop running jobs. A job with another start time, partition or QOS is rejected.
+        - `start` (`StartOrder`): pin and release jobs that are still pending and held. Each record is changed once, or
+          pinned first and then released.
+        - `hold` (`UndoOrder`): hold pending jobs, and clear their pins. An order is rejected if an owner or
+          administrator holds the job, or if the job has started in the meantime.
+        - `release` (`UndoOrder`): clear pins, then release jobs to Slurm's own scheduler.
+        - `unpin` (`UndoOrder`): clear the pins of held pending jobs without releasing any job, regardless of the actor
+          that holds it.
+        - `preempt` (`Victim`): stop running jobs. A job with another start time, partition or QOS is rejected.
         """
         ...
 

@@ -8,14 +8,18 @@ from cpsched_bridge.adapters.pbs import pbs_backend
 from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_pbs_doctor_checks
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartCommand
+from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartOrder, UndoOrder
 from cpsched_bridge.store.ledger import Ledger
 from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
 
 
-def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartCommand:
-    return StartCommand(next(each.job for each in seen.pending if each.job.id == number), nodes)
+def undo(*numbers: int) -> list[UndoOrder]:
+    return [UndoOrder(number) for number in numbers]
+
+
+def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartOrder:
+    return StartOrder(next(each.job for each in seen.pending if each.job.id == number), nodes)
 
 
 def test_holds_jobs_of_closed_queues_unless_users_hold_them() -> None:
@@ -205,7 +209,7 @@ def test_adoption_closes_queue_once_and_pause_opens_it() -> None:
     site.seen.queues["managed"]["started"] = "True"
     backend = site.backend()
     assert {each.hold for each in backend.observe().pending} == {Hold.NONE, Hold.USER}
-    assert [each.result for each in backend.hold([0, 2, 4, 999])] == ["done", "done", "refused", "refused"]
+    assert [each.result for each in backend.hold(undo(0, 2, 4, 999))] == ["done", "done", "refused", "refused"]
     assert site.told == [("started", "managed", "False")]
     backend.observe()
     assert list(backend.reopen_queues()) == []
@@ -231,12 +235,12 @@ def test_leaves_queue_opened_by_operator_to_pbs_until_closed() -> None:
     site = Site()
     backend = site.backend()
     backend.observe()
-    backend.hold([0])
+    backend.hold(undo(0))
     site.seen.queues["managed"]["started"] = "True"
     seen = backend.observe()
     assert {each.hold for each in seen.pending} == {Hold.USER}
     assert "queue managed was opened by another actor" in seen.notes[0]
-    assert backend.hold([0])[0].result == "refused"
+    assert backend.hold(undo(0))[0].result == "refused"
     site.seen.queues["managed"]["started"] = "False"
     assert Hold.PLUGIN in {each.hold for each in backend.observe().pending}
     assert not site.told
@@ -245,14 +249,14 @@ def test_leaves_queue_opened_by_operator_to_pbs_until_closed() -> None:
 def test_release_moves_job_or_whole_array_out_of_closed_queue() -> None:
     site = Site()
     backend = site.backend()
-    outcomes = backend.release([1, 2 << 41 | 3, 3 << 41 | 3])
+    outcomes = backend.release(undo(1, 2 << 41 | 3, 3 << 41 | 3))
     assert [each.result for each in outcomes] == ["done"] * 3
     assert site.told == [("move", "1.vm", "leftq"), ("move", "3[].vm", "leftq")]
     site.seen.queues["managed"]["started"] = "True"
-    assert backend.release([0])[0].result == "done"
+    assert backend.release(undo(0))[0].result == "done"
     assert len(site.told) == 2
     site.seen.queues["managed"]["started"] = "False"
-    assert "left_queue" in site.backend(left_queue="").release([0])[0].detail
+    assert "left_queue" in site.backend(left_queue="").release(undo(0))[0].detail
 
 
 def test_releases_jobs_by_recent_reading_of_this_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,18 +265,18 @@ def test_releases_jobs_by_recent_reading_of_this_cycle(monkeypatch: pytest.Monke
     backend = site.backend()
     backend.observe()
     site.seen = replace(site.seen, queues={})
-    assert [each.result for each in backend.release([1])] == ["done"]
+    assert [each.result for each in backend.release(undo(1))] == ["done"]
     assert site.told == [("move", "1.vm", "leftq")]
 
     site.seen = recorded()
     assert list(backend.reopen_queues()) == []
-    assert [each.result for each in backend.release([1])] == ["done"]
+    assert [each.result for each in backend.release(undo(1))] == ["done"]
     assert site.told[1:] == [("started", "managed", "True"), ("look",)]
 
     backend.observe()
     monkeypatch.setattr(pbs_backend, "MAX_READING_AGE_S", -1.0)
     site.seen = replace(site.seen, jobs={})
-    assert [each.detail for each in backend.release([1])] == [pbs_backend.UNKNOWN_JOB]
+    assert [each.detail for each in backend.release(undo(1))] == [pbs_backend.UNKNOWN_JOB]
 
 
 def test_cannot_release_subjobs_of_started_array_in_closed_queue() -> None:
@@ -304,10 +308,12 @@ def test_moves_no_job_out_of_queue_that_may_be_open(fails: BackendError, result:
     backend = site.backend()
     backend.observe()
     assert "may still be closed" in next(iter(backend.reopen_queues()))
-    assert backend.release([1])[0].result == result
+    assert backend.release(undo(1))[0].result == result
     assert [words[0] for words in site.told].count("move") == moved
     backend.observe()
-    assert backend.release([1])[0].result == "done", "a bridge in control releases jobs of a queue that stays closed"
+    assert backend.release(undo(1))[0].result == "done", (
+        "a bridge in control releases jobs of a queue that stays closed"
+    )
 
 
 def test_stopping_bridge_opens_queues_without_pending_jobs(ledger: Ledger) -> None:

@@ -16,6 +16,7 @@ from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import format_node_count
 from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
@@ -25,7 +26,14 @@ from cpsched_bridge.errors import (
     BackendUnavailable,
     CommandRefused,
 )
-from cpsched_bridge.ports import DeferredStart, Lease, Observation, Outcome, StartCommand
+from cpsched_bridge.ports import (
+    Lease,
+    Observation,
+    Outcome,
+    StartOrder,
+    StartSettings,
+    UndoOrder,
+)
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -106,12 +114,18 @@ def test_uses_transport_that_trial_chooses(scene: Scene, backend: SlurmBackend) 
     assert backend.transport_trial is not None
     backend.observe()
     assert (backend.transport_trial, choices) == (None, [])
-    backend.hold([1])
+    backend.hold(undo(1))
     assert [kind for kind, _ in faster.sent] == ["hold"]
 
 
-def order(seen: Observation, number: int, *nodes: str) -> StartCommand:
-    return StartCommand(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
+def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
+    """Return the start that the bridge decides, with the observed job's settings."""
+    pending = next(p for p in seen.pending if p.job.id == number)
+    return StartOrder(pending.job, tuple((node, 1) for node in nodes), pending.start_settings)
+
+
+def undo(*numbers: int) -> list[UndoOrder]:
+    return [UndoOrder(number) for number in numbers]
 
 
 def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -> None:
@@ -124,8 +138,10 @@ def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -
 
 def test_start_sends_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
-    outcomes = backend.start([order(backend.observe(), number, "n2")])
-    assert child.sent == [("start", [JobOrder(job=number, nodes=["n2"], tasks_per_node=6)])]
+    start = order(backend.observe(), number, "n2")
+    assert start.settings == StartSettings(tasks_per_node=6, restore="TasksPerNode=0 NumTasks=6")
+    outcomes = backend.start([start])
+    assert child.sent == [("start", [start])]
     assert outcomes == [Outcome(number, "done")]
 
 
@@ -133,18 +149,13 @@ def test_start_sends_nodes_and_tasks_per_node(scene: Scene, child: Played, backe
     ("version", "all_of_it"), [("22.05.8", True), ("24.11.5", True), ("26.05.5", False), ("27.11.0", False)]
 )
 def test_older_controller_gets_equal_shares_and_original_values(
-    scene: Scene, child: Played, backend: SlurmBackend, version: str, all_of_it: bool
+    scene: Scene, backend: SlurmBackend, version: str, all_of_it: bool
 ) -> None:
     scene.facts["config"]["version"] = version
-    number = scene.job("six")["id"]
-    backend.start([order(backend.observe(), number, "n2")])
-    (sent,) = child.sent[-1][1]
-    more = {"num_nodes": "1-1", "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
-    assert sent == JobOrder(job=number, nodes=["n2"], tasks_per_node=6, **more)
-    backend.hold([number])
-    (undone,) = child.sent[-1][1]
+    start = order(backend.observe(), scene.job("six")["id"], "n2")
+    more = {"sets_node_count": True, "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
     restored = "NumNodes=1-6 NumTasks=6 MinCPUsNode=1 NumCPUs=6" if all_of_it else "NumTasks=6"
-    assert undone.clear == f"ReqNodeList= TasksPerNode=0 {restored}"
+    assert start.settings == StartSettings(tasks_per_node=6, restore=f"TasksPerNode=0 {restored}", **more)
 
 
 @pytest.mark.parametrize(
@@ -155,50 +166,22 @@ def test_older_controller_gets_equal_shares_and_original_values(
     ],
 )
 def test_start_adds_no_maximum_node_count_to_job_without_one(
-    scene: Scene,
-    child: Played,
-    backend: SlurmBackend,
-    tasks: int,
-    nodes: dict[str, int],
-    told: str,
-    restored: str,
+    scene: Scene, backend: SlurmBackend, tasks: int, nodes: dict[str, int], told: str, restored: str
 ) -> None:
     scene.facts["config"]["version"] = "22.05.8"
     scene.only("six").job("six").update(ntasks=tasks, cpus=tasks, num_nodes=1, max_nodes=None)
-    (waiting,) = backend.observe().pending
-    backend.start([StartCommand(waiting.job, tuple(nodes.items()))])
-    ((_, [sent]),) = child.sent
-    assert sent.num_nodes == told
-    backend.hold([waiting.job.id])
-    (undone,) = child.sent[-1][1]
-    assert undone.clear.endswith(restored)
+    start = order(backend.observe(), scene.job("six")["id"], *nodes)
+    assert format_node_count(start) == told
+    assert start.settings.restore.endswith(restored)
 
 
-def test_job_starts_in_one_partition_and_hold_restores_all(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    """Also after a requeue, while the ledger shows it as pinned."""
+def test_start_in_one_partition_can_restore_all(scene: Scene, backend: SlurmBackend) -> None:
     record = scene.only("several").job("several")
-    backend.start([order(backend.observe(), record["id"], "n3")])
-    assert child.sent == [("start", [JobOrder(job=record["id"], nodes=["n3"], tasks_per_node=0, partition="main")])]
+    start = order(backend.observe(), record["id"], "n3")
+    assert start.settings == StartSettings(partition="main", restore="Partition=main,short")
     record.update(partition="main", required_nodes="n3", priority=1, comment="bridge:pinned()")
-    (waiting,) = backend.observe().pending
-    assert (waiting.job.queue, waiting.pinned) == ("main", True)
-    scene.rows["jobs"] = []
-    backend.observe({record["id"]: ""})
-    backend.hold([record["id"]])
-    assert child.sent[-1] == ("hold", [JobOrder(job=record["id"], clear="ReqNodeList= Partition=main,short")])
-
-
-def test_hold_after_crash_restores_partitions_from_ledger(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    """The next process has only what the ledger kept of the order; Slurm shows one partition."""
-    record = scene.only("several").job("several")
-    (decided,) = backend.resolve_layout([order(backend.observe(), record["id"], "n3")])
-    assert isinstance(decided, StartCommand)
-    backend.start([decided])
-    record.update(partition="main", required_nodes="n3", priority=0, comment="bridge:pinned()")
-    again = SlurmBackend(child)
-    again.observe({record["id"]: decided.restore})
-    again.hold([record["id"]])
-    assert child.sent[-1] == ("hold", [JobOrder(job=record["id"], clear="ReqNodeList= Partition=main,short")])
+    (waiting,) = backend.observe({record["id"]}).pending
+    assert (waiting.job.queue, waiting.pinned, waiting.start_settings) == ("main", True, start.settings)
 
 
 def a_prime(scene: Scene) -> int:
@@ -207,17 +190,15 @@ def a_prime(scene: Scene) -> int:
     return scene.job("six")["id"]
 
 
-def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    number = a_prime(scene)
+def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, backend: SlurmBackend) -> None:
+    a_prime(scene)
     (waiting,) = backend.observe().pending
     assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
-    (settled,) = backend.resolve_layout([StartCommand(waiting.job, (("n1", 5), ("n3", 12)))])
-    assert settled == StartCommand(waiting.job, (("n1", 16), ("n3", 1)), "NumNodes=2-17 NumTasks=17")
-    backend.start([settled])
-    sent = JobOrder(job=number, nodes=["n1", "n3"], tasks_per_node=0, num_nodes="2-2")
-    assert child.sent == [("start", [sent])]
-    backend.hold([number])
-    assert child.sent[-1] == ("hold", [JobOrder(job=number, clear="ReqNodeList= NumNodes=2-17 NumTasks=17")])
+    settings = StartSettings(sets_node_count=True, restore="NumNodes=2-17 NumTasks=17")
+    assert waiting.start_settings == settings
+    (settled,) = backend.resolve_layout([StartOrder(waiting.job, (("n1", 5), ("n3", 12)), settings)])
+    assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)), settings)
+    assert format_node_count(settled) == "2-2"
 
 
 def test_defers_start_that_another_start_would_change(scene: Scene, backend: SlurmBackend) -> None:
@@ -225,18 +206,14 @@ def test_defers_start_that_another_start_would_change(scene: Scene, backend: Slu
     other = {**scene.job("six"), "id": 4711, "name": "other", "ntasks": 4, "num_nodes": 1, "max_nodes": 4}
     scene.rows["jobs"].append(other)
     prime, small = sorted(backend.observe().pending, key=lambda waiting: waiting.job.id == 4711)
-    backend.start([StartCommand(small.job, (("n1", 1),))])
-    other.update(priority=4, required_nodes="n1")
-    wanted = StartCommand(prime.job, (("n1", 12), ("n3", 5)))
-    backend.observe({4711: ""})
+    under_way = [StartOrder(small.job, (("n1", 1),))]
+    wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
+    (found,) = backend.resolve_layout([wanted], under_way)
+    assert isinstance(found, Outcome)
+    assert "other starts" in found.detail
+    assert backend.resolve_layout([StartOrder(prime.job, (("n2", 12), ("n3", 5)))], under_way) != [found]
     (found,) = backend.resolve_layout([wanted])
-    assert isinstance(found, DeferredStart)
-    assert "other starts" in found.why
-    assert backend.resolve_layout([StartCommand(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
-    scene.rows["jobs"].remove(other)
-    backend.observe()
-    (found,) = backend.resolve_layout([wanted])
-    assert isinstance(found, StartCommand)
+    assert isinstance(found, StartOrder)
     assert found.nodes == (("n1", 16), ("n3", 1))
 
 
@@ -244,50 +221,36 @@ def test_defers_layout_before_first_reading(scene: Scene, child: Played, backend
     number = scene.job("six")["id"]
     wanted = order(backend.observe(), number, "n2")
     (found,) = SlurmBackend(child).resolve_layout([wanted])
-    assert isinstance(found, DeferredStart)
+    assert isinstance(found, Outcome)
 
 
 def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
-    backend.start([order(backend.observe(), number, "n2")])
+    start = order(backend.observe(), number, "n2")
     scene.job("six").update(required_nodes="n2", ntasks_per_node=6, max_nodes=1, priority=4)
-    seen = backend.observe({number: ""})
-    assert next(p for p in seen.pending if p.job.id == number).pinned
-    backend.hold([number])
-    assert child.sent[-1] == ("hold", [JobOrder(job=number, clear="ReqNodeList= TasksPerNode=0 NumTasks=6")])
+    seen = backend.observe({number})
+    pending = next(p for p in seen.pending if p.job.id == number)
+    assert (pending.pinned, pending.start_settings) == (True, start.settings)
+    undo_order = UndoOrder(number, pinned=True, restore=start.settings.restore)
+    backend.hold([undo_order])
+    assert child.sent == [("hold", [undo_order])]
 
 
-def test_hold_clears_pin_of_earlier_process(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    number = scene.job("first")["id"]
-    scene.job("first")["required_nodes"] = "n2"
-    backend.observe({number: ""})
-    backend.hold([number])
-    assert child.sent == [("hold", [JobOrder(job=number, clear="ReqNodeList=")])]
-
-
-def test_release_clears_pin_unknown_to_ledger(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+def test_left_job_with_pin_unknown_to_ledger_is_pinned(scene: Scene, backend: SlurmBackend) -> None:
     scene.job("first").update(required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
-    number = scene.job("first")["id"]
     seen = backend.observe()
-    assert [left.job_id for left in seen.left if left.pinned] == [number]
-    backend.release([number])
-    assert child.sent == [("release", [JobOrder(job=number, clear="ReqNodeList=")])]
+    assert (
+        seen.list_pinned_job_ids() == {left.job_id for left in seen.left if left.pinned} == {scene.job("first")["id"]}
+    )
 
 
-def test_release_keeps_node_list_of_owner(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    number = scene.job("chosen")["id"]
-    backend.observe()
-    backend.release([number])
-    assert child.sent == [("release", [JobOrder(job=number, clear="")])]
-
-
-def test_releases_jobs_without_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    backend.release([7])
-    assert child.sent == [("release", [JobOrder(job=7, clear="ReqNodeList=")])]
+def test_node_list_of_owner_is_no_pin(scene: Scene, backend: SlurmBackend) -> None:
+    assert scene.job("chosen")["required_nodes"]
+    assert not backend.observe().list_pinned_job_ids()
 
 
 def test_splits_orders_into_batches(child: Played, backend: SlurmBackend) -> None:
-    outcomes = backend.hold(range(1, 2 * BATCH_SIZE + 2))
+    outcomes = backend.hold(undo(*range(1, 2 * BATCH_SIZE + 2)))
     assert [len(orders) for _, orders in child.sent] == [BATCH_SIZE, BATCH_SIZE, 1]
     assert [outcome.job_id for outcome in outcomes] == list(range(1, 2 * BATCH_SIZE + 2))
 
@@ -295,12 +258,12 @@ def test_splits_orders_into_batches(child: Played, backend: SlurmBackend) -> Non
 def test_raises_error_before_first_command_succeeds(child: Played, backend: SlurmBackend) -> None:
     child.fail = [BackendUnavailable("gone")]
     with pytest.raises(BackendUnavailable):
-        backend.hold(range(1, 2 * BATCH_SIZE))
+        backend.hold(undo(*range(1, 2 * BATCH_SIZE)))
 
 
 def test_failure_midway_gives_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
     child.fail = [None, BackendTimeout("late")]
-    outcomes = backend.hold(range(1, 3 * BATCH_SIZE + 1))
+    outcomes = backend.hold(undo(*range(1, 3 * BATCH_SIZE + 1)))
     assert [outcome.result for outcome in outcomes] == ["done"] * BATCH_SIZE + ["unknown"] * BATCH_SIZE + [
         "refused"
     ] * BATCH_SIZE
@@ -315,7 +278,7 @@ class Poisoned(Played):
 
     def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
         self.fail = [None]
-        if self.poison & {order.job for order in orders}:
+        if self.poison & {order.job_id for order in orders}:
             self.fail = [self.error("odd")]
         super().call(name, orders)
 
@@ -328,7 +291,7 @@ def test_failed_batch_is_split_until_bad_jobs_are_found(
     """It is split until the culprits are found: they alone fail, with the reason, and the others are done."""
     child = Poisoned(scene)
     child.poison, child.error = frozenset(poison), error
-    outcomes = SlurmBackend(child).hold(range(1, BATCH_SIZE + 1))
+    outcomes = SlurmBackend(child).hold(undo(*range(1, BATCH_SIZE + 1)))
     assert [outcome.job_id for outcome in outcomes] == list(range(1, BATCH_SIZE + 1))
     assert {outcome.job_id for outcome in outcomes if outcome.result != "done"} == poison
     assert {(o.result, o.detail) for o in outcomes if o.job_id in poison} == {(result, "odd")}
@@ -340,14 +303,14 @@ def test_stops_splitting_batch_if_all_jobs_fail(scene: Scene, error: type[Backen
     child = Poisoned(scene)
     child.poison, child.error = frozenset(range(BATCH_SIZE + 1)), error
     with pytest.raises(error):
-        SlurmBackend(child).hold(range(1, BATCH_SIZE + 1))
+        SlurmBackend(child).hold(undo(*range(1, BATCH_SIZE + 1)))
     assert len(child.sent) < 20
 
 
 def test_lost_controller_leaves_rest_of_split_batch_unsent(child: Played, backend: SlurmBackend) -> None:
     """A command was already carried out, so outcomes report it."""
     child.fail = [CommandRefused("odd"), None, BackendUnavailable("gone")]
-    outcomes = backend.hold(range(1, 9))
+    outcomes = backend.hold(undo(*range(1, 9)))
     assert [outcome.result for outcome in outcomes] == ["done"] * 4 + ["refused"] * 4
 
 

@@ -38,7 +38,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
     send_or_raise,
 )
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import OutcomeCode
+from cpsched_bridge.ports import OutcomeCode, StartOrder
 
 T = TypeVar("T")
 NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
@@ -109,36 +109,38 @@ class ScontrolJobActions(SingleJobActions):
         return found[0]
 
     @override
-    def start(self, job: SlurmJob, order: JobOrder) -> None:
+    def start(self, job: SlurmJob, order: StartOrder) -> None:
         """Start the job with the number in the order.
 
         An array task is addressed by its index.
         """
-        names = ",".join(order.nodes)
-        if odd := [name for name in order.nodes if not NODE_NAME_PATTERN.fullmatch(name)]:
-            raise JobCommandRefused(f"{odd[0]!r} is not a node name")
-        label = slurm_job_ids.format_job_id(order.job)
-        pin = [f"Partition={order.partition}"] if order.partition else []
+        for name, _ in order.nodes:
+            if not NODE_NAME_PATTERN.fullmatch(name):
+                raise JobCommandRefused(f"{name!r} is not a node name")
+        names, node_count = ",".join(name for name, _ in order.nodes), format_node_count(order)
+        label, settings = slurm_job_ids.format_job_id(order.job_id), order.settings
+        pin = [f"Partition={settings.partition}"] if settings.partition else []
         pin.append(f"ReqNodeList={names}")
-        if order.num_nodes:
-            pin.append(f"NumNodes={order.num_nodes}")
-        settings: list[str] = []
-        if order.tasks_per_node:
-            settings.append(f"TasksPerNode={order.tasks_per_node}")
-        if order.cpus_per_node:
-            settings.append(f"MinCPUsNode={order.cpus_per_node} NumCPUs={order.cpus}")
-        if order.nice is not None:
-            settings.append(f"Nice={order.nice}")
-        wish = "/".join(["bridge:start", names, order.num_nodes, order.partition]).rstrip("/")
+        if node_count:
+            pin.append(f"NumNodes={node_count}")
+        others: list[str] = []
+        if settings.tasks_per_node:
+            others.append(f"TasksPerNode={settings.tasks_per_node}")
+        if settings.cpus_per_node:
+            others.append(f"MinCPUsNode={settings.cpus_per_node} NumCPUs={settings.cpus}")
+        if settings.nice is not None:
+            others.append(f"Nice={settings.nice}")
+
+        wish = "/".join(["bridge:start", names, node_count, settings.partition]).rstrip("/")
         if self._guarded and self._starts.work:
             try:
-                send_or_raise(self._session, " ".join([f"update JobId={label} Partition={wish}", *settings]))
+                send_or_raise(self._session, " ".join([f"update JobId={label} Partition={wish}", *others]))
                 return
             except ControllerCallError as error:
                 if error.lost or INVALID_PARTITION_ERROR not in str(error):
                     raise
                 self._starts.work = False
-        send_or_raise(self._session, " ".join([f"update JobId={label}", *pin, *settings]))
+        send_or_raise(self._session, " ".join([f"update JobId={label}", *pin, *others]))
         try:
             send_or_raise(self._session, f"release {label}")
         except ControllerCallError as error:
@@ -228,6 +230,18 @@ class SlurmCliOrderExecutor:
 
     def _open_session(self) -> ScontrolSession:
         return ScontrolSession(self._deadline_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
+
+
+def format_node_count(order: StartOrder) -> str:
+    """Return scontrol's text for the number of nodes that a start sets, or "".
+
+    In newer Slurm releases, a single number would also become the maximum, which cannot be removed again. The text is
+    therefore a range.
+    """
+    count, most = len(order.nodes), order.settings.max_nodes
+    if not order.settings.sets_node_count:
+        return ""
+    return f"{count}-{count if most is None else max(count, most)}"
 
 
 def call_or_raise_controller_error(ask: Callable[[], T]) -> T:

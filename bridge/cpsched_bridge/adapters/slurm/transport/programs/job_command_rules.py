@@ -12,8 +12,7 @@ from collections.abc import Collection
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport import JobOrder
-from cpsched_bridge.ports import Hold, OutcomeCode
+from cpsched_bridge.ports import Hold, OutcomeCode, UndoOrder, Victim
 
 
 class JobCommandRefused(Exception):
@@ -41,10 +40,12 @@ def make_not_sent_error(why: str) -> ControllerCallError:
     return ControllerCallError(f"not sent: {why}", lost=False, code="not_sent")
 
 
+CLEAR_NODE_LIST = "ReqNodeList="
+"""scontrol's setting that clears a node list. An empty list sent by pyslurm would change nothing."""
 _NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
 _NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
 _SETTING = rf"(?:{_NODES}|{_NUMBERS}|Partition={SETTABLE_PARTITIONS_PATTERN})"
-CLEAR_PIN_SETTINGS_PATTERN = re.compile(rf"(?:{_SETTING}(?: {_SETTING})*)?", re.ASCII)
+CLEAR_PIN_SETTINGS_PATTERN = re.compile(rf"{_SETTING}(?: {_SETTING})*", re.ASCII)
 """Pattern of scontrol settings that may clear a pin: only node lists, numbers and partitions."""
 
 
@@ -56,10 +57,17 @@ def has_lua_submit_plugin(job_submit_plugins: Collection[str] | None) -> bool:
     return "lua" in (job_submit_plugins or ())
 
 
-def require_only_unpin_settings(text: str) -> None:
-    """Raise `JobCommandRefused` if scontrol settings would do more than clear a pin."""
+def format_unpin_settings(order: UndoOrder) -> str:
+    """Return the scontrol settings that clear the bridge's pin, or "" if the job has none.
+
+    Raise `JobCommandRefused` if the settings would do more than that.
+    """
+    if not order.pinned:
+        return ""
+    text = f"{CLEAR_NODE_LIST} {order.restore}" if order.restore else CLEAR_NODE_LIST
     if not CLEAR_PIN_SETTINGS_PATTERN.fullmatch(text):
         raise JobCommandRefused(f"its pin cannot be cleared with {text!r}")
+    return text
 
 
 def require_pending(job: SlurmJob) -> None:
@@ -90,8 +98,8 @@ def require_held(job: SlurmJob, guarded: bool) -> None:
         raise JobCommandRefused(f"is not held (priority {job.priority})")
 
 
-def require_unchanged_victim(job: SlurmJob, order: JobOrder) -> None:
-    """Raise `JobCommandRefused` unless the job runs as the order describes.
+def require_unchanged_victim(job: SlurmJob, victim: Victim) -> None:
+    """Raise `JobCommandRefused` unless the job is in the run of the victim.
 
     Its start time, partition and QOS must match, because the partition or the QOS determines whether the job may be
     preempted.
@@ -99,12 +107,12 @@ def require_unchanged_victim(job: SlurmJob, order: JobOrder) -> None:
     require_readable(job, "state", "start_time", "partition", "qos")
     if job.state != slurm_states.RUNNING:
         raise JobCommandRefused(f"is {job.state}")
-    if job.start_time != order.start_s:
-        raise JobCommandRefused(f"its start_time is {job.start_time}, not {order.start_s}")
-    if not is_same_partition_list(job.partition, order.partition):
-        raise JobCommandRefused(f"its partition is {job.partition}, not {order.partition}")
-    if job.qos != order.qos:
-        raise JobCommandRefused(f"its qos is {job.qos}, not {order.qos}")
+    if job.start_time != victim.start_s:
+        raise JobCommandRefused(f"its start_time is {job.start_time}, not {victim.start_s}")
+    if not is_same_partition_list(job.partition, victim.partition):
+        raise JobCommandRefused(f"its partition is {job.partition}, not {victim.partition}")
+    if job.qos != victim.qos:
+        raise JobCommandRefused(f"its qos is {job.qos}, not {victim.qos}")
 
 
 def is_same_partition_list(one: str, other: str) -> bool:

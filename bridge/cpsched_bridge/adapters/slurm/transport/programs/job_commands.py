@@ -7,20 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.programs import array_records, job_command_rules
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scancel
+from cpsched_bridge.ports import StartOrder, UndoOrder, Victim
 
 COMMANDS_PER_READING = 20
 """Number of commands per reading of the jobs, except that releasing many jobs takes one command and one reading."""
 
-Act = Callable[[SlurmJob, JobOrder], None]
-"""Executes an order (second argument) on the job with the given record (first argument)."""
+Order = TypeVar("Order", StartOrder, UndoOrder, Victim)
 
 
 class SingleJobActions(Protocol):
@@ -51,7 +51,7 @@ class SingleJobActions(Protocol):
         """
         ...
 
-    def start(self, job: SlurmJob, order: JobOrder) -> None:
+    def start(self, job: SlurmJob, order: StartOrder) -> None:
         """Pin and release a held job."""
         ...
 
@@ -82,36 +82,36 @@ class SlurmOrderExecutor:
         self._actions = actions
         self._guarded = False
 
-    def start(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
+    def start(self, orders: Sequence[StartOrder]) -> list[CommandReply]:
         """Pin and release each job that is still pending and held."""
         numbers = self._find_controller_job_numbers(orders, separate=True)
         return self._run_for_each_job(self._start_job, orders, numbers)
 
-    def _start_job(self, job: SlurmJob, order: JobOrder) -> None:
+    def _start_job(self, job: SlurmJob, order: StartOrder) -> None:
         job_command_rules.require_held(job, self._guarded)
         self._actions.start(job, order)
 
-    def hold(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
+    def hold(self, orders: Sequence[UndoOrder]) -> list[CommandReply]:
         """Hold each job that is pending, then clear its pin."""
         numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(orders, numbers, self._run_for_each_job(self._hold_job, orders, numbers))
 
-    def _hold_job(self, job: SlurmJob, order: JobOrder) -> None:
-        job_command_rules.require_only_unpin_settings(order.clear)
+    def _hold_job(self, job: SlurmJob, order: UndoOrder) -> None:
+        job_command_rules.format_unpin_settings(order)
         job_command_rules.require_not_held_by_others(job, self._guarded)
         if job_command_rules.is_unheld(job):
             self._actions.hold(job)
-        elif not order.clear and job_command_rules.is_held_by_other_actor(job, self._guarded):
+        elif not order.pinned and job_command_rules.is_held_by_other_actor(job, self._guarded):
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
-    def release(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
+    def release(self, orders: Sequence[UndoOrder]) -> list[CommandReply]:
         """Clear pins, then release the jobs.
 
         A pinned job would wait for its nodes, which may be occupied.
         """
         numbers = self._find_controller_job_numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
-        pinned = [at for at, order in enumerate(orders) if order.clear]
+        pinned = [at for at, order in enumerate(orders) if order.pinned]
         self._replace_outcomes(outcomes, pinned, self._hold_and_clear_pins([orders[at] for at in pinned], numbers))
         ready = [at for at, each in enumerate(outcomes) if each.result == "done"]
         try:
@@ -122,25 +122,25 @@ class SlurmOrderExecutor:
             released = [CommandReply("unknown", f"not released: {error}")] * len(ready)
         return self._replace_outcomes(outcomes, ready, released)
 
-    def _hold_and_clear_pins(self, orders: Sequence[JobOrder], numbers: Mapping[int, int]) -> list[CommandReply]:
+    def _hold_and_clear_pins(self, orders: Sequence[UndoOrder], numbers: Mapping[int, int]) -> list[CommandReply]:
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._hold_during_unpin, orders, numbers)
         )
 
-    def _release_held(self, orders: Sequence[JobOrder], numbers: Mapping[int, int]) -> list[CommandReply]:
+    def _release_held(self, orders: Sequence[UndoOrder], numbers: Mapping[int, int]) -> list[CommandReply]:
         """Release the held jobs that the bridge may release, with one command if possible."""
         ready: dict[int, SlurmJob] = {}
 
-        def collect_releasable(job: SlurmJob, order: JobOrder) -> None:
-            if order.clear:
+        def collect_releasable(job: SlurmJob, order: UndoOrder) -> None:
+            if order.pinned:
                 job_command_rules.require_pending(job)
             else:
                 job_command_rules.require_not_held_by_others(job, self._guarded)
             if job_command_rules.may_be_released(job):
-                ready[order.job] = job
+                ready[order.job_id] = job
 
         outcomes = self._run_for_each_job(collect_releasable, orders, numbers, len(orders))
-        wanted = [at for at, order in enumerate(orders) if order.job in ready]
+        wanted = [at for at, order in enumerate(orders) if order.job_id in ready]
         return self._replace_outcomes(outcomes, wanted, self._actions.release(list(ready.values())))
 
     @staticmethod
@@ -151,54 +151,58 @@ class SlurmOrderExecutor:
             outcomes[place] = outcome
         return outcomes
 
-    def _hold_during_unpin(self, job: SlurmJob, order: JobOrder) -> None:
+    def _hold_during_unpin(self, job: SlurmJob, order: UndoOrder) -> None:
         """Hold a pinned job so that it does not start while its pin is being cleared."""
-        job_command_rules.require_only_unpin_settings(order.clear)
+        job_command_rules.format_unpin_settings(order)
         job_command_rules.require_not_held_by_others(job, self._guarded)
-        if order.clear and job_command_rules.is_unheld(job):
+        if order.pinned and job_command_rules.is_unheld(job):
             self._actions.hold(job)
 
-    def unpin(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
+    def unpin(self, orders: Sequence[UndoOrder]) -> list[CommandReply]:
         """Clear the pin of each held pending job, and keep the hold of any actor."""
         numbers = self._find_controller_job_numbers(orders, separate=False)
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)
         )
 
-    def preempt(self, orders: Sequence[JobOrder]) -> list[CommandReply]:
-        """Requeue or cancel each job that still runs as its order describes.
+    def preempt(self, victims: Sequence[Victim]) -> list[CommandReply]:
+        """Requeue or cancel each victim that is still in the same run.
 
-        If a job is not stopped, send no further orders, because stopping other jobs might not enable a start.
+        If a job is not stopped, stop no further jobs, because stopping other jobs might not enable a start.
         """
-        numbers, outcomes = self._find_controller_job_numbers(orders, separate=False), list[CommandReply]()
-        for order in orders:
+        numbers, outcomes = self._find_controller_job_numbers(victims, separate=False), list[CommandReply]()
+        for victim in victims:
             if outcomes and outcomes[-1].result != "done":
                 outcomes.append(CommandReply("refused", "not sent: another job was not stopped", "not_sent"))
                 continue
             try:
-                outcomes += self._run_for_each_job(self._preempt_job, [order], numbers)
+                outcomes += self._run_for_each_job(self._preempt_job, [victim], numbers)
             except ControllerCallError as error:
                 if not outcomes:
                     raise
                 outcomes.append(CommandReply("unknown", f"not attempted: its state could not be read: {error}"))
         return outcomes
 
-    def _preempt_job(self, job: SlurmJob, order: JobOrder) -> None:
-        job_command_rules.require_unchanged_victim(job, order)
-        selector = slurm_job_ids.format_job_id(order.job)
-        if order.mode == "requeue":
+    def _preempt_job(self, job: SlurmJob, victim: Victim) -> None:
+        job_command_rules.require_unchanged_victim(job, victim)
+        selector = slurm_job_ids.format_job_id(victim.job_id)
+        if victim.mode == "requeue":
             self._actions.requeue(selector)
         else:
             run_scancel(selector)
 
-    def _require_held_for_unpin(self, job: SlurmJob, order: JobOrder) -> None:
-        job_command_rules.require_only_unpin_settings(order.clear)
+    def _require_held_for_unpin(self, job: SlurmJob, order: UndoOrder) -> None:
+        job_command_rules.format_unpin_settings(order)
         job_command_rules.require_pending(job)
         if job_command_rules.is_unheld(job):
             raise JobCommandRefused("is not held")
 
     def _run_for_each_job(
-        self, act: Act, orders: Sequence[JobOrder], numbers: Mapping[int, int], at_once: int = COMMANDS_PER_READING
+        self,
+        act: Callable[[SlurmJob, Order], None],
+        orders: Sequence[Order],
+        numbers: Mapping[int, int],
+        at_once: int = COMMANDS_PER_READING,
     ) -> list[CommandReply]:
         """Run `act` for each job and return the replies.
 
@@ -209,7 +213,7 @@ class SlurmOrderExecutor:
         looked: dict[int, SlurmJob] = {}
         for at, order in enumerate(orders):
             if together and at % at_once == 0:
-                part = {numbers[each.job] for each in orders[at : at + at_once] if each.job in numbers}
+                part = {numbers[each.job_id] for each in orders[at : at + at_once] if each.job_id in numbers}
                 try:
                     looked = {job.id: job for job in self._actions.read_jobs(part)} if part else {}
                 except ControllerCallError as error:
@@ -218,11 +222,15 @@ class SlurmOrderExecutor:
                     return outcomes + [
                         CommandReply("unknown", f"not attempted: its state could not be read: {error}")
                     ] * (len(orders) - len(outcomes))
-            outcomes.append(self._run_for_job(act, numbers.get(order.job), order, looked))
+            outcomes.append(self._run_for_job(act, numbers.get(order.job_id), order, looked))
         return outcomes
 
     def _run_for_job(
-        self, act: Act, number: int | None, order: JobOrder, looked: Mapping[int, SlurmJob]
+        self,
+        act: Callable[[SlurmJob, Order], None],
+        number: int | None,
+        order: Order,
+        looked: Mapping[int, SlurmJob],
     ) -> CommandReply:
         if number is None:
             return CommandReply("refused", "is unknown to slurmctld")
@@ -239,7 +247,7 @@ class SlurmOrderExecutor:
         return CommandReply("done")
 
     def _clear_pins_of_successful(
-        self, orders: Sequence[JobOrder], numbers: Mapping[int, int], outcomes: list[CommandReply]
+        self, orders: Sequence[UndoOrder], numbers: Mapping[int, int], outcomes: list[CommandReply]
     ) -> list[CommandReply]:
         """Return `outcomes` after clearing the pins of successful orders.
 
@@ -247,18 +255,18 @@ class SlurmOrderExecutor:
         is addressed by its index: a change under the array's own number would also apply to its running tasks, and
         Slurm would reject it.
         """
-        wanted = [at for at, order in enumerate(orders) if order.clear and outcomes[at].result == "done"]
+        wanted = [at for at, order in enumerate(orders) if order.pinned and outcomes[at].result == "done"]
         if not wanted:
             return outcomes
         try:
-            looked = self._actions.read_jobs({numbers[orders[at].job] for at in wanted})
+            looked = self._actions.read_jobs({numbers[orders[at].job_id] for at in wanted})
         except ControllerCallError as error:
             for at in wanted:
                 outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {error}")
             return outcomes
         held = {job.id for job in looked if job.state == slurm_states.PENDING and job.priority == 0}
-        ready = [at for at in wanted if numbers[orders[at].job] in held]
-        commands = [f"update JobId={slurm_job_ids.format_job_id(orders[at].job)} {orders[at].clear}" for at in ready]
+        ready = [at for at in wanted if numbers[orders[at].job_id] in held]
+        commands = [_format_unpin_command(orders[at]) for at in ready]
         complaints = dict(zip(ready, self._actions.run_scontrol(commands), strict=True))
         for at in wanted:
             if at not in complaints:
@@ -267,9 +275,14 @@ class SlurmOrderExecutor:
                 outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {complaints[at]}")
         return outcomes
 
-    def _find_controller_job_numbers(self, orders: Sequence[JobOrder], *, separate: bool) -> dict[int, int]:
+    def _find_controller_job_numbers(self, orders: Sequence[Order], *, separate: bool) -> dict[int, int]:
         self._guarded = self._actions.has_submit_plugin()
-        wanted = [order.job for order in orders]
+        wanted = [order.job_id for order in orders]
         return array_records.find_controller_job_numbers(
             wanted, self._actions.read_jobs, self._actions.run_scontrol, separate=separate
         )
+
+
+def _format_unpin_command(order: UndoOrder) -> str:
+    label = slurm_job_ids.format_job_id(order.job_id)
+    return f"update JobId={label} {job_command_rules.format_unpin_settings(order)}"

@@ -9,10 +9,11 @@ from typing_extensions import override
 
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import (
     ScontrolJobActions,
     call_or_raise_controller_error,
+    format_node_count,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
@@ -24,6 +25,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import Sc
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import send_or_raise
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.errors import BackendError, BackendStarting, BackendTimeout, CommandRefused
+from cpsched_bridge.ports import StartOrder
 
 RELEASE_PRIORITY = 0xFFFFFFFF
 """Priority INFINITE, which releases a held job. Slurm then computes the job's priority."""
@@ -52,19 +54,25 @@ class PyslurmJobActions(ScontrolJobActions):
             raise
 
     @override
-    def start(self, job: SlurmJob, order: JobOrder) -> None:
+    def start(self, job: SlurmJob, order: StartOrder) -> None:
         """Start the job. pyslurm cannot change the number of nodes, so scontrol sets it before the release."""
-        if order.num_nodes:
-            label = slurm_job_ids.format_job_id(order.job)
-            send_or_raise(self._session, f"update JobId={label} NumNodes={order.num_nodes}")
-        changes: dict[str, Any] = {"required_nodes": list(order.nodes), "priority": RELEASE_PRIORITY}
-        if order.tasks_per_node:
-            changes["ntasks_per_node"] = order.tasks_per_node
-        if order.nice is not None:
-            changes["nice"] = order.nice
-        if order.partition:
-            changes["partitions"] = order.partition
-        self._modify(job, **changes)
+        settings, node_count = order.settings, format_node_count(order)
+        if node_count:
+            label = slurm_job_ids.format_job_id(order.job_id)
+            send_or_raise(self._session, f"update JobId={label} NumNodes={node_count}")
+        changes: dict[str, Any] = {"required_nodes": [name for name, _ in order.nodes], "priority": RELEASE_PRIORITY}
+        if settings.tasks_per_node:
+            changes["ntasks_per_node"] = settings.tasks_per_node
+        if settings.nice is not None:
+            changes["nice"] = settings.nice
+        if settings.partition:
+            changes["partitions"] = settings.partition
+        try:
+            self._modify(job, **changes)
+        except ControllerCallError as error:
+            if not node_count or error.lost:
+                raise
+            raise ControllerCallError(f"not pinned, but NumNodes={node_count} is set: {error}", lost=True) from error
 
     @override
     def hold(self, job: SlurmJob) -> None:

@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import MAX_TRIED_WALLTIMES
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, PendingJob, StartCommand
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, PendingJob, StartOrder
 from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site
 
@@ -151,7 +151,7 @@ def ordered(site: Site, change: Any = lambda: None) -> tuple[Any, list[tuple[str
     backend = site.backend()
     job = next(each.job for each in backend.observe().pending if each.label == "19")
     change()
-    (outcome,) = backend.start([StartCommand(job, (("vm[0]", 1),))])
+    (outcome,) = backend.start([StartOrder(job, (("vm[0]", 1),))])
     return outcome, site.told
 
 
@@ -168,7 +168,7 @@ def test_writes_walltime_before_start_of_shrinkable_job_only() -> None:
     plain = Site()
     backend = plain.backend()
     job = next(each.job for each in backend.observe().pending if each.label == "0")
-    assert backend.start([StartCommand(job, (("vm[0]", 1),))])[0].result == "done"
+    assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "done"
     assert [words[0] for words in plain.told] == ["run"]
 
 
@@ -207,7 +207,7 @@ def test_sends_no_start_after_unanswered_walltime() -> None:
     site = Site(fails={"walltime": BackendTimeout("no answer")})
     backend = site.backend()
     jobs = {each.label: each.job for each in backend.observe().pending}
-    outcomes = backend.start([StartCommand(jobs["19"], (("vm[0]", 1),)), StartCommand(jobs["0"], (("vm[1]", 1),))])
+    outcomes = backend.start([StartOrder(jobs["19"], (("vm[0]", 1),)), StartOrder(jobs["0"], (("vm[1]", 1),))])
     assert [(each.detail, each.code) for each in outcomes] == [("not sent: no answer", "not_sent")] * 2
     assert [words[0] for words in site.told] == ["walltime"]
 
@@ -218,7 +218,7 @@ def test_refuses_start_of_job_moved_to_another_managed_queue() -> None:
     backend = PbsBackend(PbsProgramRunner(), ("managed", "second"), "leftq", reader=site, commands=site)  # type: ignore[arg-type]
     job = next(each.job for each in backend.observe().pending if each.label == "0")
     site.seen.jobs["0.vm"]["queue"] = "second"
-    assert backend.start([StartCommand(job, (("vm[0]", 1),))])[0].result == "refused"
+    assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "refused"
     assert not site.told
 
 

@@ -15,6 +15,7 @@ from cpsched_bridge.adapters.slurm.policy.site_policy_commands import Background
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched_bridge.ports import StartOrder
 from tests.builders import a_slurm_job
 from tests.slurm_replies import ALL
 from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
@@ -111,14 +112,13 @@ def test_restores_nice_value_when_pin_is_cleared(most: int) -> None:
     asking.ready = [BackgroundCommandOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
     backend = SlurmBackend(child, policy=PeriodicSitePolicyReader(asking, Clock()), most_boost=most)
     seen = backend.observe()
-    backend.start([order(seen, number, "n2")])
-    sent = child.sent[-1][1][0]
-    backend.hold([number])
-    cleared = child.sent[-1][1][0].clear
+    (start,) = backend.resolve_layout([order(seen, number, "n2")])
+    assert isinstance(start, StartOrder)
+    settings = start.settings
     if not most:
-        assert sent.nice is None
-        assert "Nice" not in cleared
+        assert settings.nice is None
+        assert "Nice" not in settings.restore
     else:
         priority = next(p.job.priority for p in seen.pending if p.job.id == number)
-        assert sent.nice == 40 - (200_001 - (priority - 1000))
-        assert cleared.endswith(" Nice=40")
+        assert settings.nice == 40 - (200_001 - (priority - 1000))
+        assert settings.restore.endswith(" Nice=40")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings
+from cpsched_bridge.ports import NO_SETTINGS
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -56,8 +56,7 @@ def test_every_managed_job_fits_on_empty_cluster(
     for pending in seen.pending:
         assert pending.job.ineligible is None
         assert why_infeasible(pending.job.request, seen.cluster) is None
-        told = translator.queue.asked[pending.job.id].pins
-        assert told == StartPinSettings(0, 0, "") or told.restore
+        assert pending.start_settings == NO_SETTINGS or pending.start_settings.restore
 
 
 def test_manages_17_tasks_on_16_core_nodes_and_prime_counts() -> None:

@@ -25,12 +25,12 @@ from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import with_defaults_per_gpu
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import (
-    StartPinSettings,
-    make_equal_split_pins,
-    make_task_split_pins,
+    make_equal_split_settings,
+    make_task_split_settings,
     restore_requested_node_count,
 )
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
+from cpsched_bridge.ports import NO_SETTINGS
 from tests.builders import a_node, a_slurm_job
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_jobs import a_partition
 
@@ -342,44 +342,46 @@ def test_rounds_share_of_allocated_job_up(facts: dict[str, Any], nodes: int, amo
 @pytest.mark.parametrize(
     ("tasks", "low", "high", "nodes", "most", "expected"),
     [
-        (1, 1, 1, 1, None, (0, 0, "")),
-        (4, 4, 4, 4, None, (0, 0, "")),
-        (8, 4, 4, 4, None, (2, 0, "TasksPerNode=0 NumTasks=8")),
-        (4, 1, 4, 1, None, (4, 0, "TasksPerNode=0 NumTasks=4")),
-        (4, 4, None, 4, None, (1, 0, "TasksPerNode=0 NumTasks=4")),
-        (6, None, 6, 1, None, (6, 0, "TasksPerNode=0 NumTasks=6")),
-        (6, None, 6, 2, 4, (3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
-        (6, 1, 6, 2, None, (3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
-        (6, 1, 6, 2, 0, (3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
-        (6, 2, 6, 3, 1, (2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
-        (6, 1, 6, 2, 9, (3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
-        (6, 1, None, 2, 4, (3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
-        (6, 2, None, 3, None, (2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6")),
-        (6, 2, 4, 2, None, (3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6")),
-        (6, 2, 2, 2, None, (3, 0, "TasksPerNode=0 NumTasks=6")),
+        (1, 1, 1, 1, None, (0, False, "")),
+        (4, 4, 4, 4, None, (0, False, "")),
+        (8, 4, 4, 4, None, (2, False, "TasksPerNode=0 NumTasks=8")),
+        (4, 1, 4, 1, None, (4, False, "TasksPerNode=0 NumTasks=4")),
+        (4, 4, None, 4, None, (1, False, "TasksPerNode=0 NumTasks=4")),
+        (6, None, 6, 1, None, (6, False, "TasksPerNode=0 NumTasks=6")),
+        (6, None, 6, 2, 4, (3, False, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        (6, 1, 6, 2, None, (3, False, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        (6, 1, 6, 2, 0, (3, False, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
+        (6, 2, 6, 3, 1, (2, False, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
+        (6, 1, 6, 2, 9, (3, False, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        (6, 1, None, 2, 4, (3, False, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        (6, 2, None, 3, None, (2, False, "TasksPerNode=0 NumNodes=2-6 NumTasks=6")),
+        (6, 2, 4, 2, None, (3, True, "TasksPerNode=0 NumNodes=2-4 NumTasks=6")),
+        (6, 2, 2, 2, None, (3, False, "TasksPerNode=0 NumTasks=6")),
     ],
 )
 def test_start_changes_node_settings_and_can_restore_them(
-    tasks: int, low: int | None, high: int | None, nodes: int, most: int | None, expected: tuple[int, int, str]
+    tasks: int, low: int | None, high: int | None, nodes: int, most: int | None, expected: tuple[int, bool, str]
 ) -> None:
-    found = make_equal_split_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most)
-    assert (found.tasks_per_node, found.node_count, found.restore) == expected
+    found = make_equal_split_settings(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most, False)
+    assert (found.tasks_per_node, found.sets_node_count, found.restore) == expected
 
 
 @pytest.mark.parametrize(("high", "most", "set_to"), [(None, 4, 4), (None, 9, 6), (None, None, 6), (6, 4, None)])
 def test_start_sets_no_maximum_above_partition_limit(high: int | None, most: int | None, set_to: int | None) -> None:
     """Slurm does not start a job with a higher maximum than its partition's."""
-    assert make_task_split_pins(asked(ntasks=6, max_nodes=high), most).most_nodes == set_to
+    assert make_task_split_settings(asked(ntasks=6, max_nodes=high), most).max_nodes == set_to
 
 
 @pytest.mark.parametrize(
-    ("tasks", "low", "per_node", "expected"), [(4, 1, 2, (0, 0, "")), (6, 2, 3, (0, 2, "NumNodes=2-4 NumTasks=6"))]
+    ("tasks", "low", "per_node", "expected"),
+    [(4, 1, 2, (0, False, "")), (6, 2, 3, (0, True, "NumNodes=2-4 NumTasks=6"))],
 )
 def test_tasks_per_node_request_needs_no_task_pin(
-    tasks: int, low: int, per_node: int, expected: tuple[int, int, str]
+    tasks: int, low: int, per_node: int, expected: tuple[int, bool, str]
 ) -> None:
-    found = make_equal_split_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=4, ntasks_per_node=per_node), 2, None)
-    assert (found.tasks_per_node, found.node_count, found.restore) == expected
+    slurm_job = asked(ntasks=tasks, num_nodes=low, max_nodes=4, ntasks_per_node=per_node)
+    found = make_equal_split_settings(slurm_job, 2, None, False)
+    assert (found.tasks_per_node, found.sets_node_count, found.restore) == expected
 
 
 @pytest.mark.parametrize(
@@ -398,13 +400,13 @@ def test_tasks_per_node_request_needs_no_task_pin(
 def test_pins_cpus_with_tasks_and_restores_all_changes(
     facts: dict[str, Any], nodes: int, expected: tuple[int, int, str]
 ) -> None:
-    found = make_equal_split_pins(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
+    found = make_equal_split_settings(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None, True)
     assert (found.cpus_per_node, found.cpus) == expected[:2]
-    assert found.restore_all == f"TasksPerNode=0 NumNodes={expected[2]}"
+    assert found.restore == f"TasksPerNode=0 NumNodes={expected[2]}"
 
 
 def test_start_without_tasks_per_node_sets_no_cpus() -> None:
-    assert make_equal_split_pins(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
+    assert make_equal_split_settings(asked(ntasks=1, max_nodes=1), 1, None, True) == NO_SETTINGS
 
 
 TASK = (1, 100, 0)

@@ -40,17 +40,17 @@ def allowed(seen: Observation, job: PendingJob) -> set[str]:
 
 def test_pin_records_how_to_restore_job() -> None:
     scene, translator = Scene(), SlurmTranslator()
-    translator.observe(scene.read())
-    assert translator.queue.asked[scene.job("six")["id"]].pins.restore == "TasksPerNode=0 NumTasks=6"
-    assert translator.queue.asked[scene.job("first")["id"]].pins.restore == ""
+    restores = {each.job.id: each.start_settings.restore for each in translator.observe(scene.read()).pending}
+    assert restores[scene.job("six")["id"]] == "TasksPerNode=0 NumTasks=6"
+    assert restores[scene.job("first")["id"]] == ""
 
 
 def test_multi_node_pin_restores_node_count_within_partition() -> None:
     scene, translator = Scene().only("six"), SlurmTranslator()
     scene.partition("main")["max_nodes"] = 4
     scene.job("six").update(ntasks=21, cpus=21, max_nodes=21)
-    translator.observe(scene.read())
-    told = translator.queue.asked[scene.job("six")["id"]].pins
+    (pending,) = translator.observe(scene.read()).pending
+    told = pending.start_settings
     assert (told.tasks_per_node, told.restore) == (7, "TasksPerNode=0 NumNodes=1-4 NumTasks=21")
 
 
@@ -290,10 +290,11 @@ def test_pending_job_has_backoff_groups_of_its_reason() -> None:
     scene = Scene()
     scene.job("first").update(priority=7, state_reason="AssocMaxJobsLimit", account="lab")
     found = pending(scene, "first")
-    assert found.obstacle is not None
-    assert (found.obstacle.reason, str(found.obstacle.scope)) == ("AssocMaxJobsLimit", "user alice in account lab")
+    reason = found.cluster_reason
+    assert reason is not None
+    assert (reason.reason, str(reason.scope)) == ("AssocMaxJobsLimit", "user alice in account lab")
     assert found.groups[0] == ("job", (found.label,))
-    assert found.obstacle.scope in found.groups
+    assert reason.scope in found.groups
 
 
 @pytest.mark.parametrize("index", [2**31, 2**63, 2**80, -1])

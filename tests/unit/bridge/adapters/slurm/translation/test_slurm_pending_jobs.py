@@ -275,7 +275,7 @@ def test_each_task_has_reason_under_its_own_name() -> None:
     scene = one(array_id=19, array_tasks_waiting="1-2", state_reason="Dependency", account="physics", qos="normal")
     seen = observe(scene)
     assert [p.label for p in seen.pending] == ["19_1", "19_2"]
-    assert [str(p.obstacle.scope) for p in seen.pending if p.obstacle] == ["job 19_1", "job 19_2"]
+    assert [str(p.cluster_reason.scope) for p in seen.pending if p.cluster_reason] == ["job 19_1", "job 19_2"]
     assert [("job", ("19_1",)) in p.groups for p in seen.pending] == [True, False]
     assert all(("array", ("19",)) in p.groups for p in seen.pending)
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import translate_reservations
-from cpsched_bridge.adapters.slurm.translation.start_split_prediction import SentJobStart, defer_reservation_conflicts
-from cpsched_bridge.ports import Observation, Outage
-from tests.builders import words
+from cpsched_bridge.adapters.slurm.translation.start_split_prediction import defer_reservation_conflicts
+from cpsched_bridge.ports import Observation, Outage, Outcome, StartOrder
+from tests.builders import a_job, words
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 HOUR_S = 3600
@@ -214,15 +213,16 @@ def test_starts_of_one_round_cannot_share_reserved_cores() -> None:
     for node in scene.rows["nodes"]:
         node["state"] = "IDLE"
     translator.observe(scene.read())
-    assert translator.machine is not None
-    long, short = (SentJobStart(Request(1, (3, 100, 0)), ((1, 1),), walltime_s) for walltime_s in (3600, 1800))
-    whole = SentJobStart(Request(1, (3, 100, 0), exclusive=True), ((1, 1),), 3600)
+    machine = translator.machine
+    assert machine is not None
+    amounts, on = (3, 100, 0), ((machine.names[1], 1),)
+    long, short = (StartOrder(a_job(1, 1, amounts, walltime_s), on) for walltime_s in (3600, 1800))
+    whole = StartOrder(a_job(1, 1, amounts, 3600, exclusive=True), on)
     told = "other starts leave too few resources for it outside reservation r"
 
-    def kept(*starts: SentJobStart, under_way: tuple[SentJobStart, ...] = ()) -> list[SentJobStart | str]:
-        capacity = translator.machine.capacity if translator.machine else None
-        assert capacity is not None
-        return defer_reservation_conflicts(starts, under_way, translator.to_come, capacity, scene.now_s)
+    def kept(*starts: StartOrder, under_way: tuple[StartOrder, ...] = ()) -> list[StartOrder | str]:
+        found = defer_reservation_conflicts(starts, under_way, translator.to_come, machine, scene.now_s)
+        return [each.detail if isinstance(each, Outcome) else each for each in found]
 
     assert kept(short, long, short, long, short) == [short, long, short, told, short]
     assert kept(long, short, under_way=(long,)) == [told, short]

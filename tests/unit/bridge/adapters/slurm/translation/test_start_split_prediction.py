@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import IntArray, Placement, Request
+from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
     NODES_TAKEN,
     UNCERTAIN_LAYOUT,
-    SentJobStart,
     predict_start_splits,
 )
+from cpsched_bridge.ports import Outcome, StartOrder
+from tests.builders import a_job
 
 CAPACITY = np.array([[16, 1600]] * 4)
+NAMES = ("n0", "n1", "n2", "n3")
+MACHINE = ConfiguredNodeTable(None, NAMES, {name: at for at, name in enumerate(NAMES)}, ("cores", "MiB"), CAPACITY)
 PRIME = Request(17, (1, 0))
 
 
-def start(request: Request, *placement: tuple[int, int]) -> SentJobStart:
-    return SentJobStart(request, placement)
+def start(request: Request, *placement: tuple[int, int]) -> StartOrder:
+    return StartOrder(replace(a_job(), request=request), tuple((NAMES[node], units) for node, units in placement))
+
+
+def placed(order: StartOrder) -> Placement:
+    return tuple((MACHINE.index[name], units) for name, units in order.nodes)
+
+
+def predicted(
+    starts: Sequence[StartOrder], left: IntArray, under_way: Sequence[StartOrder] = ()
+) -> list[StartOrder | str]:
+    """Return each start as Slurm will execute it, or why it waits."""
+    found = predict_start_splits(starts, under_way, left, MACHINE)
+    return [each.detail if isinstance(each, Outcome) else each for each in found]
 
 
 def free(*cores: int) -> IntArray:
@@ -30,64 +48,62 @@ def free(*cores: int) -> IntArray:
 
 def test_fills_first_nodes_and_last_gets_rest() -> None:
     wanted = start(PRIME, (0, 5), (1, 12))
-    assert predict_start_splits([wanted], free(10, 12, 16, 16), CAPACITY, []) == [start(PRIME, (0, 10), (1, 7))]
+    assert predicted([wanted], free(10, 12, 16, 16)) == [start(PRIME, (0, 10), (1, 7))]
 
 
 def test_omits_unneeded_node() -> None:
     wanted = start(PRIME, (0, 1), (1, 8), (2, 8))
-    assert predict_start_splits([wanted], free(3, 12, 16, 16), CAPACITY, []) == [start(PRIME, (1, 12), (2, 5))]
+    assert predicted([wanted], free(3, 12, 16, 16)) == [start(PRIME, (1, 12), (2, 5))]
 
 
 def test_keeps_equal_shares_and_single_node_jobs() -> None:
     wanted = [start(Request(2, (8, 0), distinct=True), (0, 1), (1, 1)), start(Request(1, (4, 0)), (0, 1))]
-    assert predict_start_splits(wanted, free(16, 16, 16, 16), CAPACITY, []) == wanted
+    assert predicted(wanted, free(16, 16, 16, 16)) == wanted
 
 
 def test_defers_start_whose_split_another_changes() -> None:
     other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
-    assert predict_start_splits([other, wanted], free(16, 16, 16, 16), CAPACITY, []) == [other, UNCERTAIN_LAYOUT]
-    assert predict_start_splits([wanted], free(16, 16, 16, 16), CAPACITY, [other]) == [UNCERTAIN_LAYOUT], (
-        "on its way already"
-    )
+    assert predicted([other, wanted], free(16, 16, 16, 16)) == [other, UNCERTAIN_LAYOUT]
+    assert predicted([wanted], free(16, 16, 16, 16), [other]) == [UNCERTAIN_LAYOUT], "on its way already"
 
 
 def test_defers_start_that_changes_split_of_earlier_one() -> None:
     other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 16), (1, 1))
-    found = predict_start_splits([wanted, other], free(16, 16, 16, 16), CAPACITY, [])
+    found = predicted([wanted, other], free(16, 16, 16, 16))
     assert found == [wanted, UNCERTAIN_LAYOUT]
 
 
 def test_starts_may_share_last_node() -> None:
     other, wanted = start(Request(1, (4, 0)), (1, 1)), start(PRIME, (0, 16), (1, 1))
-    assert predict_start_splits([wanted, other], free(16, 16, 16, 16), CAPACITY, []) == [wanted, other]
+    assert predicted([wanted, other], free(16, 16, 16, 16)) == [wanted, other]
 
 
 def test_defers_start_that_no_longer_fits() -> None:
-    assert predict_start_splits([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16), CAPACITY, []) == [NODES_TAKEN]
+    assert predicted([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16)) == [NODES_TAKEN]
 
 
 def test_deferred_start_takes_no_capacity() -> None:
     """The second start waits for the first: the third has its nodes as if the second were not there."""
     other, put_off = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
     third = start(PRIME, (1, 12), (2, 5))
-    found = predict_start_splits([other, put_off, third], free(16, 16, 16, 16), CAPACITY, [])
+    found = predicted([other, put_off, third], free(16, 16, 16, 16))
     assert found == [other, UNCERTAIN_LAYOUT, start(PRIME, (1, 16), (2, 1))]
 
 
 def test_earlier_starts_take_capacity_from_later_ones() -> None:
     other, wanted = start(Request(1, (12, 0)), (1, 1)), start(PRIME, (0, 8), (1, 9))
-    assert predict_start_splits([other, wanted], free(8, 16, 16, 16), CAPACITY, []) == [other, NODES_TAKEN]
-    assert predict_start_splits([wanted], free(8, 16, 16, 16), CAPACITY, [other]) == [NODES_TAKEN]
+    assert predicted([other, wanted], free(8, 16, 16, 16)) == [other, NODES_TAKEN]
+    assert predicted([wanted], free(8, 16, 16, 16), [other]) == [NODES_TAKEN]
 
 
 def test_uses_whole_nodes_only_if_idle() -> None:
     whole = Request(17, (1, 0), exclusive=True)
     wanted = start(whole, (0, 16), (1, 1))
-    assert predict_start_splits([wanted], free(16, 16, 16, 16), CAPACITY, []) == [wanted]
-    assert predict_start_splits([wanted], free(15, 16, 16, 16), CAPACITY, []) == [NODES_TAKEN]
+    assert predicted([wanted], free(16, 16, 16, 16)) == [wanted]
+    assert predicted([wanted], free(15, 16, 16, 16)) == [NODES_TAKEN]
 
 
-def any_round(choose: random.Random) -> tuple[IntArray, list[SentJobStart]]:
+def any_round(choose: random.Random) -> tuple[IntArray, list[StartOrder]]:
     """What is free, and starts that fit beside each other, placed at random."""
     left = np.array([[choose.randint(0, 16), choose.choice([400, 1600])] for _ in CAPACITY])
     first, starts = left.copy(), []
@@ -100,8 +116,8 @@ def any_round(choose: random.Random) -> tuple[IntArray, list[SentJobStart]]:
                 placement.append((node, here))
                 units -= here
         if not units:
-            starts.append(SentJobStart(request, tuple(sorted(placement))))
-            for node, amounts in amounts_by_node(request, starts[-1].placement, CAPACITY).items():
+            starts.append(start(request, *sorted(placement)))
+            for node, amounts in amounts_by_node(request, placed(starts[-1]), CAPACITY).items():
                 left[node] -= amounts
     return first, starts
 
@@ -126,13 +142,14 @@ def test_layouts_hold_for_any_order_of_starts(first: int) -> None:
 
 def comes_out_as_settled(choose: random.Random) -> None:
     left, starts = any_round(choose)
-    sent = [each for each in predict_start_splits(starts, left, CAPACITY, []) if isinstance(each, SentJobStart)]
+    sent = [each for each in predicted(starts, left) if isinstance(each, StartOrder)]
     assert sent or not starts, "the first start never waits"
     for _ in range(6):
         now = left.copy()
         for each in choose.sample(sent, len(sent)):
-            assert slurm(each.request, [node for node, _ in each.placement], now) == each.placement
-            for node, amounts in amounts_by_node(each.request, each.placement, CAPACITY).items():
+            request, placement = each.job.request, placed(each)
+            assert slurm(request, [node for node, _ in placement], now) == placement
+            for node, amounts in amounts_by_node(request, placement, CAPACITY).items():
                 now[node] -= amounts
         assert (now >= 0).all()
 
@@ -142,6 +159,6 @@ def test_sends_most_starts_of_random_rounds() -> None:
     counts = [0, 0]
     for seed in range(200):
         left, starts = any_round(random.Random(1000 + seed))
-        counts[0] += sum(isinstance(each, SentJobStart) for each in predict_start_splits(starts, left, CAPACITY, []))
+        counts[0] += sum(isinstance(each, StartOrder) for each in predicted(starts, left))
         counts[1] += len(starts)
     assert counts[0] > counts[1] / 2

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from tests.builders import a_slurm_job
+from cpsched_bridge.ports import StartOrder, StartSettings, UndoOrder, Victim, VictimMode
+from tests.builders import a_job, a_slurm_job
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scancel, put_scontrol
 
 ENOUGH_S = 20.0
@@ -52,8 +53,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def start(job: int, *nodes: str, **more: Any) -> JobOrder:
-    return JobOrder(job=job, nodes=nodes, **more)
+def start(job: int, *nodes: str, **settings: Any) -> StartOrder:
+    return StartOrder(a_job(job), tuple((name, 1) for name in nodes), StartSettings(**settings))
 
 
 def commands(jobs: Jobs) -> SlurmCliOrderExecutor:
@@ -63,10 +64,10 @@ def commands(jobs: Jobs) -> SlurmCliOrderExecutor:
 OLD_PLUGIN = "case $line in *Partition=bridge:*) echo 'Invalid partition name specified for job 7' >&2;; esac\n"
 """Complaints of a scontrol beside a submit plugin that does not pin and release in one change."""
 ORDERS = [
-    start(7, "n1", "n2", tasks_per_node=3, num_nodes="2-2", nice=-40),
+    start(7, "n1", "n2", tasks_per_node=3, sets_node_count=True, nice=-40),
     start(8, "n3"),
     start(9, "n1", tasks_per_node=2, cpus_per_node=4, cpus=8),
-    start(10, "n1", num_nodes="1-1", partition="short"),
+    start(10, "n1", sets_node_count=True, max_nodes=4, partition="short"),
     start(11, "n1", partition="short"),
 ]
 
@@ -78,7 +79,7 @@ def test_submit_plugin_makes_start_one_command(programs: Path) -> None:
         "update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40",
         "update JobId=8 Partition=bridge:start/n3",
         "update JobId=9 Partition=bridge:start/n1 TasksPerNode=2 MinCPUsNode=4 NumCPUs=8",
-        "update JobId=10 Partition=bridge:start/n1/1-1/short",
+        "update JobId=10 Partition=bridge:start/n1/1-4/short",
         "update JobId=11 Partition=bridge:start/n1//short",
     ]
 
@@ -108,7 +109,7 @@ def test_start_without_plugin_pins_then_releases(programs: Path, plugins: list[s
         "release 8",
         "update JobId=9 ReqNodeList=n1 TasksPerNode=2 MinCPUsNode=4 NumCPUs=8",
         "release 9",
-        "update JobId=10 Partition=short ReqNodeList=n1 NumNodes=1-1",
+        "update JobId=10 Partition=short ReqNodeList=n1 NumNodes=1-4",
         "release 10",
         "update JobId=11 Partition=short ReqNodeList=n1",
         "release 11",
@@ -203,24 +204,25 @@ def test_node_name_may_have_dots_and_dashes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "clear",
+    "restore",
     [
-        "ReqNodeList= Priority=99",
-        "ReqNodeList=\nrelease 8",
-        "ReqNodeList=\n",
-        "ReqNodeList= UserId=0",
-        "ReqNodeList= Partition=bridge:start/n1",
-        "ReqNodeList= NumNodes=1-",
-        "ReqNodeList=  NumNodes=1",
+        "Priority=99",
+        "\nrelease 8",
+        "\n",
+        "NumNodes=1\n",
+        "UserId=0",
+        "Partition=bridge:start/n1",
+        "NumNodes=1-",
+        " NumNodes=1",
         'ReqNodeList="n1"',
         "JobId=8 ReqNodeList=",
         " ",
     ],
 )
 @pytest.mark.parametrize("command", ["hold", "release"])
-def test_refuses_settings_other_than_pin_removal(programs: Path, clear: str, command: str) -> None:
+def test_refuses_settings_other_than_pin_removal(programs: Path, restore: str, command: str) -> None:
     said = put_scontrol(programs)
-    ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [JobOrder(job=7, clear=clear)])
+    ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [UndoOrder(7, True, restore)])
     assert result == "refused"
     assert not said.exists()
 
@@ -229,36 +231,34 @@ def test_hold_and_release_clear_pins(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.before = lambda: jobs.facts[7].update(priority=0 if said.exists() else 5)
-    clear = "ReqNodeList= Partition=main,short TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
-    assert commands(jobs).send("hold", [JobOrder(job=7, clear=clear)]) == [CommandReply("done")]
-    assert said.read_text() == f"hold 7\nupdate JobId=7 {clear}\n"
+    restore = "Partition=main,short TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
+    assert commands(jobs).send("hold", [UndoOrder(7, True, restore)]) == [CommandReply("done")]
+    assert said.read_text() == f"hold 7\nupdate JobId=7 ReqNodeList= {restore}\n"
     said.unlink()
     jobs.before = lambda: None
-    assert commands(jobs).send("release", [JobOrder(job=7, clear=clear)]) == [CommandReply("done")]
-    assert said.read_text() == f"update JobId=7 {clear}\nrelease 7\n"
+    assert commands(jobs).send("release", [UndoOrder(7, True, restore)]) == [CommandReply("done")]
+    assert said.read_text() == f"update JobId=7 ReqNodeList= {restore}\nrelease 7\n"
 
 
 @pytest.mark.parametrize("held", [{}, {"admin_comment": "", "comment": "", "state_reason": "JobHeldUser"}])
 def test_unpin_keeps_any_hold(programs: Path, held: dict[str, Any]) -> None:
     """By whomever the job is held."""
     said = put_scontrol(programs)
-    assert commands(Jobs(j7=held)).send("unpin", [JobOrder(job=7, clear="ReqNodeList= Nice=5")]) == [
-        CommandReply("done")
-    ]
+    assert commands(Jobs(j7=held)).send("unpin", [UndoOrder(7, True, "Nice=5")]) == [CommandReply("done")]
     assert said.read_text() == "update JobId=7 ReqNodeList= Nice=5\n"
 
 
 @pytest.mark.parametrize(
-    ("facts", "clear", "why"),
+    ("facts", "restore", "why"),
     [
-        ({"priority": 5}, "ReqNodeList=", "is not held"),
-        ({"state": "RUNNING"}, "ReqNodeList=", "RUNNING"),
-        ({}, "ReqNodeList= Priority=9", "cannot be cleared"),
+        ({"priority": 5}, "", "is not held"),
+        ({"state": "RUNNING"}, "", "RUNNING"),
+        ({}, "Priority=9", "cannot be cleared"),
     ],
 )
-def test_refuses_unpin_of_other_jobs(programs: Path, facts: dict[str, Any], clear: str, why: str) -> None:
+def test_refuses_unpin_of_other_jobs(programs: Path, facts: dict[str, Any], restore: str, why: str) -> None:
     said = put_scontrol(programs)
-    ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [JobOrder(job=7, clear=clear)])
+    ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [UndoOrder(7, True, restore)])
     assert result == "refused"
     assert why in words
     assert not said.exists()
@@ -268,7 +268,7 @@ def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.then = lambda: jobs.facts[7].update(state="RUNNING")
-    ((result, *_),) = commands(jobs).send("hold", [JobOrder(job=7, clear="ReqNodeList=")])
+    ((result, *_),) = commands(jobs).send("hold", [UndoOrder(7, True)])
     assert result == "refused"
     assert said.read_text() == "hold 7\n"
 
@@ -276,8 +276,8 @@ def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
 RUNS = {"state": "RUNNING", "start_time": 500, "partition": "main", "qos": "low"}
 
 
-def victim(job: int, mode: str = "requeue", **more: Any) -> JobOrder:
-    return JobOrder(**{"job": job, "start_s": 500, "partition": "main", "qos": "low", "mode": mode, **more})
+def victim(job: int, mode: VictimMode = "requeue", partition: str = "main") -> Victim:
+    return Victim(job, 500, mode, partition, "low")
 
 
 def test_stops_victims_by_their_mode(programs: Path) -> None:
@@ -310,7 +310,7 @@ def test_stops_victim_whose_partitions_are_listed_in_another_order(programs: Pat
 def test_stops_only_the_run_in_the_order(programs: Path, facts: dict[str, Any], why: str) -> None:
     said, cancelled = put_scontrol(programs), put_scancel(programs)
     jobs = Jobs(j17={**RUNS, **facts})
-    for mode in ("requeue", "cancel"):
+    for mode in get_args(VictimMode):
         assert commands(jobs).send("preempt", [victim(17, mode)]) == [CommandReply("refused", why)]
     assert not said.exists()
     assert not cancelled.exists()
@@ -361,7 +361,7 @@ def test_holds_pending_tasks_of_record_together(programs: Path) -> None:
     said = put_scontrol(programs)
     common = {"array_id": 19, "array_tasks_waiting": "2,4-8:2", "priority": 5}
     jobs = Jobs(j19=common, j30={"array_id": 19, "array_task_id": 1, "state": "RUNNING", "priority": 5})
-    assert commands(jobs).send("hold", [JobOrder(job=3 << 32 | 19, clear="")]) == [CommandReply("done")]
+    assert commands(jobs).send("hold", [UndoOrder(3 << 32 | 19)]) == [CommandReply("done")]
     assert said.read_text() == "hold 19_[2,4-8:2]\n"
 
 
@@ -382,7 +382,7 @@ def test_failed_first_check_sends_no_command(
     jobs = Jobs(j7={})
     jobs.error = error
     with pytest.raises(raised, match="squeue"):
-        commands(jobs).send(command, [start(7, "n1")])
+        commands(jobs).send(command, [start(7, "n1") if command == "start" else UndoOrder(7)])
     assert not said.exists()
 
 
@@ -397,7 +397,7 @@ def test_releases_jobs_without_pins_by_one_command(programs: Path) -> None:
 
     jobs.before = released
     wanted = [7, 8, 9, 3 << 32 | 19, 10]
-    answers = commands(jobs).send("release", [JobOrder(job=job, clear="") for job in wanted])
+    answers = commands(jobs).send("release", [UndoOrder(job) for job in wanted])
     done = CommandReply("done")
     assert answers == [
         done,
@@ -415,7 +415,7 @@ def test_releases_delayed_job(programs: Path) -> None:
     said = put_scontrol(programs)
     delayed = {"priority": 1, "admin_comment": "bridge:wait", "comment": "bridge:begin(0)"}
     jobs = Jobs(j7=delayed, j8={"priority": 1})
-    answers = commands(jobs).send("release", [JobOrder(job=job, clear="") for job in (7, 8)])
+    answers = commands(jobs).send("release", [UndoOrder(job) for job in (7, 8)])
     assert answers == [CommandReply("done")] * 2
     assert said.read_text().splitlines() == ["release 7"]
 
@@ -429,7 +429,7 @@ def test_failed_check_after_unpin_leaves_release_unknown(programs: Path) -> None
             jobs.error = BackendUnavailable("squeue: not reached")
 
     jobs.then = breaks
-    ((result, why, _),) = commands(jobs).send("release", [JobOrder(job=7, clear="ReqNodeList=")])
+    ((result, why, _),) = commands(jobs).send("release", [UndoOrder(7, True)])
     assert (result, why) == ("unknown", "not released: squeue: not reached")
 
 

@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import StartOrder, StartSettings, UndoOrder, Victim
+from tests.builders import a_job
 from tests.forked import forks
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Programs
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
@@ -148,8 +150,8 @@ def test_child_exits_with_parent_during_call(fake: Fake, tmp_path: Path) -> None
     assert gone(child)
 
 
-def order(job: int, *nodes: str, **more: Any) -> JobOrder:
-    return JobOrder(job=job, nodes=nodes, **more)
+def order(job: int, *nodes: str, **settings: Any) -> StartOrder:
+    return StartOrder(a_job(job), tuple((name, 1) for name in nodes), StartSettings(**settings))
 
 
 DONE = CommandReply("done")
@@ -169,7 +171,7 @@ def test_start_pins_and_releases_in_one_change(transport: PyslurmTransport, fake
 def test_sets_node_count_before_release(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
-    orders = [order(7, "n1", "n2", num_nodes="2-2"), order(8, "n3"), order(9, "n3", num_nodes="1")]
+    orders = [order(7, "n1", "n2", sets_node_count=True), order(8, "n3"), order(9, "n3", sets_node_count=True)]
     assert [reply.result for reply in transport.send("start", orders)] == ["done", "done", "refused"]
     assert said.read_text() == "update JobId=7 NumNodes=2-2\n"
     assert [number for number, _ in fake.now()["log"]] == [7, 8]
@@ -178,7 +180,7 @@ def test_sets_node_count_before_release(transport: PyslurmTransport, fake: Fake)
 def test_does_not_start_job_with_refused_node_count(transport: PyslurmTransport, fake: Fake) -> None:
     put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
-    refused, other = transport.send("start", [order(7, "n1", "n2", num_nodes="2-2"), order(8, "n3")])
+    refused, other = transport.send("start", [order(7, "n1", "n2", sets_node_count=True), order(8, "n3")])
     assert (refused.result, other) == ("refused", DONE)
     assert "Invalid node count" in refused.detail
     assert [number for number, _ in fake.now()["log"]] == [8]
@@ -219,7 +221,7 @@ def test_invalid_utf8_fails_no_reading_or_batch(transport: PyslurmTransport, fak
 def test_holds_and_releases_with_library_and_clears_pins_with_scontrol(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
-    orders = [order(7, clear="ReqNodeList= TasksPerNode=0 NumNodes=1-4"), order(8)]
+    orders = [UndoOrder(7, True, "TasksPerNode=0 NumNodes=1-4"), UndoOrder(8)]
     assert transport.send("release", orders) == [DONE, DONE]
     assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
     assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
@@ -234,6 +236,15 @@ def test_refused_change_affects_no_other_job(transport: PyslurmTransport, fake: 
     fake.set(jobs={"7": {}, "8": {}}, **{"raise": {"modify": "Access/permission denied"}})
     replies = transport.send("start", [order(7, "n1"), order(8, "n1")])
     assert [(reply.result, reply.detail) for reply in replies] == [("refused", "modify: Access/permission denied")] * 2
+
+
+def test_refused_change_after_node_count_is_unknown(transport: PyslurmTransport, fake: Fake) -> None:
+    """The number of nodes must be restored, so the start is undone."""
+    put_scontrol(fake.bin)
+    fake.set(jobs={"7": {}}, **{"raise": {"modify": "Access/permission denied"}})
+    (reply,) = transport.send("start", [order(7, "n1", "n2", sets_node_count=True)])
+    detail = "not pinned, but NumNodes=2-2 is set: modify: Access/permission denied"
+    assert (reply.result, reply.detail) == ("unknown", detail)
 
 
 @pytest.mark.parametrize("trouble", [{"crash": "modify"}, {"hang": "modify"}])
@@ -252,7 +263,7 @@ def test_sends_nothing_after_change_without_answer(
 def test_preempts_and_reads_single_job_with_library(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"state": "RUNNING", "start_time": 500, "partition": "main", "qos": "low"}})
-    stop = order(7, start_s=500, partition="main", qos="low")
+    stop = Victim(7, 500, "requeue", "main", "low")
     assert transport.send("preempt", [stop]) == [DONE]
     assert said.read_text() == "requeue 7\n"
 
