@@ -71,7 +71,7 @@ class JobsInBackoff:
     """The pending jobs whose starts, or those of their group, have failed.
 
     - `reasons`: why each job that waits for its next try does not start, by job id. Decisions omit these jobs.
-    - `last`: the ids of the jobs that may be tried after all others.
+    - `last`: the ids of the jobs that come after all others, because they may be tried or wait for resources.
     """
 
     reasons: Mapping[int, PendingReason] = field(default_factory=dict)

@@ -15,8 +15,8 @@ Rules for a backed-off group:
   `MAX_TRIES` concurrent tries without a failure, the group's backoff ends. The wait also grows if no job could be
   tried.
 - If the reason is a limit on running jobs, each end of a job in the group permits another start without a wait.
-- Otherwise, a tried job is considered after all other jobs, and only if it fits the free resources. No other job
-  therefore waits for a start that may fail.
+- Otherwise, a tried job is considered after all other jobs. No other job therefore waits for a start that may fail.
+- A job that does not fit the free resources waits for these first. It is planned after all other jobs, and uses no try.
 - The backoff of a single job ends when its request changes.
 
 If `MAX_GROUPS_PER_USER` of a user's groups back off and none of their jobs has run since, all of the user's jobs form
@@ -300,9 +300,10 @@ class BackoffQueue:
         return found
 
     def select_jobs(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> JobsInBackoff:
-        """Return which pending jobs wait for their next try, and which are placed last because they may be tried.
+        """Return which pending jobs wait for their next try, and which are placed last.
 
-        Jobs that may be tried are not placed last if they back off because of a limit.
+        Jobs that may be tried are placed last, except those that back off because of a limit. Jobs that do not fit the
+        free resources are placed last as well: they cannot start now, and wait for resources first.
         """
         if not self._groups:
             self._waiting.clear()
@@ -321,11 +322,13 @@ class BackoffQueue:
         reasons, last = dict[int, PendingReason](), set[int]()
         for pending, groups in waiting:
             full = [each for each in groups if used[each.key] >= each.tries and not each.is_placed_last]
-            is_last = not full and not all(each.may_start_after_each_job_end for each in groups)
-            if full or (is_last and not fits(pending.job.request)):
-                why = (full or groups)[0]
+            is_last = bool(full) or not all(each.may_start_after_each_job_end for each in groups)
+            if is_last and not fits(pending.job.request):
+                last.add(pending.job.id)
+                continue
+            if full:
                 code = PendingCode.BACKED_OFF_HERE if pending.release_is_pointless else PendingCode.BACKED_OFF
-                reasons[pending.job.id] = PendingReason(code, (why.failure.reason, str(why.key)))
+                reasons[pending.job.id] = PendingReason(code, (full[0].failure.reason, str(full[0].key)))
                 continue
             used.update(group.key for group in groups)
             if is_last:

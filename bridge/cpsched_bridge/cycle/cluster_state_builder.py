@@ -41,7 +41,8 @@ def build_cluster_state(
     - In control mode, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as
       running on the nodes of their starts.
     - In other modes, the queue contains the jobs that the bridge would manage in control mode.
-    - Jobs in backoff are omitted. Those that may be tried are last, without priority and as if submitted now.
+    - Jobs in backoff are omitted. Those that may be tried or wait for resources are last, without priority and as if
+      submitted now.
     - For any observation, no job occurs twice and free amounts are never negative.
     """
     may_start = _is_managed_and_held if controlling else _may_be_planned
