@@ -172,7 +172,7 @@ def test_names_jobs_possibly_held_and_frees_others(cluster, ledger, result):
 def test_ignores_answer_about_unrequested_job(cluster, ledger):
     holding(cluster, ledger)
     give = cluster.release_one
-    cluster.release = lambda ids: [*(give(id) for id in ids), Outcome(77, "done")]
+    cluster.release = lambda orders: [*(give(each.job_id) for each in orders), Outcome(77, "done")]
     assert release_all_jobs(cluster, ledger, "") == []
     assert ledger.get(77) is None
 
