@@ -1,7 +1,7 @@
 """Fork the bridge's children from this process, for tests that do not depend on how a child begins.
 
 A child is `python -m MODULE ...`, which spends two seconds of CPU time on imports and on loading kernels. A forked
-child inherits both from this process: `forks(monkeypatch)` makes `cpsched_bridge.socket_child_process` fork. Tests of
+child inherits both from this process: `forks(monkeypatch)` makes `cpsched_bridge.child_server` fork. Tests of
 what a child imports, compiles, reports, or dies of need real ones.
 """
 
@@ -23,7 +23,7 @@ from multiprocessing.context import ForkContext, ForkProcess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cpsched_bridge import socket_child_process
+from cpsched_bridge import child_server
 from cpsched_sim.experiments import task_runner
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _kernels_are_loaded() -> None:
 
 
 class Forked:
-    """Like `subprocess.Popen` of `python -m MODULE ARG...`, as far as `cpsched_bridge.socket_child_process` uses it."""
+    """Like `subprocess.Popen` of `python -m MODULE ARG...`, as far as `cpsched_bridge.child_server` uses it."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def _be(module: str, words: list[str], kept: set[int], environment: Mapping[str,
 def forks(patch: pytest.MonkeyPatch) -> None:
     """Fork children from this process until the patch is undone."""
     begun = SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
-    patch.setattr(socket_child_process, "subprocess", begun)
+    patch.setattr(child_server, "subprocess", begun)
 
 
 _OURS: list[Connection] = []

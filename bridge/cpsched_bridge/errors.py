@@ -15,6 +15,10 @@ An exception means that the cluster, the network or the configuration failed. A 
     ├── PolicyFailure        the policy raised an exception, or its decision is invalid: the cycle fails
     ├── DecisionTimeout      the policy exceeded its time limit
     ├── DispatcherError      a dispatcher in its own process died or raised an exception
+    ├── ChildFailure         a child process did not answer; its owner translates the error
+    │   ├── ChildStartFailed     it ended or hung before its first request
+    │   ├── ChildTimeout         it did not answer within the deadline and was killed
+    │   └── ChildDied            it ended during a request
     ├── SettingsError        the configuration is invalid: file, line, field, value and rule (exit code 2)
     │   └── InvalidSetting       the same, before file and line are known
     ├── AlreadyRunning       another bridge holds the lock
@@ -90,6 +94,22 @@ class DecisionTimeout(BridgeError):
 
 class DispatcherError(BridgeError):
     """A dispatcher in its own process died or raised an exception."""
+
+
+class ChildFailure(BridgeError):
+    """A child process did not answer."""
+
+
+class ChildStartFailed(ChildFailure):
+    """A child process ended or hung before its first request."""
+
+
+class ChildTimeout(ChildFailure):
+    """A child process did not answer within the deadline and was killed."""
+
+
+class ChildDied(ChildFailure):
+    """A child process ended during a request."""
 
 
 class SettingsError(BridgeError):

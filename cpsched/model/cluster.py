@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -100,6 +100,10 @@ class Cluster:
         _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
         object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
         object.__setattr__(self, "kind_node", frozen_array(first))
+
+    def __reduce__(self) -> tuple[type[Cluster], tuple[object, ...]]:
+        """Pickle the fields that the constructor takes. It computes the others again."""
+        return Cluster, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def _keep_if_different(self, name: str) -> IntArray | None:
         """Check and freeze a column with a value per node; return None if all are equal."""

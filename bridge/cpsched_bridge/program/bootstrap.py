@@ -20,6 +20,7 @@ from cpsched.errors import CAUGHT_EXCEPTIONS, CpschedError, PluginLoadError, Unk
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
+from cpsched_bridge.child_server import STALL_TIMEOUT_S
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_failures import describe_failure
@@ -33,7 +34,6 @@ from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreacha
 from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessCheck, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
 from cpsched_bridge.store import bridge_identity, forecast_state_file
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.corruption_checks import CorruptFileContent

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import sys
 import time
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Callable
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CHECKED_METHODS, describe_exception
@@ -21,14 +19,13 @@ from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
 from cpsched.model.job_table import PlacementPool, read_only_view
 from cpsched.plugin_error_location import plugin_source_location
 from cpsched.registry import DISPATCHERS
+from cpsched_bridge.child_server import serve_requests
 from cpsched_bridge.cycle.isolated_dispatcher import (
     DecideRequest,
     DecideResponse,
     EndedJobsMessage,
     WorkerInit,
-    WorkerStartupProgress,
 )
-from cpsched_bridge.socket_child_process import prepare_child_process
 from cpsched_sim import kernel_warm_up
 from cpsched_sim.file_io import read_setting_file
 
@@ -57,10 +54,7 @@ class SnapshotAssembler:
         The bridge has already checked its slots and columns.
         """
         if question.cluster is not None:
-            names, resources, capacity, sets, set_names, epoch_s, weights, leaves = question.cluster
-            self._cluster = Cluster(
-                names, resources, capacity, sets, set_names, epoch_s=epoch_s, weights=weights, leaf_switches=leaves
-            )
+            self._cluster = question.cluster
         assert self._cluster is not None
         known = self._jobs | {job.id: job for job in question.jobs}
         jobs = [known[id] for id in question.ids.tolist()]
@@ -108,46 +102,24 @@ def _train_on_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> Non
         dispatcher.learn(ended)
 
 
-def make_compiled_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
-    """Return the dispatcher after compiling all kernels for it and the bridge.
-
-    Report the progress to `channel`.
-    """
-    spec = begins.spec
+def make_message_handler(
+    init: WorkerInit, report: Callable[[str], None]
+) -> Callable[[DecideRequest | EndedJobsMessage], DecideResponse]:
+    """Return the function that answers messages, after compiling all kernels for the dispatcher and the bridge."""
+    spec = init.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_setting_file)
-    for module in begins.modules:
+    for module in init.modules:
         with contextlib.suppress(ImportError):  # the bridge then compiles these kernels itself
             importlib.import_module(module)
-    kernel_warm_up.load_registered_kernels(lambda words: channel.send(WorkerStartupProgress(words)))
-    channel.send(WorkerStartupProgress())
-    return dispatcher
-
-
-def serve_dispatcher_requests(channel: Connection[Any, Any]) -> None:
-    """Start the dispatcher, then answer messages until the connection closes."""
-    begins = channel.recv()
-    dispatcher = make_compiled_dispatcher(begins, channel)
+    kernel_warm_up.load_registered_kernels(report)
     rounds = SnapshotAssembler()
-    while True:
-        try:
-            question = channel.recv()
-        except EOFError:
-            return
-        reply = handle_message(dispatcher, rounds, question)
-        try:
-            channel.send(reply)
-        except BrokenPipeError:
-            return
-        except Exception as error:  # the decision cannot be serialized
-            channel.send(DecideResponse(failure=f"the decision cannot be sent: {describe_exception(error)}"))
+    return lambda message: handle_message(dispatcher, rounds, message)
 
 
-def main() -> None:
-    """Run the worker process."""
-    prepare_child_process(int(sys.argv[2]))
-    with contextlib.suppress(BrokenPipeError):  # the bridge has ended
-        serve_dispatcher_requests(Connection(int(sys.argv[1])))
+def answer_unsendable_decision(error: Exception) -> DecideResponse:
+    """Return the response to a message whose decision cannot be pickled."""
+    return DecideResponse(failure=f"the decision cannot be sent: {describe_exception(error)}")
 
 
 if __name__ == "__main__":
-    main()
+    serve_requests(make_message_handler, answer_unsendable_decision)

@@ -18,10 +18,10 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.child_server import STALL_TIMEOUT_S
 from cpsched_bridge.cycle.decision_deadline import run_within_time_limit
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
 from cpsched_bridge.errors import DecisionTimeout, DispatcherError
-from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
 from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.forked import forks

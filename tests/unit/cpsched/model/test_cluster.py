@@ -1,10 +1,15 @@
 """Node weights as values of a cluster."""
 
+import dataclasses
+import pickle
+
 import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
+from cpsched.model.cluster import NodeSetCondition
+from cpsched.model.power import PowerCap
 
 
 def of(weights, capacity=((4, 1),) * 3):
@@ -31,3 +36,17 @@ def test_nodes_of_several_weights_are_no_counted_pool():
     """A count of units does not show which nodes a job gets."""
     pools = [Cluster.of([[1], [1]], ["cores"], weights=weights) for weights in ([1, 1], [1, 2])]
     assert [pool.counted for pool in pools] == [True, False]
+
+
+def test_pickled_cluster_has_equal_fields():
+    """The constructor computes the derived fields again, and freezes the arrays."""
+    cluster = dataclasses.replace(
+        Cluster.of([[4, 0], [4, 2]], ["cores", "gpus"], ["a", "b"], {"gpu": [1]}, weights=[2, 1], leaf_switches=[0, 1]),
+        epoch_s=7,
+        power=PowerCap(900, (("cores", 5),)),
+        node_set_parts=((NodeSetCondition("all", "all"),), (NodeSetCondition("feature", "gpu"),)),
+    )
+    copy = pickle.loads(pickle.dumps(cluster))
+    for field in dataclasses.fields(Cluster):
+        assert np.array_equal(getattr(copy, field.name), getattr(cluster, field.name)), field.name
+    assert not copy.capacity.flags.writeable

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,20 +19,29 @@ from typing import Any
 
 import pytest
 
+from cpsched_bridge import child_server
 from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.child_server import ChildServer
+from cpsched_bridge.errors import (
+    BackendError,
+    BackendStartFailed,
+    BackendStarting,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
 from cpsched_bridge.ports import StartOrder, StartSettings, UndoOrder, Victim
 from tests.builders import a_job
 from tests.forked import forks
+from tests.patience import ENOUGH_S, until
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Programs
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
 REPOSITORY = Path(__file__).parents[7]
-ENOUGH_S = 120.0
 
 
 class Fake:
@@ -124,6 +134,47 @@ def test_child_crash_during_call_may_have_had_effect(client: PyslurmClient, fake
     fake.set(jobs={}, crash="jobs")
     with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
         client.call("jobs", ENOUGH_S)
+
+
+def test_child_that_ended_between_calls_is_replaced(client: PyslurmClient) -> None:
+    assert client.wait_until_ready(ENOUGH_S)
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGKILL)
+    until(lambda: gone(client.pid))
+    assert client.call("version", ENOUGH_S) == "25.11.2"
+    assert client.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("Unable to contact slurm controller (connect failure)", BackendUnavailable),
+        ("Socket timed out", BackendTimeout),
+        ("Access/permission denied", CommandRefused),
+    ],
+)
+def test_error_of_library_keeps_child(client: PyslurmClient, fake: Fake, words: str, error: type[BackendError]) -> None:
+    fake.set(jobs={}, **{"raise": {"jobs": words}})
+    with pytest.raises(error, match=f"^jobs: {re.escape(words)}$") as raised:
+        client.call("jobs", ENOUGH_S)
+    assert type(raised.value) is error
+    assert client.call("version", ENOUGH_S) == "25.11.2"
+    assert client.starts == 1
+
+
+def test_call_of_starting_child_is_not_sent(client: PyslurmClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChildServer, "wait_until_ready", lambda *_: False)
+    with pytest.raises(BackendStarting, match=r"^hold: not sent yet: .* has been importing pyslurm for"):
+        client.call("hold", 5.0)
+
+
+def test_child_that_cannot_start_had_no_effect(client: PyslurmClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(child_server, "SocketChildProcess", refuse)
+    with pytest.raises(BackendStartFailed, match=r"^the pyslurm process cannot start: no more processes$"):
+        client.call("hold", 5.0)
 
 
 def test_child_exits_with_parent_during_call(fake: Fake, tmp_path: Path) -> None:

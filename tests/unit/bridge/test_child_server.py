@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge import socket_child_process
-from cpsched_bridge.socket_child_process import SocketChildProcess
+from cpsched_bridge import child_server
+from cpsched_bridge.child_server import SocketChildProcess
 from tests.patience import ENOUGH_S
 
 TALKER = """
@@ -36,8 +36,8 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., SocketChildProcess]]:
     (tmp_path / "talker.py").write_text(textwrap.dedent(TALKER))
     made: list[SocketChildProcess] = []
 
-    def started(*words: str, **environment: str) -> SocketChildProcess:
-        made.append(SocketChildProcess("talker", *words, environment={"PYTHONPATH": str(tmp_path), **environment}))
+    def started(**environment: str) -> SocketChildProcess:
+        made.append(SocketChildProcess("talker", environment={"PYTHONPATH": str(tmp_path), **environment}))
         made[-1].channel.settimeout(ENOUGH_S)
         return made[-1]
 
@@ -66,12 +66,12 @@ def forked(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_child_gets_socket_parent_and_arguments(
+def test_child_gets_socket_and_parent(
     begin: Callable[..., SocketChildProcess],
 ) -> None:
-    child = begin("one", "two", MOOD="good")
+    child = begin(MOOD="good")
     words, parent, session, read, mood, inherited = told(child)
-    assert words == [str(os.getpid()), "one", "two"]
+    assert words == [str(os.getpid())]
     assert parent == os.getpid()
     assert session == child.pid, "a session of its own: what the terminal sends to the bridge does not reach it"
     assert (read, mood, inherited) == ("", "good", True)
@@ -146,12 +146,12 @@ def test_unstartable_process_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch
 
 
 def test_child_without_parent_exits_cleanly() -> None:
-    assert forked(lambda: socket_child_process.prepare_child_process(os.getppid() + 1)) == 0
+    assert forked(lambda: child_server.prepare_child_process(os.getppid() + 1)) == 0
 
 
 def test_child_ignores_interrupt() -> None:
     def work() -> None:
-        socket_child_process.prepare_child_process(os.getppid())
+        child_server.prepare_child_process(os.getppid())
         os.kill(os.getpid(), signal.SIGINT)
         os._exit(5)
 
@@ -163,8 +163,8 @@ def test_child_prints_to_standard_error(tmp_path: Path) -> None:
     said, complained = tmp_path / "stdout", tmp_path / "stderr"
     program = """
         import os, sys
-        from cpsched_bridge import socket_child_process
-        socket_child_process.prepare_child_process(os.getppid())
+        from cpsched_bridge import child_server
+        child_server.prepare_child_process(os.getppid())
         print("a library's words", flush=True)
 """
 
@@ -187,7 +187,7 @@ def test_child_exits_with_parent_at_any_time(tmp_path: Path) -> None:
         middle = os.getpid()
         child = os.fork()
         if child == 0:
-            socket_child_process.prepare_child_process(middle)
+            child_server.prepare_child_process(middle)
             note.write_text(str(os.getpid()))
             time.sleep(600)
             os._exit(1)
