@@ -65,7 +65,7 @@ def a_bridge(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
         config=config or EffectiveConfig(spec, configured.policy.to_fallback_spec()),
-        ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
+        ledger=Ledger(state_dir / "state.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),
         pace=pace or FakePace(),

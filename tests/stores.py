@@ -47,21 +47,28 @@ def nobody_is_writing(path: Path) -> bool:
         return True
 
 
+def _connection(store: Store) -> sqlite3.Connection:
+    return store.file.db if isinstance(store, Ledger) else store._db  # noqa: SLF001
+
+
 def damaged_while_open(store: Store, path: Path, damage: Callable[[Path], object]) -> None:
     """Damage the file so that the store's next use reads it: its cache is emptied."""
     all_in_the_file(path)
-    store._db.close()  # noqa: SLF001
+    _connection(store).close()
     damage(path)
-    store._db = sqlite3.connect(path)  # noqa: SLF001
+    if isinstance(store, Ledger):
+        store.file.db = sqlite3.connect(path)
+    else:
+        store._db = sqlite3.connect(path)  # noqa: SLF001
 
 
 @contextmanager
 def full_disk(store: Store) -> Iterator[None]:
     """Make every write fail; restore afterwards if the store is still open."""
-    store._db.execute("pragma query_only=on")  # noqa: SLF001
+    _connection(store).execute("pragma query_only=on")
     yield
     with suppress(sqlite3.ProgrammingError):
-        store._db.execute("pragma query_only=off")  # noqa: SLF001
+        _connection(store).execute("pragma query_only=off")
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,4 +82,4 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def setting(store: Store, name: str) -> Any:
     """Return a SQLite setting of the store's connection, such as `synchronous`."""
-    return store._db.execute(f"pragma {name}").fetchone()[0]  # noqa: SLF001
+    return _connection(store).execute(f"pragma {name}").fetchone()[0]

@@ -350,7 +350,7 @@ class World:
         except sqlite3.Error as error:
             self._bury(f"nothing can be released: {error}")
             return
-        backend, book = SiteBackend(self.site), BoostLedger(self.state_dir / "boosts.sqlite", read_only=True)
+        backend, book = SiteBackend(self.site), BoostLedger(ledger.file)
         problems = release_all_jobs(backend, ledger, "release-all") + remove_all_boosts(backend, book)
         self.counts["released by hand"] += not problems
         self._look_at_what_is_released(problems)
@@ -367,7 +367,7 @@ class World:
 
     @property
     def _ledger_file(self) -> Path:
-        return self.state_dir / "ledger.sqlite"
+        return self.state_dir / "state.sqlite"
 
     def _die_now(self, words: str) -> None:
         if self._bridge is not None:

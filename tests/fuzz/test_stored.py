@@ -23,7 +23,7 @@ from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load_settings
 from cpsched_bridge.store import forecast_state_file, state_paths
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
-from cpsched_bridge.store.ledger import OtherLedgerFormat
+from cpsched_bridge.store.state_file import OtherStateFormat
 from cpsched_bridge.telemetry import forecast_state_codec
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_bridge, a_report
@@ -34,7 +34,7 @@ from tests.unit.deploy.deadman import DeadMan, Job
 
 COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "6"))
 FIRST = int(os.environ.get("CPSCHED_FUZZ_FIRST", "0"))
-FILES = ("ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning", "outlook")
+FILES = ("state.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning", "outlook")
 MEMORY = Path("/dev/shm")
 LOGS = tuple(f"{name}-{end}" for name in FILES[:2] for end in ("wal", "shm"))
 ALWAYS = (("status",), ("why", stored.OWN))
@@ -129,7 +129,7 @@ def start_or_refuse(config: Path) -> str:
     """What is wrong after a start. A ledger with other columns is refused, and `release-all` can read it."""
     try:
         return start(config)
-    except OtherLedgerFormat:
+    except OtherStateFormat:
         return ""
 
 
@@ -179,7 +179,7 @@ def test_damage_causes_no_traceback_and_jobs_are_released(killed, name):
     assert not wrong, f"{len(wrong)} of {COUNT}:\n" + "\n".join(wrong[:5])
 
 
-@pytest.mark.parametrize("name", ["ledger.sqlite", "journal.sqlite"])
+@pytest.mark.parametrize("name", ["state.sqlite", "journal.sqlite"])
 def test_deadman_releases_jobs_despite_damaged_files(killed, tmp_path, name):
     """The script itself, and the program that it asks, as processes."""
     for number in range(FIRST, FIRST + max(1, COUNT // 100)):

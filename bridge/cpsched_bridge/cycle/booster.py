@@ -23,7 +23,7 @@ from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, BoostCommand, Outcome, QueueRank, SupportsBoost
 from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
-from cpsched_bridge.store.state_paths import boost_ledger_path
+from cpsched_bridge.store.state_file import StateFile
 
 COMMAND_KIND = "boost"
 """Name of the command in the journal and the metrics."""
@@ -58,12 +58,13 @@ class PriorityBooster:
     """Start times in the last plan, by job id."""
 
     @staticmethod
-    def from_settings(backend: Backend, settings: Settings) -> PriorityBooster | None:
+    def from_settings(backend: Backend, settings: Settings, file: StateFile) -> PriorityBooster | None:
         """Return a booster, or None in shadow mode or without support for boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
-        book = BoostLedger(boost_ledger_path(settings), settings.durable)
-        return PriorityBooster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
+        return PriorityBooster(
+            backend, BoostLedger(file), settings.advise, int(settings.journal.keep_jobs_days * 86400)
+        )
 
     def remember_plan(self, mode: Mode, decided: Decided) -> None:
         """Store an advise-mode decision until the next observation."""
@@ -89,8 +90,6 @@ class PriorityBooster:
 
         Return the last comparison of the orders in advise mode.
         """
-        recorder.bridge_events += self.book.unreported_events
-        self.book.unreported_events.clear()
         if observed.role.mode == "advise":
             return self.send_boosts_if_due(decided, monotonic_s, recorder)
         try:

@@ -102,8 +102,8 @@ class Bridge:
         files = forget_file(settings), memory_file(settings)
         self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
-        self._booster = PriorityBooster.from_settings(backend, settings)
-        self._preemptions = PreemptionExecutor.from_settings(backend, settings)
+        self._booster = PriorityBooster.from_settings(backend, settings, ledger.file)
+        self._preemptions = PreemptionExecutor.from_settings(backend, settings, ledger.file)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
@@ -314,10 +314,8 @@ class Bridge:
                 problems += remove_all_boosts(self._booster.backend, self._booster.book)
             with contextlib.suppress(BackendError):  # the lease expires later
                 (election.write_jobs_released_notice if unwritten else election.release_lease)()
-        if self._booster is not None:
-            self._booster.book.close()
-        if self._preemptions is not None:
-            self._preemptions.close(drop=settings.on_stop != "keep")
+        if self._preemptions is not None and settings.on_stop != "keep":
+            self._preemptions.drop_open_preemptions()
         counts = ledger.count_jobs_by_state()
         released, held = (
             released + counts[LedgerState.FREE],

@@ -147,14 +147,14 @@ class CycleReporter:
         with recorder.fail_on_error(), recorder.measure("journal"):
             self._write_cycle_to_journal(report)
         with recorder.fail_on_error():
-            self.ledger.restore_missing_file()
+            self.ledger.file.restore_if_missing()
         unreported_events = [*self.ledger.unreported_events, *self.journal.unreported_events]
         events = limit_events_per_kind([*recorder.bridge_events, *unreported_events])
         recorder.bridge_events = events
         with recorder.fail_on_error():
             self.journal.write_events(report.at_unix_s, report.number, events)
             for file in (self.ledger, self.journal):  # unwritten events are kept
-                file.unreported_events = [
+                file.unreported_events[:] = [
                     mishap for mishap in file.unreported_events if mishap not in unreported_events
                 ]
         if recorder.result == OK_RESULT:

@@ -32,7 +32,7 @@ from cpsched_bridge.ports import (
 from cpsched_bridge.settings import PreemptionSettings, Settings
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.preemption_ledger import PreemptionEntry, PreemptionLedger
-from cpsched_bridge.store.state_paths import preemption_ledger_path
+from cpsched_bridge.store.state_file import StateFile
 
 COMMAND_KIND = "preempt"
 """Name of the command in the journal and the metrics."""
@@ -68,13 +68,14 @@ class PreemptionExecutor:
     """Cluster time at which another bridge was last in control. Its victims may still be ending."""
 
     @staticmethod
-    def from_settings(backend: Backend, settings: Settings) -> PreemptionExecutor | None:
+    def from_settings(backend: Backend, settings: Settings, file: StateFile) -> PreemptionExecutor | None:
         """Return the chooser, or None if the bridge does not choose victims."""
         if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
             return None
-        ledger = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
         keep_s = int(settings.journal.keep_jobs_days * 86_400)
-        return PreemptionExecutor(backend, ledger, settings.preemption, settings.start.timeout_s, keep_s)
+        return PreemptionExecutor(
+            backend, PreemptionLedger(file), settings.preemption, settings.start.timeout_s, keep_s
+        )
 
     def set_backend_preemption_options(self) -> None:
         """Pass the open preemptions and the spared jobs to the backend's next observation."""
@@ -87,8 +88,6 @@ class PreemptionExecutor:
         self, reading: ClusterReading, role: BridgeRole, entries: Mapping[int, ManagedJobEntry], recorder: CycleRecorder
     ) -> SelectedPreemptions:
         """Close finished preemptions, and select offers. If the ledger cannot be written, select no offers."""
-        recorder.bridge_events += self.ledger.unreported_events
-        self.ledger.unreported_events.clear()
         self._offers = {}
         seen = reading.observation
         if role.other_leader is not None:
@@ -209,12 +208,11 @@ class PreemptionExecutor:
             if job_id in under_way and not each.victims
         ]
 
-    def close(self, drop: bool) -> None:
-        """Close the file. With `drop`, first close the open preemptions."""
+    def drop_open_preemptions(self) -> None:
+        """Close the open preemptions, because the bridge stops."""
         with suppress(sqlite3.Error):  # these preemptions then count as ineffective
-            for entry in self.ledger.open_by_job_id.values() if drop else ():
+            for entry in self.ledger.open_by_job_id.values():
                 self.ledger.close_entry(entry, "dropped", entry.since_s)
-        self.ledger.close()
 
     def _drop_all(self, why: str, now_s: int, recorder: CycleRecorder) -> None:
         for entry in self.ledger.open_by_job_id.values():

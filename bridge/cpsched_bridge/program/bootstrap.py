@@ -35,20 +35,19 @@ from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessChec
 from cpsched_bridge.program import settings_validation
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import bridge_identity, forecast_state_file
-from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import (
     acquire_instance_lock,
-    boost_ledger_path,
     database_size_bytes,
     forecast_state_path,
     journal_path,
-    ledger_path,
     open_journal,
     open_ledger,
     pause_file,
+    read_boosts,
     startup_progress_file,
+    state_path,
 )
 from cpsched_bridge.telemetry import forecast_state_codec
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts
@@ -363,7 +362,7 @@ def read_bridge_status_facts(settings: Settings, backend: Backend) -> BridgeStat
     return BridgeStatusFacts(
         interval_s=settings.cycle.interval_s,
         journal_bytes=database_size_bytes(journal_path(settings)),
-        ledger_bytes=database_size_bytes(ledger_path(settings)),
+        ledger_bytes=database_size_bytes(state_path(settings)),
         child_starts=backend.child_starts,
         paused=pause_file(settings).read_reason() if settings.mode != "shadow" else None,
     )
@@ -525,10 +524,8 @@ def check_until_ready(
 
 def warn_of_boosts(settings: Settings) -> None:
     """Warn about boosts that are still set, because shadow mode does not remove them."""
-    if settings.mode == "shadow" and boost_ledger_path(settings).exists():
-        jobs = sum(
-            each.points[-1] != 0 for each in BoostLedger(boost_ledger_path(settings), read_only=True).by_id.values()
-        )
+    if settings.mode == "shadow":
+        jobs = sum(each.points[-1] != 0 for each in read_boosts(settings).values())
         if jobs:
             fix = "run `cpsched release-all` to remove them"
             structlog.get_logger("bridge").warning("boosts_remain", jobs=jobs, fix=fix)

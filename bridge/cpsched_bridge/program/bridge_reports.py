@@ -19,7 +19,6 @@ from cpsched_bridge.errors import BridgeError, UnknownJob
 from cpsched_bridge.program.preemption_status import PreemptionStatus, read_preemption_status
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
-from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import (
     BACKOFF_KIND,
@@ -151,7 +150,7 @@ def _add_journal_facts(report: JobReport, journal: Journal, settings: Settings) 
     explanation = explain_job(jobs, str(report.job_id))
     report.explanation = None if explanation.job.state is JobState.UNKNOWN else explanation
     if settings.mode == "advise" and report.recorded_state is JobState.WAITING:
-        boosts = BoostLedger(state_paths.boost_ledger_path(settings), read_only=True).by_id
+        boosts = state_paths.read_boosts(settings)
         array = record.get_job_name(report.job_id).partition("_")[0]  # pending tasks of an array share an id
         boost = boosts.get(report.job_id) or (boosts.get(int(array)) if is_job_id_text(array) else None)
         report.boost = None if boost is None else SentBoost(boost.points[-1], boost.since_s)

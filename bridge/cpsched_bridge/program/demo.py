@@ -37,7 +37,7 @@ from cpsched_bridge.program.terminal_views import format_placement
 from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.state_paths import journal_path, ledger_path, pause_file
+from cpsched_bridge.store.state_paths import journal_path, pause_file, state_path
 from cpsched_bridge.telemetry import log_setup
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
@@ -209,7 +209,7 @@ def run_demo_bridge(
     """
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
-        ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
+        ledger, journal = Ledger(state_path(settings), durable=False), Journal(journal_path(settings))
         parts = BridgeComponents(
             MockBackend(site, ManualClock(site)), make_policy(policy), EffectiveConfig(policy), ledger, journal,
             pause_file(settings), pace, settings, (pace.on_cycle, *listeners),

@@ -11,7 +11,7 @@ from cpsched_bridge.errors import CorruptFile
 from cpsched_bridge.ports import ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
-from cpsched_bridge.store.state_paths import preemption_ledger_path
+from cpsched_bridge.store.state_paths import open_state_for_reading, state_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ def read_preemption_status(settings: Settings, now_s: int | None = None) -> Pree
     if settings.mode != "control" or not settings.preemption.choose:
         return None
     now_s = int(time.time()) if now_s is None else now_s
-    ledger = PreemptionLedger(preemption_ledger_path(settings), read_only=True)
-    if ledger.unreported_events:
-        raise CorruptFile(ledger.unreported_events[0].detail)
+    if not state_path(settings).exists():
+        return PreemptionStatus(0, 0, None)
+    with open_state_for_reading(settings) as file:
+        ledger = PreemptionLedger(file)
     recent = [each for each in ledger.entries if each.since_s >= now_s - HOUR_S]
     victims = sum(len(each.what.victims) for each in recent)
     return PreemptionStatus(len(recent), victims, find_victim_choice_pause_end_s(ledger, now_s))

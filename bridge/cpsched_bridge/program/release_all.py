@@ -53,7 +53,7 @@ def release_all(
         with state_paths.preserve_ownership(settings), state_paths.open_emergency_ledger(settings) as ledger:
             own = bridge_identity.read_bridge_name(settings.state_dir)
             words = _release_jobs_and_boosts(
-                backend, ledger, _find_other_bridge(backend, settings), open_boost_ledger(settings), own
+                backend, ledger, _find_other_bridge(backend, settings), BoostLedger(ledger.file), own
             )
     finally:
         backend.close()
@@ -139,16 +139,6 @@ def _publish_jobs_released_notice(backend: Backend, own: str) -> None:
             )
 
 
-def open_boost_ledger(settings: Settings) -> BoostLedger:
-    """Return the boost ledger, which may be that of an older build, or an empty one if it is unreadable.
-
-    Nothing is written to disk.
-    """
-    path = state_paths.boost_ledger_path(settings)
-    older = path.with_name("advice.sqlite")
-    return BoostLedger(older if older.exists() and not path.exists() else path, read_only=True)
-
-
 def _release_jobs_and_boosts(
     backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None
 ) -> str:
@@ -156,7 +146,7 @@ def _release_jobs_and_boosts(
     problems = release_all_jobs(backend, ledger, "release-all", lambda _: other is not None)
     if isinstance(backend, SupportsBoost):
         problems += remove_all_boosts(backend, book)
-    notes = [happening.detail for happening in (*ledger.unreported_events, *book.unreported_events)]
+    notes = [happening.detail for happening in ledger.unreported_events]
     if other is not None:
         notes.append(f"another bridge is in control and keeps the jobs held by the submit plugin: {other.where}")
     notes += [problem for problem in problems if isinstance(problem, HarmlessDiskProblem)]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from cpsched_bridge.store.ledger_entry_file import LedgerEntryFile, LedgerEntryFormat
+from cpsched_bridge.store.state_file import StateFile
+from cpsched_bridge.store.state_table import EntryFormat, StateTable
 
 MAX_STORED_BOOSTS = 8
 """Number of boosts stored per job, because a cluster may return to an earlier boost after a crash."""
@@ -28,17 +28,18 @@ class BoostedJob:
 
 
 class BoostLedger:
-    """The boost ledger in an `LedgerEntryFile`."""
+    """The boost ledger in the state file's table of boosts.
 
-    def __init__(self, path: Path, durable: bool = True, read_only: bool = False) -> None:
-        # Only `release-all` reads an older build's file, whose table is named after it too.
-        self._file = LedgerEntryFile(path, replace(_FORMAT, table=path.stem), durable, read_only)
-        self.unreported_events = self._file.unreported_events
+    Raise `sqlite3.Error` or `CorruptFileContent` if the table cannot be read.
+    """
+
+    def __init__(self, file: StateFile) -> None:
+        self._table = StateTable(file, _FORMAT)
 
     @property
     def by_id(self) -> Mapping[int, BoostedJob]:
         """All entries by id, as a live view of the boost ledger."""
-        return self._file.entries
+        return self._table.entries
 
     def list_possible_boosts(self, *ids: int) -> tuple[int, ...]:
         """Return the boosts that the bridge may have set on these ids.
@@ -55,16 +56,12 @@ class BoostLedger:
             before = self.by_id[id].points if id in self.by_id else ()
             values = (*(each for each in before if each != value), value)
             entries[id] = BoostedJob(values[-MAX_STORED_BOOSTS:], now_s)
-        self._file.write(entries)
+        self._table.write(entries)
 
     def prune(self, alive: Iterable[int], before_s: int) -> None:
         """Delete the entries from before `before_s` whose ids are not in `alive`."""
         alive = set(alive)
-        self._file.delete([id for id, each in self.by_id.items() if id not in alive and each.since_s < before_s])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self._table.delete([id for id, each in self.by_id.items() if id not in alive and each.since_s < before_s])
 
 
 def _boosted_job_to_columns(each: BoostedJob) -> tuple[Any, ...]:
@@ -75,10 +72,4 @@ def _boosted_job_from_row(_: int, points: str, since_s: int) -> BoostedJob:
     return BoostedJob(tuple(map(int, json.loads(points))), int(since_s))
 
 
-_FORMAT = LedgerEntryFormat(
-    "boosts",
-    "points text not null, since_s integer not null",
-    _boosted_job_to_columns,
-    _boosted_job_from_row,
-    "boosts on jobs now count as set by another actor",
-)
+_FORMAT = EntryFormat("boosts", _boosted_job_to_columns, _boosted_job_from_row)

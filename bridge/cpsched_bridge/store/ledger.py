@@ -9,34 +9,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from cpsched.errors import join_abbreviated
-from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import ClusterReason, UndoOrder
-from cpsched_bridge.store.corruption_checks import (
-    MAX_NUMBER,
-    CorruptFileContent,
-    compute_row_checksum,
-    convert_content_errors,
-    is_corruption,
-    rows_to_dataclasses,
-)
-from cpsched_bridge.store.sqlite_files import (
-    connect_sqlite,
-    identify_file,
-    move_aside,
-    read_rows,
-    replace_surrogates,
-    was_file_replaced,
-)
+from cpsched_bridge.store.corruption_checks import convert_content_errors, rows_to_dataclasses
+from cpsched_bridge.store.sqlite_files import read_rows, replace_surrogates
+from cpsched_bridge.store.state_file import StateFile, insert_rows, require_seal, seal_row
 
 
 class LedgerState(StrEnum):
@@ -117,20 +101,10 @@ _TEXT_BY_CAUSE: Mapping[Cause, str] = {
 """Text of each cause in `ManagedJobEntry.why`."""
 _OLDER_RESTORE_UNITS = 0
 """Number of units that marks a pair in an older ledger's `nodes` as `ManagedJobEntry.restore`, not a node."""
-_MAX_NAMED_JOBS = 50
-"""Maximum number of jobs listed in a message about a damaged ledger."""
 
 
 class IllegalLedgerTransition(BridgeError):
     """An error for a forbidden transition, which indicates a bug in the bridge."""
-
-
-class OtherLedgerFormat(BridgeError):
-    """The ledger was written by a build with other columns. `cpsched release-all` can read it."""
-
-    def __init__(self, path: Path | str) -> None:
-        rule = "was written by another version of cpsched; run `cpsched release-all`, then move the state folder aside"
-        super().__init__(f"{path}: {rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,166 +197,60 @@ def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: in
     return make_transition(entry, state, now_s, _TEXT_BY_CAUSE[cause], cause=cause)
 
 
-SCHEMA = """
-create table if not exists jobs (
-  id integer primary key, state text not null, since_s integer not null, pinned integer not null,
-  failures integer not null, nodes text not null, unmanaged_reason text not null, label text not null,
-  why text not null, cause text not null, unmanaged_request text not null, restore text not null,
-  seal integer not null);
-create index if not exists jobs_by_state on jobs (state);
-create table if not exists transitions (
-  seq integer primary key, at_s integer not null, round integer not null, job_id integer not null,
-  before text, after text not null, why text not null);
-create index if not exists transitions_by_job on transitions (job_id);
-"""
-
-_COLUMNS = ("id", *(field.name for field in fields(ManagedJobEntry)[1:]), "seal")
 _OLDER_FIELD_COUNT = 9
-_SELECT_ROWS = "select * from jobs"
-_COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""Query that counts transitions of missing jobs. A positive count proves that a row was lost."""
 
 
 class Ledger:
-    """The ledger in an SQLite file (WAL) with one writer and any number of readers.
+    """The ledger, in the tables of jobs and transitions of a state file.
 
-    With `durable`, every commit is flushed to disk (synchronous=FULL), which also protects against power failures.
-
-    Each row has a checksum, called its seal. A damaged file is moved aside, and `unreported_events` reports this. At
-    start-up, only rows with a valid seal are retained, and the cluster shows which other jobs have the bridge's marks.
-    After start-up, a damaged or deleted file is written again from memory.
+    At start-up, the cluster shows which jobs without a valid row have the bridge's marks.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
-        self._path, self._durable = path, durable
-        self.unreported_events: list[CycleEvent] = []
-        """Events about the file that have not been reported yet."""
-        self.whole = True
-        """Whether the ledger is complete, because the file was neither damaged nor missing."""
-        self._lost = False
-        """Whether the file was moved aside and no new file has been created yet."""
+        self.file = StateFile(path, durable, read_only)
         try:
-            self._open(read_only)
-        except CorruptFileContent as error:
-            if read_only:
-                raise
-            self._replace_damaged_file(error)
+            self.reload()
+        except BaseException:
+            self.file.close()
+            raise
+
+    @property
+    def unreported_events(self) -> list[CycleEvent]:
+        """Events about the file that have not been reported yet."""
+        return self.file.unreported_events
+
+    @property
+    def whole(self) -> bool:
+        """Whether the ledger is complete, because the file was neither damaged nor missing."""
+        return self.file.whole
 
     @classmethod
     def load_in_memory_copy(cls, path: Path) -> Ledger:
-        """Return an in-memory copy of a ledger file, which may be that of an older build.
+        """Return an in-memory copy of a ledger and its boosts, which may be those of an older build.
 
         Raise `sqlite3.Error` or `CorruptFileContent`.
         """
         copy = cls(":memory:", durable=False)
         with convert_content_errors():
-            rows = read_rows(path, _SELECT_ROWS)
-            copy.insert_or_replace_entries([_parse_entry_row_of_any_format(row) for row in rows])
-        copy.whole = True
+            entries = [_parse_entry_row_of_any_format(row) for row in read_rows(path, "select * from jobs")]
+        copy.insert_or_replace_entries(entries)
+        copy.file.whole = True
+        copy.file.copy_boosts(path)
         return copy
-
-    def _open(self, read_only: bool = False) -> None:
-        with convert_content_errors():
-            self._db = self._connect(read_only)
-        try:
-            with convert_content_errors():
-                self._check_format()
-                if not read_only:
-                    self._check_integrity()
-                self.reload()
-        except BaseException:
-            self._db.close()
-            raise
-        self._file = identify_file(self._path)
-
-    def _connect(self, read_only: bool = False) -> sqlite3.Connection:
-        """Return a connection that checkpoints each commit.
-
-        A damaged write-ahead log then loses no data.
-        """
-        db = connect_sqlite(self._path, self._durable, read_only)
-        if not read_only:
-            db.execute("pragma wal_autocheckpoint=1")
-        return db
-
-    def _check_format(self) -> None:
-        """Raise `OtherLedgerFormat` if the table of jobs has other columns."""
-        columns = tuple(name for _, name, *_ in self._db.execute("pragma table_info(jobs)"))
-        if columns not in ((), _COLUMNS):
-            raise OtherLedgerFormat(self._path)
-
-    def _check_integrity(self) -> None:
-        """Raise `CorruptFileContent` or `sqlite3.Error` if the file is damaged."""
-        tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
-        self.whole = bool(tables)
-        if tables and not tables >= {"jobs", "transitions"}:
-            raise CorruptFileContent("the table of jobs is missing")
-        self._db.executescript(SCHEMA)
-        (result,) = self._db.execute("pragma quick_check(1)").fetchone()
-        if result != "ok":
-            raise CorruptFileContent(result)
-        if lost := self._db.execute(_COUNT_LOST_ROWS).fetchone()[0]:
-            raise CorruptFileContent(f"{lost} transitions refer to missing jobs")
-        if not 0 <= self.find_last_transition_round() < MAX_NUMBER:
-            raise CorruptFileContent(f"its last round number is out of range: {self.find_last_transition_round()}")
-
-    def _replace_damaged_file(self, error: CorruptFileContent) -> None:
-        """Move a damaged file aside and start a new file with the valid rows."""
-        rows = list(_read_readable_rows(Path(self._path)))
-        aside = move_aside(Path(self._path))
-        self._open()
-        entries, odd = _parse_valid_rows(rows)
-        self.insert_or_replace_entries(entries)
-        self.whole = False
-        name = aside.name if aside else "nothing"
-        whole = format_count(len(entries), "job")
-        message = f"{self._path}: {error}; moved to {name}, started a new file with {whole} from valid rows"
-        self.unreported_events.append(CycleEvent("ledger_damaged", message + odd))
 
     def insert_or_replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
         """Write `entries` unchanged, replacing existing entries of the same jobs."""
-        found = list(entries)
-        with self._db:
-            _insert_entries(self._db, found)
+        with self.file.db:
+            insert_rows(self.file.db, "jobs", map(_make_entry_row, entries))
         self.reload()
 
     def reload(self) -> None:
         """Read all entries again. Raise `sqlite3.Error` or `CorruptFileContent`."""
-        with convert_content_errors():
-            rows = self._db.execute(_SELECT_ROWS)
-            self._entries: dict[int, ManagedJobEntry] = {}
-            self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
-            for row in rows:
-                self._set_entry_in_memory(None, _parse_entry_row(row))
-
-    def restore_missing_file(self) -> None:
-        """Write the file again from memory if it was deleted."""
-        if self._lost or was_file_replaced(self._path, self._file):
-            self._rewrite_file_from_memory("was deleted")
-
-    def _rewrite_file_from_memory(self, why: object) -> None:
-        """Move the file aside and write all entries to a new file.
-
-        If that fails, the next write tries again.
-        """
-        again, self._lost = self._lost, True
-        self._db.close()
-        aside = move_aside(Path(self._path))
-        if aside or not again:
-            kind, where = ("ledger_damaged", f"; moved to {aside.name}") if aside else ("ledger_gone", "")
-            message = (
-                f"{self._path}: {why}{where}, wrote {format_count(len(self._entries), 'job')} from memory to a new file"
-            )
-            self.unreported_events.append(CycleEvent(kind, message))
-        db = self._connect()
-        try:
-            db.executescript(SCHEMA)
-            with db:
-                _insert_entries(db, self._entries.values())
-        except BaseException:
-            db.close()
-            raise
-        self._db, self._lost, self._file = db, False, identify_file(self._path)
+        rows = self.file.take_rows("jobs", lambda: map(_make_entry_row, self._entries.values()))
+        self._entries: dict[int, ManagedJobEntry] = {}
+        self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
+        for row in rows:
+            self._set_entry_in_memory(None, _parse_entry_row(row))
 
     def _set_entry_in_memory(self, before: LedgerState | None, entry: ManagedJobEntry) -> None:
         self._in_state[before].discard(entry.job_id)
@@ -454,26 +322,14 @@ class Ledger:
                     self._set_entry_in_memory(t.before, t.entry)
 
     def _write_transitions(self, batch: Sequence[LedgerTransition], round_number: int) -> None:
-        def execute_statements() -> None:
-            _insert_entries(self._db, (transition.entry for transition in batch))
-            self._db.executemany(
+        def execute_statements(db: sqlite3.Connection) -> None:
+            insert_rows(db, "jobs", (_make_entry_row(transition.entry) for transition in batch))
+            db.executemany(
                 "insert into transitions (at_s, round, job_id, before, after, why) values (?,?,?,?,?,?)",
                 [_make_transition_row(transition, round_number) for transition in batch],
             )
 
-        self._write_in_transaction(execute_statements)
-
-    def _write_in_transaction(self, work: Callable[[], object]) -> None:
-        """Run `work` in one transaction. If the file is damaged, repeat in a new file."""
-        try:
-            with self._db:
-                work()
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            if not (self._lost or is_corruption(error)):
-                raise
-            self._rewrite_file_from_memory(error)
-            with self._db:
-                work()
+        self.file.write_in_transaction(execute_statements)
 
     def read_transitions(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """Return a job's transitions, oldest first.
@@ -482,12 +338,12 @@ class Ledger:
         """
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
         with convert_content_errors():
-            rows = rows_to_dataclasses(_TransitionRow, self._db.execute(query, (job_id,)))
+            rows = rows_to_dataclasses(_TransitionRow, self.file.db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def find_last_transition_round(self) -> int:
         """Return the newest round with a recorded transition, or 0 if there is none."""
-        return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
+        return self.file.find_last_transition_round()
 
     def count_jobs_by_state(self) -> dict[LedgerState, int]:
         """Return the number of jobs in each state."""
@@ -497,17 +353,17 @@ class Ledger:
         """Delete the jobs that were closed before `before_s`, with their transitions."""
         old = [e.job_id for e in self.list_entries(*CLOSED_STATES) if e.since_s < before_s]
 
-        def execute_statements() -> None:
-            self._db.executemany("delete from jobs where id = ?", [(id,) for id in old])
-            self._db.executemany("delete from transitions where job_id = ?", [(id,) for id in old])
+        def execute_statements(db: sqlite3.Connection) -> None:
+            db.executemany("delete from jobs where id = ?", [(id,) for id in old])
+            db.executemany("delete from transitions where job_id = ?", [(id,) for id in old])
 
-        self._write_in_transaction(execute_statements)
+        self.file.write_in_transaction(execute_statements)
         for id in old:
             self._in_state[self._entries.pop(id).state].discard(id)
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self.file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,11 +377,6 @@ class _TransitionRow:
     why: str
 
 
-def _insert_entries(db: sqlite3.Connection, entries: Iterable[ManagedJobEntry]) -> None:
-    query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?,?,?,?)"
-    db.executemany(query, [_make_entry_row(entry) for entry in entries])
-
-
 def _make_transition_row(transition: LedgerTransition, round_number: int) -> tuple[Any, ...]:
     entry = transition.entry
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
@@ -537,20 +388,17 @@ def parse_state(state: str) -> LedgerState:
 
 
 def _parse_entry_row(row: tuple[Any, ...]) -> ManagedJobEntry:
-    """Return the entry stored in a row. Raise `CorruptFileContent`."""
+    """Return the entry stored in a row with a valid seal. Raise `CorruptFileContent`."""
     with convert_content_errors(f"job {row[0]!r:.20}"):
-        *values, seal = row
-        if seal != compute_row_checksum(values):
-            raise CorruptFileContent("the checksum does not match")
-        id, state, since_s, pinned, failures, nodes, *texts = values
+        id, state, since_s, pinned, failures, nodes, *texts, _ = row
         places = tuple((name, units) for name, units in json.loads(nodes))
         return ManagedJobEntry(int(id), parse_state(state), int(since_s), bool(pinned), int(failures), places, *texts)
 
 
 def _parse_entry_row_of_any_format(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry stored in a row of this or an older build's ledger. Raise `CorruptFileContent`."""
-    if len(row) == len(_COLUMNS):
-        return _parse_entry_row(row)
+    if len(row) == len(fields(ManagedJobEntry)) + 1:
+        return _parse_entry_row(require_seal("jobs", row))
     with convert_content_errors(f"job {row[0]!r:.20}"):
         id, state, since_s, pinned, failures, nodes, leave, label, why = row[:_OLDER_FIELD_COUNT]
         pairs = [(name, units) for name, units in json.loads(nodes)]
@@ -568,34 +416,4 @@ def _make_entry_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
         (entry.unmanaged_reason, entry.label, entry.why, entry.cause, entry.unmanaged_request, entry.restore),
     )
     numbers = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures)
-    values = (*numbers, json.dumps(entry.nodes), *texts)
-    return (*values, compute_row_checksum(values))
-
-
-def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield a damaged file's readable rows, once from the start and once from the end."""
-    for way in ("asc", "desc"):
-        with (
-            suppress(sqlite3.Error, CorruptFileContent),
-            convert_content_errors(),
-            closing(connect_sqlite(path, durable=False, read_only=True)) as db,
-        ):
-            db.text_factory = bytes  # invalid UTF-8 then affects only its own row
-            yield from db.execute(f"{_SELECT_ROWS} order by id {way}")
-
-
-def _parse_valid_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobEntry], str]:
-    """Return the entries of valid rows, and a message about the discarded rows."""
-    whole: dict[int, ManagedJobEntry] = {}
-    odd: set[str] = set()
-    for row in rows:
-        try:
-            with convert_content_errors():
-                entry = _parse_entry_row(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
-            whole[entry.job_id] = entry
-        except CorruptFileContent:
-            odd.add(f"{row[0]!r:.20}")
-    if not odd:
-        return list(whole.values()), ""
-    named = sorted(odd, key=lambda id: (len(id), id))
-    return list(whole.values()), f"; discarded {join_abbreviated(named, _MAX_NAMED_JOBS)}"
+    return seal_row(*numbers, json.dumps(entry.nodes), *texts)

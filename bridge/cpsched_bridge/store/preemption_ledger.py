@@ -10,12 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cpsched_bridge.ports import PreemptionUnderWay, Victim
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
-from cpsched_bridge.store.ledger_entry_file import LedgerEntryFile, LedgerEntryFormat
+from cpsched_bridge.store.state_file import StateFile
+from cpsched_bridge.store.state_table import EntryFormat, StateTable
 
 PreemptionState = Literal["open", "started", "ineffective", "dropped"]
 """`ineffective`: the job did not run in time. `dropped`: the preemption became impossible or unnecessary."""
@@ -37,17 +37,19 @@ class PreemptionEntry:
 
 
 class PreemptionLedger:
-    """The preemption ledger in an `LedgerEntryFile`."""
+    """The preemption ledger in the state file's table of preemptions.
 
-    def __init__(self, path: Path, durable: bool = True, read_only: bool = False) -> None:
-        self._file = LedgerEntryFile(path, _FORMAT, durable, read_only)
-        self.unreported_events = self._file.unreported_events
+    Raise `sqlite3.Error` or `CorruptFileContent` if the table cannot be read.
+    """
+
+    def __init__(self, file: StateFile) -> None:
+        self._table = StateTable(file, _FORMAT)
         self._open = {each.what.job_id: each for each in self.entries if each.state == "open"}
 
     @property
     def entries(self) -> tuple[PreemptionEntry, ...]:
         """All entries, oldest first."""
-        return tuple(self._file.entries.values())
+        return tuple(self._table.entries.values())
 
     @property
     def open_by_job_id(self) -> Mapping[int, PreemptionEntry]:
@@ -75,7 +77,7 @@ class PreemptionLedger:
 
         If this raises `sqlite3.Error`, no victim may be stopped.
         """
-        first = max(self._file.entries, default=0) + 1
+        first = max(self._table.entries, default=0) + 1
         self._write([PreemptionEntry(first + at, user, now_s, what) for at, (what, user) in enumerate(wanted)])
 
     def close_entry(self, entry: PreemptionEntry, state: PreemptionState, now_s: int) -> None:
@@ -84,20 +86,16 @@ class PreemptionLedger:
 
     def prune(self, before_s: int) -> None:
         """Delete the closed preemptions that ended before `before_s`."""
-        self._file.delete([each.number for each in self.entries if each.state != "open" and each.end_s < before_s])
+        self._table.delete([each.number for each in self.entries if each.state != "open" and each.end_s < before_s])
 
     def _write(self, entries: Iterable[PreemptionEntry]) -> None:
         written = {each.number: each for each in entries}
-        self._file.write(written)
+        self._table.write(written)
         for each in written.values():
             if each.state == "open":
                 self._open[each.what.job_id] = each
             else:
                 self._open.pop(each.what.job_id, None)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def _preemption_to_columns(each: PreemptionEntry) -> tuple[Any, ...]:
@@ -121,11 +119,4 @@ def _preemption_from_row(
     return PreemptionEntry(number, str(json.loads(user)), since_s, what, state, end_s)
 
 
-_FORMAT = LedgerEntryFormat(
-    "preemption",
-    "job_id integer not null, user text not null, since_s integer not null, state text not null, "
-    "end_s integer not null, nodes text not null, victims text not null",
-    _preemption_to_columns,
-    _preemption_from_row,
-    "the limits on preemptions count from zero",
-)
+_FORMAT = EntryFormat("preemptions", _preemption_to_columns, _preemption_from_row)

@@ -153,7 +153,7 @@ def replace_surrogates(text: str) -> str:
 def move_aside(path: Path, why: str = "damaged") -> Path | None:
     """Rename a file and SQLite's additional files. Return the new path.
 
-    The new name contains the time, for example `ledger.sqlite.damaged-20261121T140503Z`. Return None for a missing or
+    The new name contains the time, for example `state.sqlite.damaged-20261121T140503Z`. Return None for a missing or
     empty file, which stays in place.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):

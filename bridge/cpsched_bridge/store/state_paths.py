@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from pwd import getpwuid
 
 from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.errors import CorruptFile, SettingsError
+from cpsched_bridge.errors import BridgeError, CorruptFile, SettingsError
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import heartbeat, ledger_recovery
+from cpsched_bridge.store.boost_ledger import BoostedJob, BoostLedger
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
@@ -25,26 +26,24 @@ from cpsched_bridge.store.lock_and_request_files import (
     StartupProgressFile,
     TakeLeadershipFile,
 )
+from cpsched_bridge.store.state_file import (
+    FILE_NAME,
+    OLDER_FILE_NAMES,
+    OLDER_LEDGER_NAME,
+    OtherStateFormat,
+    StateFile,
+    require_no_older_files,
+)
 
 
-def ledger_path(settings: Settings) -> Path:
-    """Return the path of the ledger file."""
-    return settings.state_dir / "ledger.sqlite"
+def state_path(settings: Settings) -> Path:
+    """Return the path of the file with the ledgers of jobs, boosts and preemptions."""
+    return settings.state_dir / FILE_NAME
 
 
 def journal_path(settings: Settings) -> Path:
     """Return the path of the journal file."""
     return settings.state_dir / "journal.sqlite"
-
-
-def boost_ledger_path(settings: Settings) -> Path:
-    """Return the path of the boost ledger. The first boost creates the file."""
-    return settings.state_dir / "boosts.sqlite"
-
-
-def preemption_ledger_path(settings: Settings) -> Path:
-    """Return the path of the preemption ledger. The first preemption creates the file."""
-    return settings.state_dir / "preemptions.sqlite"
 
 
 def forecast_state_path(settings: Settings) -> Path:
@@ -120,8 +119,7 @@ def require_used_state_dir(settings: Settings) -> None:
 
 
 _BRIDGE_FILES = frozenset({
-    "ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "boosts.sqlite", "remembered",
-    "preemptions.sqlite", "outlook",
+    FILE_NAME, *OLDER_FILE_NAMES, "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "remembered", "outlook",
 })  # fmt: skip
 
 
@@ -158,8 +156,9 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
 
     If `read_only`, a bridge must have run with this state directory.
     """
-    path = ledger_path(settings)
+    path = state_path(settings)
     if read_only:
+        require_no_older_files(settings.state_dir)
         _require_existing_file(settings, path)
     with _convert_sqlite_errors(path):
         ledger = Ledger(path, settings.durable, read_only)
@@ -169,6 +168,24 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
             yield ledger
     finally:
         ledger.close()
+
+
+@contextmanager
+def open_state_for_reading(settings: Settings) -> Iterator[StateFile]:
+    """Open the state file without its ledger. Raise `SettingsError` or `CorruptFile`."""
+    path = state_path(settings)
+    _require_existing_file(settings, path)
+    with _convert_sqlite_errors(path), closing(StateFile(path, read_only=True)) as file:
+        yield file
+
+
+def read_boosts(settings: Settings) -> Mapping[int, BoostedJob]:
+    """Return the entries of the boost ledger by job id, or none if they are unreadable."""
+    try:
+        with open_state_for_reading(settings) as file:
+            return BoostLedger(file).by_id
+    except BridgeError:
+        return {}
 
 
 @contextmanager
@@ -192,13 +209,20 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
 
 @contextmanager
 def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
-    """Open the ledger file, an in-memory copy of it, or an empty in-memory ledger.
+    """Open the ledger in the state file, an in-memory copy of it, or an empty in-memory ledger.
+
+    An older build's state is always copied.
 
     The disk's state determines which. The ledger's `unreported_events` report a copy or an empty ledger. Its changes
     are lost at the end, but the next bridge reads the cluster.
     """
-    path = ledger_path(settings)
+    path = state_path(settings)
+    older = settings.state_dir / OLDER_LEDGER_NAME
+    if not path.exists() and older.exists():
+        path = older
     try:
+        if path == older:
+            raise OtherStateFormat(path)
         ledger = Ledger(path, settings.durable) if path.exists() else _make_empty_ledger(path, "does not exist")
     except Exception as error:  # the held jobs are released in any case
         ledger = _open_ledger_in_memory(path)
@@ -220,8 +244,9 @@ def _open_ledger_in_memory(path: Path) -> Ledger:
 
 
 def _make_empty_ledger(path: Path, why: str) -> Ledger:
-    """Return an empty in-memory ledger that reports `why`, without creating a file."""
+    """Return an in-memory ledger that reports `why`, with no jobs and any readable boosts. Create no file."""
     ledger = Ledger(":memory:", durable=False)
+    ledger.file.copy_boosts(path)
     ledger.unreported_events.append(_make_ledger_unreadable_event(path, why))
     return ledger
 

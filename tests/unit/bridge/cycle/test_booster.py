@@ -14,6 +14,7 @@ from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import BoostCommand, Hold, Outcome, QueueRank
 from cpsched_bridge.settings import AdviseModeSettings
 from cpsched_bridge.store.boost_ledger import BoostLedger
+from cpsched_bridge.store.state_file import StateFile
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
@@ -177,7 +178,7 @@ def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.jobs[3].hold = Hold.USER
     assert any(site.points.values())
-    book = BoostLedger(tmp_path / "boosts.sqlite", read_only=True)
+    book = BoostLedger(StateFile(tmp_path / "state.sqlite", read_only=True))
     assert remove_all_boosts(site, book) == []
     assert not any(site.points.values())
 
@@ -185,7 +186,7 @@ def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
 def test_release_all_reports_what_prevents_it(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.fail("boost", BackendUnavailable("gone"), times=3)
-    book = BoostLedger(tmp_path / "boosts.sqlite", read_only=True)
+    book = BoostLedger(StateFile(tmp_path / "state.sqlite", read_only=True))
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 
@@ -244,7 +245,7 @@ class Ranked:
 
 
 def a_book(tmp_path, **points):
-    book = BoostLedger(tmp_path / "boosts.sqlite")
+    book = BoostLedger(StateFile(tmp_path / "state.sqlite"))
     book.record_intended({int(id.removeprefix("j")): value for id, value in points.items()}, 0)
     return book
 

@@ -21,7 +21,7 @@ class Setting:
 
     def __init__(self, path, **states):
         self.cluster = FakeCluster(lazy=True)
-        self.ledger = Ledger(path / "ledger.sqlite", durable=False)
+        self.ledger = Ledger(path / "state.sqlite", durable=False)
         for number, state in states.items():
             id = int(number[1:])
             self.cluster.submit(a_job(id), hold=Hold.NONE if state is LedgerState.HOLDING else Hold.ADMIN)

@@ -20,7 +20,7 @@ def cluster():
 @pytest.fixture
 def reader(cluster, tmp_path):
     """A reader whose ledger takes job 1 for alive, knows that job 2 is over, and has never heard of job 3."""
-    ledger = Ledger(tmp_path / "ledger.sqlite", durable=False)
+    ledger = Ledger(tmp_path / "state.sqlite", durable=False)
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id) for id in (1, 2)])
     ledger.record([make_transition(ledger.get(2), LedgerState.ENDED, 1, "ended")])
     return ObservationReader(cluster, ledger)

@@ -19,10 +19,12 @@ from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outcome, Victim
 from cpsched_bridge.store.ledger import LedgerState, make_transition
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+from cpsched_bridge.store.state_file import StateFile
 from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
 from tests.fakes import FakePace, FirstFit
 from tests.preempting_cluster import PreemptingCluster
+from tests.stores import rows
 
 START_S = 10_000
 TIMEOUT_S = VICTIMS_END_S + 15
@@ -55,7 +57,7 @@ def stopped(site):
 
 
 def states(tmp_path):
-    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    book = PreemptionLedger(StateFile(tmp_path / "state.sqlite"))
     return [each.state for each in book.entries]
 
 
@@ -93,7 +95,7 @@ def test_without_the_setting_job_is_left_to_slurm(tmp_path, site):
     settle(a_bridge(tmp_path, site), site, 3)
     assert stopped(site) == []
     assert site.jobs[1].hold is Hold.NONE
-    assert not (tmp_path / "preemptions.sqlite").exists()
+    assert rows(tmp_path / "state.sqlite", "select * from preemptions") == []
 
 
 def test_nodes_are_kept_while_victims_end(tmp_path, site):
@@ -318,7 +320,7 @@ def test_ineffective_preemption_pauses_choosing(tmp_path, site):
 def test_pause_lasts_ten_minutes(tmp_path, site, after_s, pauses):
     site.stalls = 99
     settle(choosing(tmp_path, site), site, 3)
-    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    book = PreemptionLedger(StateFile(tmp_path / "state.sqlite"))
     (entry,) = book.entries
     book.close_entry(entry, "ineffective", START_S)
     assert find_victim_choice_pause_end_s(book, START_S + after_s) == (START_S + PAUSE_S if pauses else None)

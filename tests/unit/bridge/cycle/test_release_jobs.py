@@ -22,7 +22,7 @@ def cluster():
 
 @pytest.fixture
 def ledger(tmp_path):
-    return Ledger(tmp_path / "ledger.sqlite", durable=False)
+    return Ledger(tmp_path / "state.sqlite", durable=False)
 
 
 def holding(cluster, ledger, state=LedgerState.HELD, *ids, pinned=False, since_s=3):

@@ -68,9 +68,9 @@ def a_life(folder, disk):
     cluster = FakeCluster.of(*(a_job(id, walltime_s=50) for id in (1, 2, 3)), cluster=a_cluster(nodes=2, cores=1))
     cluster.submit(a_job(4), hold=cluster.jobs[1].hold.NONE)
     bridge = a_bridge(folder, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy"), start={"timeout_s": 3})
-    for name in ("ledger", "journal"):
-        file = getattr(bridge, name)
-        file._db = Watched(file._db, disk, name)  # noqa: SLF001
+    state = bridge.ledger.file
+    state.db = Watched(state.db, disk, "ledger")
+    bridge.journal._db = Watched(bridge.journal._db, disk, "journal")  # noqa: SLF001
     reports = []
     for step in range(16):
         cluster.now_s += 2
@@ -137,7 +137,7 @@ def test_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
             assert bridge.cycle().result == "ok", disk.failed
         assert [fake.starts for fake in cluster.jobs.values()] == [1, 1, 1, 1], disk.failed
         assert {entry.state for entry in bridge.ledger.list_entries()} == {LedgerState.ENDED}, disk.failed
-        assert Ledger(folder / "ledger.sqlite").list_entries() == bridge.ledger.list_entries(), disk.failed
+        assert Ledger(folder / "state.sqlite").list_entries() == bridge.ledger.list_entries(), disk.failed
         journal = Journal(folder / "journal.sqlite", read_only=True)
         numbers = list(journal.iterate_round_numbers())
         assert [journal.read_round(number).number for number in numbers] == numbers, disk.failed

@@ -16,7 +16,7 @@ from cpsched_bridge.ports import Hold, Lease, Outcome
 from cpsched_bridge.program import bootstrap, release_all
 from cpsched_bridge.settings import LeaseSettings, Settings
 from cpsched_bridge.store import bridge_identity, state_paths
-from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store import state_file as ledgers
 from cpsched_bridge.store.heartbeat import touch_heartbeat
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from cpsched_bridge.store.lock_and_request_files import PauseFile
@@ -64,7 +64,7 @@ def test_release_all_releases_all_jobs(stranded):
     words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert words == "the bridge no longer holds any job (before: 3 jobs in its ledger)"
     assert held(cluster) == []
-    assert Ledger(state_paths.ledger_path(settings)).list_managed_job_ids() == []
+    assert Ledger(state_paths.state_path(settings)).list_managed_job_ids() == []
 
 
 def test_release_all_works_on_full_disk(stranded):
@@ -117,11 +117,11 @@ def test_release_all_leaves_no_mark_if_ledger_is_written(stranded):
 
 def test_release_all_reads_wal_of_killed_bridge(stranded, tmp_path):
     settings, cluster = stranded
-    path = state_paths.ledger_path(settings)
+    path = state_paths.state_path(settings)
     killed = Ledger(path)
     killed.record([make_transition(killed.get(1), LedgerState.GONE, 9, "cancelled")])
-    copies = {name: (tmp_path / name).read_bytes() for name in ("ledger.sqlite", "ledger.sqlite-wal")}
-    assert copies["ledger.sqlite-wal"]
+    copies = {name: (tmp_path / name).read_bytes() for name in ("state.sqlite", "state.sqlite-wal")}
+    assert copies["state.sqlite-wal"]
     killed.close()
     for name, content in copies.items():
         (tmp_path / name).write_bytes(content)
@@ -167,7 +167,7 @@ LOST = {each.__name__: each for each in (damaged, undecodable, without_a_schema,
 @pytest.mark.parametrize("force", [False, True])
 def test_release_all_uses_marks_and_journal_without_ledger(stranded, name, force):
     settings, cluster = stranded
-    LOST[name](state_paths.ledger_path(settings))
+    LOST[name](state_paths.state_path(settings))
     words = release_all.release_all(settings, "bridge.yaml", None, force)
     assert held(cluster) == []
     assert "note: 3 held jobs were recovered from the journal" in words
@@ -178,7 +178,7 @@ def test_release_all_uses_marks_and_journal_without_ledger(stranded, name, force
 def test_release_all_uses_only_cluster_without_any_file(stranded, name):
     """An administrator's hold may be the bridge's; since this is unknown, it stays."""
     settings, cluster = stranded
-    LOST[name](state_paths.ledger_path(settings))
+    LOST[name](state_paths.state_path(settings))
     damaged(state_paths.journal_path(settings))
     words = release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
@@ -197,7 +197,7 @@ def test_stopped_journal_lists_held_jobs_only_if_kept(tmp_path, monkeypatch, on_
     bridge.journal.close()
     cluster.jobs[1].hold = Hold.ADMIN
     monkeypatch.setattr(bootstrap, "connect_backend", lambda settings, where: cluster)
-    damaged(state_paths.ledger_path(bridge.settings))
+    damaged(state_paths.state_path(bridge.settings))
     release_all.release_all(bridge.settings, "bridge.yaml", None, False)
     assert held(cluster) == ([1] if on_stop == "release" else [])
 
@@ -356,7 +356,7 @@ def test_files_made_by_root_belong_to_state_owner(stranded, tmp_path):
         state_paths.pause_file(settings).pause("by root")
     owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir()}
     assert owners.pop("of another user") == 11111
-    assert {"lock", "paused", "ledger.sqlite"} <= owners.keys()
+    assert {"lock", "paused", "state.sqlite"} <= owners.keys()
     assert set(owners.values()) == {54321}
 
 
@@ -372,7 +372,7 @@ def test_only_root_changes_file_owner(tmp_path, monkeypatch):
 def test_reports_if_only_empty_ledger_is_available(tmp_path, monkeypatch):
     """A folder in its place, on a disk that is read-only: it cannot be set aside."""
     settings = Settings(state_dir=tmp_path)
-    state_paths.ledger_path(settings).mkdir()
+    state_paths.state_path(settings).mkdir()
     refused = OSError(errno.EROFS, "Read-only file system")
     monkeypatch.setattr(ledgers, "move_aside", lambda *_: (_ for _ in ()).throw(refused))
     with state_paths.open_emergency_ledger(settings) as ledger:
@@ -422,7 +422,7 @@ def test_releases_ledger_jobs_of_unreadable_cluster_and_says_so(stranded):
     ):
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
-    assert Ledger(state_paths.ledger_path(settings)).get(1).state is LedgerState.FREE
+    assert Ledger(state_paths.state_path(settings)).get(1).state is LedgerState.FREE
 
 
 def test_release_all_needs_force_or_stale_heartbeat_if_alive(stranded):

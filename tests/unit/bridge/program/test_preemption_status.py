@@ -18,6 +18,7 @@ from cpsched_bridge.program.preemption_status import (
 )
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+from cpsched_bridge.store.state_file import StateFile
 from tests.bridges import a_bridge
 from tests.fakes import FakeCluster
 
@@ -30,11 +31,12 @@ def configured(tmp_path, **facts):
 
 def record(tmp_path, at_s, victims, ineffective_s=None):
     """Record a preemption, which possibly had no effect."""
-    book, what = PreemptionLedger(tmp_path / "preemptions.sqlite"), tuple(Victim(id, 1, "requeue") for id in victims)
+    file, what = StateFile(tmp_path / "state.sqlite"), tuple(Victim(id, 1, "requeue") for id in victims)
+    book = PreemptionLedger(file)
     book.record_intended([(PreemptionUnderWay(9, (("n1", 1),), what), "eve")], at_s)
     if ineffective_s is not None:
         book.close_entry(book.open_by_job_id[9], "ineffective", ineffective_s)
-    book.close()
+    file.close()
 
 
 @pytest.mark.parametrize("facts", [{"preemption": {"choose": False}}, {"mode": "shadow"}, {"mode": "advise"}])
@@ -46,7 +48,7 @@ def test_no_status_unless_bridge_chooses(tmp_path, facts):
 def test_counts_last_hour_and_shows_pause(tmp_path):
     settings = configured(tmp_path)
     assert read_preemption_status(settings, NOW_S) == PreemptionStatus(0, 0, None)
-    assert not (tmp_path / "preemptions.sqlite").exists()
+    assert not (tmp_path / "state.sqlite").exists()
     record(tmp_path, NOW_S - HOUR_S - 1, [1, 2, 3], NOW_S - HOUR_S)
     record(tmp_path, NOW_S - HOUR_S, [1, 2], NOW_S - 9)
     record(tmp_path, NOW_S - 5, [3])
@@ -73,11 +75,11 @@ def test_status_and_doctor_show_pause(tmp_path, capsys):
 
 def test_unreadable_ledger_is_reported(tmp_path):
     settings = configured(tmp_path)
-    (tmp_path / "preemptions.sqlite").write_bytes(b"no database at all")
-    with pytest.raises(CorruptFile, match=r"preemptions\.sqlite"):
+    (tmp_path / "state.sqlite").write_bytes(b"no database at all")
+    with pytest.raises(CorruptFile, match=r"state\.sqlite"):
         read_preemption_status(settings)
     assert not check_victim_choice_not_paused(settings)[0].ok
     status = bridge_reports.report_status(settings)
     assert status.preemption is None
-    assert any("preemptions.sqlite" in line for line in status.unreadable)
-    assert (tmp_path / "preemptions.sqlite").read_bytes() == b"no database at all"
+    assert any("state.sqlite" in line for line in status.unreadable)
+    assert (tmp_path / "state.sqlite").read_bytes() == b"no database at all"

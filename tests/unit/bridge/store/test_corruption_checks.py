@@ -11,7 +11,7 @@ from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import bridge_identity, heartbeat, state_paths
 from cpsched_bridge.store import journal as journals
-from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store import state_file as ledgers
 from cpsched_bridge.store.corruption_checks import MAX_NUMBER, CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import FORMAT, Journal
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
@@ -51,13 +51,13 @@ DAMAGE = {"all of it": (0, None), "its head": (0, 100), "its pages": (4096, None
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_renames_ledger_damaged_at_start_and_creates_new_one(tmp_path, damage):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     a_ledger(path, 400).close()
     content = overwritten(path, *DAMAGE[damage])
     ledger = Ledger(path)
     assert ledger.list_entries() == []
     ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=7)])
-    (aside,) = asides(tmp_path, "ledger.sqlite")
+    (aside,) = asides(tmp_path, "state.sqlite")
     assert aside.read_bytes() == content
     assert [(h.kind, aside.name in h.detail) for h in ledger.unreported_events] == [("ledger_damaged", True)]
     assert Ledger(path).list_managed_job_ids() == [7]
@@ -72,7 +72,7 @@ def test_renames_ledger_damaged_at_start_and_creates_new_one(tmp_path, damage):
     ],
 )
 def test_rejects_only_changed_ledger_row(tmp_path, column, value):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     a_ledger(path).close()
     with sqlite3.connect(path) as db:
         db.execute(f"update jobs set {column} = {value} where id = 2")
@@ -112,7 +112,7 @@ def set_round(number):
     "damage", [set_why_to_null, set_round(MAX_NUMBER), set_round(MAX_NUMBER + 1)], ids=["null", "round", "later round"]
 )
 def test_replaces_ledger_with_invalid_transitions(tmp_path, damage):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     a_ledger(path).close()
     damage(path)
     ledger = Ledger(path)
@@ -121,7 +121,7 @@ def test_replaces_ledger_with_invalid_transitions(tmp_path, damage):
 
 
 def test_rewrites_ledger_damaged_in_use_from_memory(tmp_path):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     ledger = a_ledger(path, 300)
     damaged_while_open(ledger, path, lambda path: overwritten(path, 4096))
     ledger.record(
@@ -145,7 +145,7 @@ def quoting_bytes(path):
 
 
 def test_undecodable_schema_error_is_damage(tmp_path):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     ledger = a_ledger(path)
     damaged_while_open(ledger, path, quoting_bytes)
     with pytest.raises(UnicodeDecodeError):
@@ -163,11 +163,11 @@ def test_undecodable_schema_error_is_damage(tmp_path):
 
 
 def test_full_disk_is_no_damage(tmp_path):
-    ledger = a_ledger(tmp_path / "ledger.sqlite")
+    ledger = a_ledger(tmp_path / "state.sqlite")
     with full_disk(ledger):
         with pytest.raises(sqlite3.OperationalError):
             ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "released")])
-        assert asides(tmp_path, "ledger.sqlite") == []
+        assert asides(tmp_path, "state.sqlite") == []
         assert ledger.get(1).state is LedgerState.HELD, "what is not written is not so"
         with pytest.raises(sqlite3.OperationalError):
             ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "released")], unwritten=True)
@@ -189,8 +189,8 @@ def test_distinguishes_disk_and_file_errors_of_sqlite(name, damaged):
 
 @pytest.mark.parametrize("at_s", [1 << 40, -(1 << 40)])
 def test_time_without_date_is_damage_at_reading(tmp_path, at_s):
-    ledger = a_ledger(tmp_path / "ledger.sqlite")
-    change(tmp_path / "ledger.sqlite", "update transitions set at_s = ? where job_id = 2", at_s)
+    ledger = a_ledger(tmp_path / "state.sqlite")
+    change(tmp_path / "state.sqlite", "update transitions set at_s = ? where job_id = 2", at_s)
     with pytest.raises(CorruptFileContent, match=f"at_s: ValueError: {at_s}"):
         ledger.read_transitions(2)
     assert ledger.read_transitions(1)
@@ -203,7 +203,7 @@ def test_recovers_jobs_by_marks_after_ledger_damage(tmp_path):
     first = a_bridge(tmp_path, cluster)
     first.cycle()
     first.ledger.close()
-    overwritten(tmp_path / "ledger.sqlite")
+    overwritten(tmp_path / "state.sqlite")
     second = a_bridge(tmp_path, cluster)
     report = second.cycle()
     assert report.result == "ok"
@@ -365,7 +365,8 @@ def test_replaces_file_damaged_on_full_disk_when_space_returns(tmp_path, monkeyp
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     store, module = getattr(bridge, file), {"ledger": ledgers, "journal": journals}[file]
-    damaged_while_open(store, tmp_path / f"{file}.sqlite", lambda path: overwritten(path, 4096))
+    name = {"ledger": "state.sqlite", "journal": "journal.sqlite"}[file]
+    damaged_while_open(store, tmp_path / name, lambda path: overwritten(path, 4096))
 
     def full(path, *_, **__):
         path.touch()
@@ -377,7 +378,7 @@ def test_replaces_file_damaged_on_full_disk_when_space_returns(tmp_path, monkeyp
             cluster.end(next(id for id, fake in cluster.jobs.items() if fake.pending))
             assert bridge.cycle().result == "storage_error"
     assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
-    assert len(asides(tmp_path, f"{file}.sqlite")) == 1
+    assert len(asides(tmp_path, name)) == 1
     assert f"{file}_damaged" in [event.kind for event in bridge.journal.list_events()]
-    assert Ledger(tmp_path / "ledger.sqlite").list_entries() == bridge.ledger.list_entries()
+    assert Ledger(tmp_path / "state.sqlite").list_entries() == bridge.ledger.list_entries()
     assert bridge.journal.read_round(bridge.journal.last_round).number == bridge.journal.last_round

@@ -499,7 +499,7 @@ def test_journal_of_exact_bound_keeps_all_rounds(tmp_path, monkeypatch):
 
 def test_only_ledger_writes_are_synchronous(tmp_path):
     """That of the ledger must: a lost round costs nothing but its explanation."""
-    journal, ledger = Journal(tmp_path / "journal.sqlite"), Ledger(tmp_path / "ledger.sqlite")
+    journal, ledger = Journal(tmp_path / "journal.sqlite"), Ledger(tmp_path / "state.sqlite")
     normal, full = 1, 2
     assert setting(journal, "synchronous") == normal
     assert setting(ledger, "synchronous") == full

@@ -17,10 +17,10 @@ from cpsched_bridge.store.ledger import (
     LedgerState,
     LedgerTransition,
     ManagedJobEntry,
-    OtherLedgerFormat,
     make_caused_transition,
     make_transition,
 )
+from cpsched_bridge.store.state_file import OtherStateFormat
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.stores import change, nobody_is_writing, rows, setting
 
@@ -36,11 +36,11 @@ def test_each_entry_field_survives_restart(tmp_path):
     )
     assert all(value != field.default for field, value in zip(fields(ManagedJobEntry), astuple(told), strict=True))
     for durable in (False, True):
-        first = Ledger(tmp_path / "ledger.sqlite", durable)
+        first = Ledger(tmp_path / "state.sqlite", durable)
         first.record([LedgerTransition(told.state if first.get(7) else None, told)])
         first.close()
-        assert Ledger(tmp_path / "ledger.sqlite").get(7) == told
-        assert Ledger.load_in_memory_copy(tmp_path / "ledger.sqlite").get(7) == told
+        assert Ledger(tmp_path / "state.sqlite").get(7) == told
+        assert Ledger.load_in_memory_copy(tmp_path / "state.sqlite").get(7) == told
 
 
 def test_cause_belongs_to_its_transition():
@@ -61,7 +61,7 @@ def test_cause_belongs_to_its_transition():
 
 
 def test_writes_invalid_user_text_escaped(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     ledger.record(
         [
             make_transition(
@@ -69,7 +69,7 @@ def test_writes_invalid_user_text_escaped(tmp_path):
             )
         ]
     )
-    (entry,) = Ledger(tmp_path / "ledger.sqlite").list_entries()
+    (entry,) = Ledger(tmp_path / "state.sqlite").list_entries()
     assert (entry.why, entry.unmanaged_reason, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
 
 
@@ -86,13 +86,13 @@ create table transitions (
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_refuses_ledger_of_older_build_but_release_all_reads_it(tmp_path, read_only):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     row = (7, "starting", 5, 1, 2, '[["n1", 2], ["Partition=a,b", 0]]', "", "7_1", "decided", 99)
     with sqlite3.connect(path) as db:
         db.executescript(OLDER_SCHEMA)
         db.execute(f"insert into jobs values ({','.join('?' * 10)})", row)
     db.close()
-    with pytest.raises(OtherLedgerFormat, match="run `cpsched release-all`, then move the state folder aside"):
+    with pytest.raises(OtherStateFormat, match="run `cpsched release-all`, then move the state folder aside"):
         Ledger(path, read_only=read_only)
     entry = ManagedJobEntry(
         7, LedgerState.STARTING, 5, True, 2, (("n1", 2),), label="7_1", why="decided", restore="Partition=a,b"
@@ -115,8 +115,8 @@ def test_release_all_reads_older_name_of_releasing(tmp_path, columns):
         row = (*values, compute_row_checksum(values))
         db.execute(f"insert into jobs values ({','.join('?' * len(row))})", row)
     db.close()
-    with pytest.raises(OtherLedgerFormat):
-        Ledger(path)
+    with pytest.raises(OtherStateFormat):
+        Ledger(state_paths.state_path(Settings(state_dir=tmp_path)))
     with state_paths.open_emergency_ledger(Settings(state_dir=tmp_path)) as emergency:
         (entry,) = emergency.list_entries()
     assert (entry.state, entry.unmanaged_reason, entry.label) == (LedgerState.RELEASING, "odd", "7_1")
@@ -124,9 +124,9 @@ def test_release_all_reads_older_name_of_releasing(tmp_path, columns):
 
 def test_committed_data_is_in_main_file(tmp_path):
     """So a log that is damaged, or was not copied, takes nothing along."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=7)])
-    (tmp_path / "copy.sqlite").write_bytes((tmp_path / "ledger.sqlite").read_bytes())
+    (tmp_path / "copy.sqlite").write_bytes((tmp_path / "state.sqlite").read_bytes())
     assert Ledger(tmp_path / "copy.sqlite").list_managed_job_ids() == [7]
 
 
@@ -135,7 +135,7 @@ def test_committed_data_is_in_main_file(tmp_path):
     ["delete from jobs where id = 1", "drop table jobs", "drop table transitions", "update transitions set round = -1"],
 )
 def test_detects_missing_rows_or_tables_at_start(tmp_path, damage):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     ledger = Ledger(path)
     ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=id) for id in (1, 2)], 3)
     assert Ledger(path).whole
@@ -149,13 +149,13 @@ def test_detects_missing_rows_or_tables_at_start(tmp_path, damage):
 
 def test_transition_must_start_from_current_state(tmp_path):
     """All or none: a batch with one transition from a state the job is not in changes nothing."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
     stale = make_transition(ManagedJobEntry(1, LedgerState.STARTING, 0), LedgerState.RUNNING, 1, "")
     with pytest.raises(IllegalLedgerTransition, match="job 1"):
         ledger.record([make_transition(None, LedgerState.HELD, 1, "", job_id=2), stale])
     assert ledger.get(2) is None
-    assert Ledger(tmp_path / "ledger.sqlite").get(2) is None
+    assert Ledger(tmp_path / "state.sqlite").get(2) is None
 
 
 def test_rejects_illegal_state_change():
@@ -178,7 +178,7 @@ def test_every_kept_state_can_be_released():
 @scaled_example_settings(60)
 def test_legal_transitions_survive_restart(tmp_path_factory, walk):
     """The ledger on disk is the ledger in memory after every step; illegal steps leave no trace."""
-    path = tmp_path_factory.mktemp("walk") / "ledger.sqlite"
+    path = tmp_path_factory.mktemp("walk") / "state.sqlite"
     ledger, model = Ledger(path, durable=False), {}
     for at_s, (job_id, state, pinned) in enumerate(walk):
         before = model.get(job_id)
@@ -205,14 +205,14 @@ def test_transition_validates_itself():
 @pytest.mark.parametrize(("options", "level"), [({}, 2), ({"durable": True}, 2), ({"durable": False}, 1)])
 def test_commits_are_durable_by_default(tmp_path, options, level):
     """SQLite's levels: 2 is FULL, which survives a power failure; 1 is NORMAL, which does not in WAL mode."""
-    ledger = Ledger(tmp_path / "ledger.sqlite", **options)
+    ledger = Ledger(tmp_path / "state.sqlite", **options)
     assert (setting(ledger, "synchronous"), setting(ledger, "journal_mode")) == (level, "wal")
 
 
 def test_ledger_has_many_readers_and_one_writer(tmp_path):
-    writer = Ledger(tmp_path / "ledger.sqlite")
+    writer = Ledger(tmp_path / "state.sqlite")
     writer.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
-    reader = Ledger(tmp_path / "ledger.sqlite", read_only=True)
+    reader = Ledger(tmp_path / "state.sqlite", read_only=True)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         reader.record([make_transition(None, LedgerState.HELD, 0, "", job_id=2)])
     writer.record([make_transition(None, LedgerState.HELD, 0, "", job_id=3)])
@@ -230,12 +230,12 @@ def test_ledger_has_many_readers_and_one_writer(tmp_path):
 def test_reading_missing_ledger_creates_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(sqlite3.OperationalError):
-        Ledger("ledger.sqlite", read_only=True)
+        Ledger("state.sqlite", read_only=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_closed_ledger_rejects_use(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     ledger.close()
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
@@ -255,7 +255,7 @@ def test_new_entry_has_empty_defaults():
 
 
 def test_history_has_time_cycle_states_and_reason(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     ledger.record(
         [
             make_transition(None, LedgerState.HELD, 5, "submitted", job_id=7),
@@ -268,7 +268,7 @@ def test_history_has_time_cycle_states_and_reason(tmp_path):
 
 @pytest.mark.parametrize("state", sorted(CLOSED_STATES))
 def test_prunes_job_that_ended_long_ago(tmp_path, state):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     for id, since_s in ((1, 49), (2, 50), (3, 51)):
         ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id)])
         ledger.record([make_transition(ledger.get(id), state, since_s, "")])
@@ -278,11 +278,11 @@ def test_prunes_job_that_ended_long_ago(tmp_path, state):
     assert ledger.count_jobs_by_state()[state] == 2
     assert ledger.list_open_job_ids() == {4}
     assert ledger.read_transitions(1) == []
-    assert Ledger(tmp_path / "ledger.sqlite").list_entries() == ledger.list_entries()
+    assert Ledger(tmp_path / "state.sqlite").list_entries() == ledger.list_entries()
 
 
 def test_lists_entries_by_state_and_pins_of_open_jobs(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     for id, state in enumerate(LedgerState, start=1):
         ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id, pinned=True)])
         if state not in (LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK):
@@ -309,9 +309,9 @@ def test_ledger_is_durable_unless_opened_for_emergency(tmp_path):
 
 def test_record_returns_after_commit(tmp_path):
     """Another process sees it: a transaction that is left open would be lost with the process."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "state.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
-    assert nobody_is_writing(tmp_path / "ledger.sqlite")
-    assert Ledger(tmp_path / "ledger.sqlite", read_only=True).list_managed_job_ids() == [1]
+    assert nobody_is_writing(tmp_path / "state.sqlite")
+    assert Ledger(tmp_path / "state.sqlite", read_only=True).list_managed_job_ids() == [1]
     ledger.prune(0)
-    assert nobody_is_writing(tmp_path / "ledger.sqlite")
+    assert nobody_is_writing(tmp_path / "state.sqlite")

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.store import journal as journals
-from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store import state_file as ledgers
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
@@ -107,9 +107,10 @@ def test_failed_recreation_leaves_no_open_connection(file, monkeypatch):
 
 def test_unopenable_file_leaves_no_open_connection(file, monkeypatch):
     monkeypatch.setattr(file.module, "SCHEMA", FULL)
-    before = len(file.opened)
+    before, other = len(file.opened), file.path.parent / "other"
+    other.mkdir()
     with pytest.raises(sqlite3.OperationalError):
-        MADE[file.path.stem](file.path)
+        MADE[file.path.stem](other / file.path.name)
     assert len(file.opened) == before + 1
     assert is_closed(file.opened[-1])
     assert file.asides() == []
@@ -169,7 +170,7 @@ def test_read_only_open_leaves_damaged_file(tmp_path, stem):
     [(0, "1"), (1, "1, 7"), (2, "7, 8"), (49, "54, 55"), (50, "54, 55 and 1 more"), (52, "55 and 3 more")],
 )
 def test_reports_up_to_50_jobs_of_damaged_ledger(tmp_path, jobs, words):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "state.sqlite"
     ledger = Ledger(path)
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
     ledger.close()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 
 from cpsched_bridge.ports import PreemptionUnderWay, Victim
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+from cpsched_bridge.store.state_file import StateFile
 
 WHAT = PreemptionUnderWay(7, (("n1", 1), ("n2", 3)), (Victim(1, 50, "requeue"), Victim(2, 60, "cancel")))
 OTHER = PreemptionUnderWay(8, (("n1", 1),), (Victim(2, 60, "cancel"),))
 
 
 def test_entries_survive_a_restart(tmp_path):
-    path = tmp_path / "preemptions.sqlite"
-    book = PreemptionLedger(path)
+    path = tmp_path / "state.sqlite"
+    book = PreemptionLedger(StateFile(path))
     book.record_intended([(WHAT, "eve\udcff"), (OTHER, "bob")], 100)
     book.close_entry(book.open_by_job_id[8], "ineffective", 160)
-    book.close()
-    again = PreemptionLedger(path)
+    again = PreemptionLedger(StateFile(path))
     assert again.entries == book.entries
     assert [each.what for each in again.open_by_job_id.values()] == [WHAT]
     assert again.count_victim_choices_by_job() == {1: 1, 2: 2}
@@ -31,42 +30,19 @@ def test_entries_survive_a_restart(tmp_path):
 
 
 def test_only_closed_entries_are_pruned(tmp_path):
-    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    book = PreemptionLedger(StateFile(tmp_path / "state.sqlite"))
     book.record_intended([(WHAT, "eve"), (OTHER, "bob")], 100)
     book.close_entry(book.open_by_job_id[8], "started", 160)
     book.prune(160)
     assert len(book.entries) == 2
     book.prune(161)
-    assert [each.what for each in PreemptionLedger(tmp_path / "preemptions.sqlite").entries] == [WHAT]
-
-
-def test_no_file_without_preemption(tmp_path):
-    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
-    book.record_intended([], 5)
-    book.prune(10)
-    book.close()
-    assert not list(tmp_path.iterdir())
-
-
-def test_damaged_file_is_moved_aside_and_reported(tmp_path):
-    path = tmp_path / "preemptions.sqlite"
-    book = PreemptionLedger(path)
-    book.record_intended([(WHAT, "eve")], 100)
-    book.close()
-    with sqlite3.connect(path) as db:
-        db.execute("update preemption set job_id = 9")
-    db.close()
-    again = PreemptionLedger(path)
-    assert again.entries == ()
-    assert [each.kind for each in again.unreported_events] == ["preemptions_damaged"]
-    again.record_intended([(OTHER, "bob")], 200)
-    assert [each.what for each in PreemptionLedger(path).entries] == [OTHER]
+    assert [each.what for each in PreemptionLedger(StateFile(tmp_path / "state.sqlite")).entries] == [WHAT]
 
 
 def test_deleted_file_is_written_again(tmp_path):
-    path = tmp_path / "preemptions.sqlite"
-    book = PreemptionLedger(path)
+    path = tmp_path / "state.sqlite"
+    book = PreemptionLedger(StateFile(path))
     book.record_intended([(WHAT, "eve")], 100)
     path.unlink()
     book.record_intended([(OTHER, "bob")], 200)
-    assert [each.what for each in PreemptionLedger(path).entries] == [WHAT, OTHER]
+    assert [each.what for each in PreemptionLedger(StateFile(path)).entries] == [WHAT, OTHER]

@@ -14,7 +14,7 @@ import pytest
 from cpsched_bridge.errors import CorruptFile, SettingsError
 from cpsched_bridge.program import bridge_reports, terminal_views
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store import state_file as ledgers
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.heartbeat import touch_heartbeat
 from tests.bridges import a_bridge
@@ -57,13 +57,6 @@ def test_empty_directory_is_unused_or_was_emptied(tmp_path):
         state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
 
 
-@pytest.mark.parametrize("path", [state_paths.boost_ledger_path, state_paths.preemption_ledger_path])
-def test_directory_with_one_ledger_is_used(tmp_path, path):
-    settings = Settings(state_dir=tmp_path)
-    path(settings).touch()
-    state_paths.require_used_state_dir(settings)
-
-
 def test_reports_unreadable_directory(tmp_path):
     settings = Settings(state_dir=tmp_path)
     touch_heartbeat(settings.heartbeat_path)
@@ -73,7 +66,9 @@ def test_reports_unreadable_directory(tmp_path):
     assert "; it belongs to " in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id"])
+@pytest.mark.parametrize(
+    "name", ["state.sqlite", "ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id"]
+)
 def test_any_bridge_file_shows_that_bridge_ran(tmp_path, name):
     (tmp_path / name).touch()
     state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
@@ -95,7 +90,7 @@ def test_living_bridge_with_deleted_files_is_reported(tmp_path, capsys):
     terminal_views.print_status(status)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
-    for name in ("ledger.sqlite", "journal.sqlite"):
+    for name in ("state.sqlite", "journal.sqlite"):
         assert f"{name}: does not exist, although a bridge has run there; a running bridge creates it again" in said
     with (
         pytest.raises(CorruptFile, match="does not exist, although"),
@@ -118,7 +113,7 @@ def test_living_bridge_recreates_deleted_files(tmp_path):
     with state_paths.open_journal(bridge.settings) as journal:
         assert journal.last_round == 2
         told = {event.kind: event.detail for event in journal.list_events()}
-    assert told["ledger_gone"].endswith("ledger.sqlite: was deleted, wrote 3 jobs from memory to a new file")
+    assert told["ledger_gone"].endswith("state.sqlite: was deleted, wrote 3 jobs from memory to a new file")
     assert told["journal_gone"].endswith("journal.sqlite: was deleted; started a new file")
     assert bridge.cycle().bridge_events == [], "reported once"
 
@@ -142,7 +137,7 @@ def test_fails_cycles_until_state_directory_returns(tmp_path):
 )
 def test_names_foreign_owner_only_if_relevant(tmp_path, monkeypatch, owner, words):
     """On a read-only disk no user may write, not even the owner."""
-    (tmp_path / "ledger.sqlite").touch()
+    (tmp_path / "state.sqlite").touch()
     uid = os.geteuid()
 
     def refuse(*_, **__):
@@ -171,8 +166,6 @@ def test_files_are_private_for_any_umask(tmp_path, umask):
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in settings.state_dir.iterdir()}
     assert modes.pop("heartbeat") == 0o644 & ~umask, "the dead-man timer may be another user's"
-    assert {"ledger.sqlite", "ledger.sqlite-wal", "journal.sqlite", "journal.sqlite-wal", "lock", "paused"} <= set(
-        modes
-    )
+    assert {"state.sqlite", "state.sqlite-wal", "journal.sqlite", "journal.sqlite-wal", "lock", "paused"} <= set(modes)
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o700

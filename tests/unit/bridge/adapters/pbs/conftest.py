@@ -5,4 +5,4 @@ from cpsched_bridge.store.ledger import Ledger
 
 @pytest.fixture
 def ledger(tmp_path):
-    return Ledger(tmp_path / "ledger.sqlite", durable=False)
+    return Ledger(tmp_path / "state.sqlite", durable=False)
