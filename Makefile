@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: one more than two cores, because some tests wait. Each needs 8 CPU seconds to collect the tests.
 PROCESSES ?= 3
 
-.PHONY: help demo test bytecode nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
+.PHONY: help demo test bytecode nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle release release-check formats test-pbs bench studies docs docs-serve man example-settings picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start would compile the packages again.
@@ -98,6 +98,12 @@ bundle:                         ## archive of all wheels for a host without a ne
 
 release-check: $(VENV)/.installed ## build and check wheel, sdist and bundle, and test them on each Python 3.11 to 3.14 found here or in a container
 	$(BIN)/python -m tests.release $(PYTHONS)
+
+release: $(VENV)/.installed     ## check and build release VERSION=x.y.z in build/dist, and print the commands that publish it
+	$(BIN)/python -m deploy.release $(VERSION)
+
+formats: $(VENV)/.installed     ## record the formats that releases freeze, after a change
+	$(BIN)/python -m tests.formats
 
 test-pbs: kernels               ## live tests on the PBS on the path, which must be otherwise unused; CPSCHED_PBS_USER submits the jobs
 	CPSCHED_PBS=1 $(BIN)/python -m pytest -q tests/pbs/live

@@ -1,6 +1,6 @@
 """Compute the version of this source tree. It increases with every commit, so newer wheels replace older ones.
 
-- The commit tagged `v0.1.0`: 0.1.0.
+- The commit tagged `v0.1.0`, or any commit if `CPSCHED_RELEASE` is 0.1.0 (`make release`, before the tag): 0.1.0.
 - Any other commit: 0.1.0.dev20261125134501+g0123abcd, the commit's time in UTC and its hash.
 - A source distribution: the version recorded in it.
 - A copy of the tree without git: 0.1.0.dev0+tree.0123abcd4567, with a digest of the packages. These versions are not
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = "0.1.0"
-"""The next release, also stated in CHANGELOG.md and CITATION.cff."""
+"""The newest release, or the next one until it is tagged. Also stated in CHANGELOG.md and CITATION.cff."""
 PACKAGES = ("cpsched", "sim/cpsched_sim", "bridge/cpsched_bridge")
 
 
@@ -25,6 +25,8 @@ def version(root: Path = ROOT) -> str:
     """Return the version of the source tree at `root`."""
     if (made := root / "PKG-INFO").is_file():
         return re.findall(r"^Version: (\S+)$", made.read_text(), re.MULTILINE)[0]
+    if os.environ.get("CPSCHED_RELEASE") == RELEASE:
+        return RELEASE
     if (root / ".git").exists() and (found := _of_commit(root)):
         return found
     digest = hashlib.sha256()

@@ -60,6 +60,10 @@ def test_version_changes_with_every_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-25T12:00:01+0000")
     assert Version(first) < Version(committed(tmp_path, "second")) < Version(RELEASE)
     assert committed(tmp_path, "third", "other", f"v{RELEASE}") == RELEASE
+    monkeypatch.setenv("CPSCHED_RELEASE", RELEASE)  # `make release`, which builds before the tag
+    assert committed(tmp_path, "fourth") == RELEASE
+    monkeypatch.setenv("CPSCHED_RELEASE", "9.9.9")
+    assert committed(tmp_path, "fifth").startswith(f"{RELEASE}.dev")
     (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.4\nVersion: 9.8.7\n\nVersion: 1\n")
     assert version(tmp_path) == "9.8.7"
 
