@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: one more than two cores, because some tests wait. Each needs 8 CPU seconds to collect the tests.
 PROCESSES ?= 3
 
-.PHONY: help demo test bytecode nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle release release-check formats test-pbs bench studies docs docs-serve man example-settings picture clean
+.PHONY: help demo test bytecode nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle packages image release release-check test-packages test-readme test-role formats test-pbs bench studies docs docs-serve man example-settings picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start would compile the packages again.
@@ -99,11 +99,26 @@ bundle:                         ## archive of all wheels for a host without a ne
 release-check: $(VENV)/.installed ## build and check wheel, sdist and bundle, and test them on each Python 3.11 to 3.14 found here or in a container
 	$(BIN)/python -m tests.release $(PYTHONS)
 
+packages: $(VENV)/.installed    ## deb and rpm with their own Python, in build/packages; needs a Docker engine
+	PYTHON=$(BIN)/python deploy/packaging/build packages
+
+image: $(VENV)/.installed       ## image of the bridge for `docker load`, in build/packages; SUITE=bookworm, trixie or forky (Slurm 22.05, 24.11, 26.05)
+	PYTHON=$(BIN)/python deploy/packaging/build image
+
 release: $(VENV)/.installed     ## check and build release VERSION=x.y.z in build/dist, and print the commands that publish it
 	$(BIN)/python -m deploy.release $(VERSION)
 
 formats: $(VENV)/.installed     ## record the formats that releases freeze, after a change
 	$(BIN)/python -m tests.formats
+
+test-packages: packages         ## install, start, upgrade and remove deb and rpm in containers of Debian
+	tests/packages/run
+
+test-readme:                    ## run the README's commands on a bare Debian 12 and 13, in containers; TARGETS="demo test", default: demo
+	tests/packages/readme $(TARGETS)
+
+test-role: packages             ## apply the Ansible role twice to two hosts with systemd, in containers
+	tests/packages/role
 
 test-pbs: kernels               ## live tests on the PBS on the path, which must be otherwise unused; CPSCHED_PBS_USER submits the jobs
 	CPSCHED_PBS=1 $(BIN)/python -m pytest -q tests/pbs/live

@@ -37,6 +37,15 @@ def test_easyconfig_names_release_and_supported_python():
     assert python.rpartition(".")[0] in PYTHONS
 
 
+def test_packages_require_glibc_of_their_python():
+    found = re.search(r"^version=(\S+) .*glibc=(\S+)", (FOLDER / "build-python").read_text(), re.MULTILINE)
+    version, glibc = found.groups()
+    assert version in PYTHONS
+    assert f"\nRequires: glibc >= {glibc}\n" in (FOLDER / "cpsched.spec").read_text()
+    assert f"libc6 (>= {glibc})" in (FOLDER / "control").read_text()
+    assert f"glibc {glibc}" in (ROOT / "docs" / "start.md").read_text()
+
+
 @pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]])
 def test_hosted_checks_run_on_oldest_and_newest_python(python):
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
