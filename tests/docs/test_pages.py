@@ -20,7 +20,7 @@ from docs.scripts.command_tree import commands
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.docs.test_code_blocks import PAGES, ROOT
 
-ALL = 50_000
+ALL = 42_900
 BUDGETS = {
     "For administrators": 7_850,
     "For cluster users": 500,
