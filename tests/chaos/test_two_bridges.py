@@ -41,14 +41,14 @@ class Watched(SiteBackend):
         if name not in ("hold", "release", "unpin"):
             return command
 
-        def watched(ids):
-            self._look(name, ids)
-            return command(ids)
+        def watched(orders):
+            self._look(name, [order.job_id for order in orders])
+            return command(orders)
 
         return watched
 
     def start(self, orders):
-        self._look("start", [order.job.id for order in orders])
+        self._look("start", [order.job_id for order in orders])
         return super().start(orders)
 
     def _look(self, call, ids):

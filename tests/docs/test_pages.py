@@ -25,7 +25,7 @@ BUDGETS = {
     "For administrators": 7_850,
     "For cluster users": 500,
     "For researchers": 8_000,
-    "For developers": 7_350,
+    "For developers": 7_750,
     "Evidence": 6_000,
 }
 """Words of all pages of a section."""

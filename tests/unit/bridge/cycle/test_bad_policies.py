@@ -43,7 +43,7 @@ def raising(error):
 
 def starting(slots=(0,), offsets=(0, 1), nodes=(0,), units=(1,), dtype=np.int64):
     """Starts of whatever columns."""
-    columns = (np.array(column, dtype=dtype) for column in (slots, offsets, nodes, units))
+    columns = [np.array(column, dtype=dtype) for column in (slots, offsets, nodes, units)]
     return lambda snapshot: Decision(Starts(*columns), Effort("bad"))
 
 

@@ -564,7 +564,7 @@ def read_only(bridge, monkeypatch):
     def refused(work):
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr(bridge.ledger.file, "write_in_transaction", refused)
+    monkeypatch.setattr(type(bridge.ledger.file), "write_in_transaction", lambda self, work: refused(work))
 
 
 @pytest.mark.parametrize("word", [True, False])

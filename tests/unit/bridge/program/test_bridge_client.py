@@ -62,7 +62,7 @@ def test_prints_start_estimate_as_text(settings, capsys):
 
 def test_prints_windows_as_text(capsys):
     print_backfill_windows(
-        [{"whole": True, "units": 1, "walltime_s": 3600}, {"whole": False, "units": 8, "walltime_s": 900}]
+        [{"exclusive": True, "units": 1, "walltime_s": 3600}, {"exclusive": False, "units": 8, "walltime_s": 900}]
     )
     text = capsys.readouterr().out
     assert re.search(r"1 whole node +1 h", text)

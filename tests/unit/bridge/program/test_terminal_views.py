@@ -295,7 +295,7 @@ def test_heartbeat_in_future_is_reported(age_s, words):
     assert terminal_views.format_last_good_cycle_age(age_s).startswith(words)
 
 
-@pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("ledger", "last round: 2")])
+@pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("state", "last round: 2")])
 def test_status_shows_readable_part_of_damaged_files(array, capsys, broken, shown):
     bridge, _ = array
     bridge.journal.close()

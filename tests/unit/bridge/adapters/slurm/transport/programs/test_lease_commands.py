@@ -12,7 +12,6 @@ from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
     LeaseCommandRefused,
     LeaseReservationCommands,
 )
-from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
 
 
 class Cluster:
@@ -88,20 +87,12 @@ def test_reports_refusal_of_cluster(cluster: Cluster, ours: LeaseReservationComm
     cluster.complaint = "Error creating the reservation: Access/permission denied"
     with pytest.raises(LeaseCommandRefused, match="permission denied"):
         ours.acquire_lease("a&1", None)
-    answer = pyslurm_worker.handle_request(
-        lambda: {"acquire_lease": ours.acquire_lease},
-        {"call": "acquire_lease", "arguments": {"text": "a", "expected": None}},
-    )
-    assert answer["error"] == "refused"
     cluster.complaint, cluster.words = (
         "slurm_update error: Unable to contact slurm controller",
         {LEASE_RESERVATION_NAME: "a"},
     )
-    answer = pyslurm_worker.handle_request(
-        lambda: {"acquire_lease": ours.acquire_lease},
-        {"call": "acquire_lease", "arguments": {"text": "b", "expected": "a"}},
-    )
-    assert answer["error"] == "unavailable"
+    with pytest.raises(LeaseCommandRefused, match="Unable to contact"):
+        ours.acquire_lease("b", "a")
 
 
 def test_stores_lease_in_burst_buffer_without_comments(cluster: Cluster, ours: LeaseReservationCommands) -> None:
