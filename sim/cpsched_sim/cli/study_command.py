@@ -18,6 +18,7 @@ from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.command_conventions import print_message, print_report
 
 if TYPE_CHECKING:
+    from cpsched_sim.study.placement_study import PlacementStudy
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_cases import StudyCases
     from cpsched_sim.study.study_results import StudyResults
@@ -48,9 +49,16 @@ def study_run(
     running: ParallelRunOptions,
 ) -> None:
     """Run each case in FILE once, with results in --out. Repeat the command to resume."""
+    from cpsched_sim.input.yaml_tree import read_yaml_tree
+    from cpsched_sim.study.placement_study import read_placement_study
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_cases import read_study
     from cpsched_sim.study.study_output import MARKDOWN_REPORT
+
+    placement_study = read_placement_study(read_yaml_tree(source))
+    if placement_study is not None:
+        run_placement_study(placement_study, out, dry_run, on, running)
+        return
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
         campaign, store = read_study(source), StudyResultStore(out)
@@ -61,6 +69,27 @@ def study_run(
         return
     rows = run_study_cases(campaign, store, source.read_bytes(), running, on, retry).rows()
     print_study_results(rows, out, running.as_json, lambda: (out / MARKDOWN_REPORT).read_text(encoding="utf-8"))
+
+
+def run_placement_study(
+    study: PlacementStudy, out: Path, dry_run: bool, on: str | None, running: ParallelRunOptions
+) -> None:
+    """Run a study of placement, and print its report. Exit with code 1 if some cases failed."""
+    from cpsched_sim.experiments.dask_executor import make_task_executor
+    from cpsched_sim.terminal_tables import progress_bar
+
+    if dry_run:
+        counts = {"cases": len(study.cases)}
+        print_report(counts, lambda _: typer.echo(f"{counts['cases']} cases"), running.as_json)
+        return
+    with progress_bar("study", "cases", running.quiet) as show:
+        results = study.run(out, make_task_executor(on, running.jobs, running.decide_timeout), show)
+    report = results.write(out)
+    print_report(results.rows(), lambda _: typer.echo(report, nl=False), running.as_json)
+    for failure in results.failures:
+        print_message("error", failure)
+    if results.failures:
+        raise typer.Exit(1)
 
 
 def run_study_cases(

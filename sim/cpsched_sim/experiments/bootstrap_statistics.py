@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +64,22 @@ def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | N
     if not len(known) or units < 2:
         return None
     freedom = units - 1
-    wide = math.sqrt(units / freedom) * (_T_QUANTILES[freedom - 1] if freedom <= len(_T_QUANTILES) else 2.0)
+    wide = math.sqrt(units / freedom) * _t_quantile(freedom)
     end = NormalDist().cdf(-wide)
     low, high = np.quantile(known, (end, 1 - end))
     return float(low), float(high)
+
+
+def mean_interval(sample: Sequence[float]) -> tuple[float, float] | None:
+    """Return the confidence interval of the mean of independent values by Student's t, or None for fewer than two."""
+    if len(sample) < 2:
+        return None
+    margin = _t_quantile(len(sample) - 1) * stdev(sample) / math.sqrt(len(sample))
+    return fmean(sample) - margin, fmean(sample) + margin
+
+
+def _t_quantile(freedom: int) -> float:
+    return _T_QUANTILES[freedom - 1] if freedom <= len(_T_QUANTILES) else 2.0
 
 
 def finite_or_none(value: float) -> float | None:

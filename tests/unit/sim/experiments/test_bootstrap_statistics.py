@@ -10,6 +10,7 @@ from cpsched_sim.experiments.bootstrap_statistics import (
     bootstrap_interval,
     draw_resample_counts,
     margins_of_error,
+    mean_interval,
 )
 
 
@@ -73,3 +74,9 @@ def test_margin_of_one_sample_equals_bootstrap():
 def test_few_units_have_no_margin_unless_equal():
     assert margins_of_error([np.array([1.0]), np.array([1.0, 2.0])]) == [np.inf, np.inf]
     assert margins_of_error([np.array([0.5, 0.5])]) == [0.0]
+
+
+def test_interval_of_mean_is_students():
+    """The quantile for two degrees of freedom is 4.303."""
+    assert mean_interval([1.0, 2.0, 6.0]) == pytest.approx((3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5))
+    assert mean_interval([1.0]) is None
