@@ -110,7 +110,7 @@ def test_any_write_restores_all_tables_from_memory(filled: Ledgers, path: Path, 
 
 
 def test_restored_file_keeps_tables_that_nobody_opened(filled: Ledgers, path: Path) -> None:
-    """In advise mode nobody reads preemptions, and a later bridge in control mode needs them."""
+    """In advise mode no step reads preemptions, and a later bridge in control mode needs them."""
     filled.jobs.close()
     ledger = Ledger(path)
     damaged_while_open(ledger, path, lambda path: path.write_bytes(GARBAGE))
@@ -169,7 +169,7 @@ def test_refuses_older_files_but_release_all_reads_them(path: Path, more: list[s
 
 
 def test_deleted_state_of_living_bridge_is_no_older_build(filled: Ledgers, path: Path) -> None:
-    """A file that somebody put there does not stop a bridge that runs."""
+    """A file that another program created does not stop a bridge that runs."""
     path.unlink()
     path.with_name(OLDER_LEDGER_NAME).touch()
     filled.jobs.file.restore_if_missing()
