@@ -170,7 +170,7 @@ class LiveBridge:
 
     def ledger(self) -> dict[str, LedgerJob]:
         """Return the ledger by job label."""
-        found = self.read('print(json.dumps(rows("ledger", "select label, state, nodes, why from jobs")))')
+        found = self.read('print(json.dumps(rows("state", "select label, state, nodes, why from jobs")))')
         return {
             label: LedgerJob(label, state, tuple(sorted(name for name, units in json.loads(nodes) if units)), why)
             for label, state, nodes, why in found
@@ -185,14 +185,14 @@ class LiveBridge:
     def commands(self, label: str) -> int:
         """Return the number of transitions of a job in the ledger, a measure of its cost."""
         query = "select count(*) from transitions join jobs on jobs.id = job_id where label = ?"
-        found = self.read(f"print(json.dumps(rows('ledger', {query!r}, {label!r})))")
+        found = self.read(f"print(json.dumps(rows('state', {query!r}, {label!r})))")
         return int(found[0][0]) if found else 0
 
     def transitions(self) -> dict[str, list[Step]]:
         """Return each job's changes of state by job number, oldest first."""
         query = "select job_id, round, after, why from transitions order by seq"
         found: dict[str, list[Step]] = {}
-        for number, *step in self.read(f"print(json.dumps(rows('ledger', {query!r})))"):
+        for number, *step in self.read(f"print(json.dumps(rows('state', {query!r})))"):
             found.setdefault(str(number), []).append(Step(*step))
         return found
 
@@ -219,7 +219,7 @@ for record in records():
     seen = record.at_unix_s + phases.get("observe", 0)
     when[record.number] = (seen, seen + sum(phases.get(p, 0) for p in ("reconcile", "decide", "verify")))
 decided, found = {}, []
-for number, job, after in rows("ledger", "select round, job_id, after from transitions order by seq"):
+for number, job, after in rows("state", "select round, job_id, after from transitions order by seq"):
     if after == "starting":
         decided[job] = number
     elif after in ("running", "ended") and job in decided:

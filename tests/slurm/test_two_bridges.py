@@ -32,7 +32,7 @@ def last_mode(bridge: LiveBridge) -> str:
 def started_by(bridge: LiveBridge) -> int:
     """Return the number of starts. A start is recorded again when its answer arrives later than in the same second."""
     query = "select distinct job_id, round from transitions where why = 'decided'"
-    return len(bridge.read(f"print(json.dumps(rows('ledger', {query!r})))"))
+    return len(bridge.read(f"print(json.dumps(rows('state', {query!r})))"))
 
 
 def claim(slurm: Slurm) -> str:

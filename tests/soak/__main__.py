@@ -186,7 +186,7 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
                     resident_mib(),
                     resident_mib(apart.pid) if apart and apart.pid else 0.0,
                     len(os.listdir("/proc/self/fd")),
-                    size_mib(folder, "ledger"),
+                    size_mib(folder, "state"),
                     size_mib(folder, "journal"),
                     cpu_ms,
                     fixed_sum_ms(),
