@@ -94,6 +94,7 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
     with (
         patch.object(bootstrap, "RealClock", VirtualPace),
         patch.object(bootstrap, "plan_startup_steps", lambda *_: nullcontext([])),
+        patch.object(bootstrap, "FORECAST_EVERY_S", 1e6),  # a slow machine would refresh during the run
         patch.object(bootstrap, "load_forecast_state", lambda forecaster, path: TIME.forecasters.append(forecaster)),
         patch.object(cli_reader, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
     ):
