@@ -1,6 +1,7 @@
 """Place arriving requests for GPUs and parts of GPUs on nodes, so that few idle GPUs become useless.
 
-Nothing ends, and a request that fits nowhere is rejected. Rules, each of which prefers the first node among equals:
+Nothing ends, and a request that fits nowhere is rejected. Rules, each of which prefers the last node among equals, as
+FGD's simulator does with nodes sorted by name:
 
 - `BEST_FIT`: the node with the least idle cores and GPUs afterwards.
 - `FRAGMENTATION`: the node on which fragmentation grows least (FGD: Weng et al., "Beware of Fragmentation: Scheduling
@@ -235,7 +236,7 @@ def place_arrivals(
                 score, device = score_placement(rule, nodes, node, requests, kind, typical, rollouts, scratch)
                 scores[kind, node], devices[kind, node] = score, device
                 scored_changes[kind, node] = changes[node]
-            if best < 0 or scores[kind, node] > scores[kind, best]:
+            if best < 0 or scores[kind, node] >= scores[kind, best]:
                 best = node
 
         if best >= 0:

@@ -88,7 +88,10 @@ def reference(nodes, kinds, typical, shares, rollouts, arrivals, rule):
 
     chosen = []
     for kind in (kinds[at] for at in arrivals):
-        best = max(options(kind), key=lambda option: option[0], default=None)
+        found = list(options(kind))
+        best_score = max((option[0] for option in found), default=None)
+        last = max((option[1] for option in found if option[0] == best_score), default=None)
+        best = next((option for option in found if option[:2] == (best_score, last)), None)
         chosen.append(-1 if best is None else best[1])
         if best is not None:
             _, at, after = best
