@@ -402,11 +402,11 @@ class CommandRetryTracker:
         The values are the durations of the intents in seconds. Other jobs are forgotten after `COMMAND_MEMORY_S` s.
         """
         self._since_s = {id: self._since_s.get(id, now_s) for id in job_ids}
-        before, self.overdue = (
-            self.overdue,
-            {id for id, since_s in self._since_s.items() if now_s - since_s > OVERDUE_S},
-        )
+        overdue = {id for id, since_s in self._since_s.items() if now_s - since_s > OVERDUE_S}
+        newly_overdue = sorted(overdue - self.overdue)
+        self.overdue = overdue
+
         for id, last in list(self._sent.items()):
             if id not in self._since_s and now_s >= last.next_s + COMMAND_MEMORY_S:
                 del self._sent[id]
-        return {id: now_s - self._since_s[id] for id in sorted(self.overdue - before)}
+        return {id: now_s - self._since_s[id] for id in newly_overdue}

@@ -292,14 +292,11 @@ class Bridge:
 
     def stop(self) -> list[str]:
         """Release the held jobs unless `on_stop` is `keep`. Return one line per problem."""
-        backend, ledger, settings, election = (
-            self.parts.backend,
-            self.parts.ledger,
-            self.parts.settings,
-            self.mode.leader_election,
-        )
+        backend, ledger, settings = self.parts.backend, self.parts.ledger, self.parts.settings
+        election = self.mode.leader_election
         self._notify_systemd_stopping()
-        problems, released = [], -ledger.count_jobs_by_state()[LedgerState.FREE]
+        released_before = ledger.count_jobs_by_state()[LedgerState.FREE]
+        problems = list[str]()
         if settings.mode != "shadow" and settings.on_stop != "keep":
             with contextlib.suppress(CompilationCancelled):  # raised by a simulated cluster in this process
                 problems = release_all_jobs(
@@ -317,10 +314,8 @@ class Bridge:
         if self._preemptions is not None and settings.on_stop != "keep":
             self._preemptions.drop_open_preemptions()
         counts = ledger.count_jobs_by_state()
-        released, held = (
-            released + counts[LedgerState.FREE],
-            sum(counts[state] for state in MANAGED_STATES - {LedgerState.STARTING}),
-        )
+        released = counts[LedgerState.FREE] - released_before
+        held = sum(counts[state] for state in MANAGED_STATES - {LedgerState.STARTING})
         self._reporter.record_stop(problems, released, held, settings.mode)
         return problems
 

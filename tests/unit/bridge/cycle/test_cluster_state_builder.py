@@ -112,7 +112,7 @@ def ours(state, why="", **facts):
         (a_pending(DEPENDS), ours(LedgerState.HELD), "full", "ineligible", "dependency"),
         (a_pending(), ours(LedgerState.HELD, "held"), "QOS full", "ineligible", "QOS full"),
         (a_pending(), ours(LedgerState.HELD, "held"), None, "held", "held"),
-        (a_pending(), ours(LedgerState.FREE, "handed back", unmanaged_reason="odd"), None, "free", "odd"),
+        (a_pending(), ours(LedgerState.FREE, "released", unmanaged_reason="odd"), None, "free", "odd"),
         (a_pending(hold=Hold.ADMIN), {}, None, "held", "held by an administrator, not by the bridge"),
         (a_pending(hold=Hold.CLUSTER), {}, None, "held", HELD_BY_CLUSTER),
         (replace(OF_CLUSTER, cluster_reason=LAUNCH_FAILED), ours(LedgerState.FREE), None, "held", FAILED_LAUNCH),
