@@ -133,22 +133,22 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The reason why a queued job does not start now, and the jobs it waits behind.
+    """The reason why a queued job does not start now, and the jobs it waits for.
 
     Text given as `reason` becomes a `PendingReason` with the code `other`.
 
-    >>> Wait("mercury is in retrograde", behind=(7,)).reason
+    >>> Wait("mercury is in retrograde", waits_for=(7,)).reason
     PendingReason(code=<PendingCode.OTHER: 'other'>, arguments=('mercury is in retrograde',))
     """
 
     reason: PendingReason
-    behind: tuple[int, ...] = ()
+    waits_for: tuple[int, ...] = ()
 
-    def __init__(self, reason: PendingReason | str, behind: tuple[int, ...] = ()) -> None:
+    def __init__(self, reason: PendingReason | str, waits_for: tuple[int, ...] = ()) -> None:
         reason = to_pending_reason(reason)
         require(isinstance(reason, PendingReason), "wait.reason", reason, "must be a PendingReason or text")
         object.__setattr__(self, "reason", reason)
-        object.__setattr__(self, "behind", behind)
+        object.__setattr__(self, "waits_for", waits_for)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

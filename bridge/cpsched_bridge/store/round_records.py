@@ -266,14 +266,14 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
 
     Raise `TypeError` or `ValueError` if a value is not JSON.
     """
-    behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs or for the same reason
+    job_ids: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs or for the same reason
     reasons: dict[int, str] = {}
     for wait in decision.waits.values():
-        if wait.behind not in behind:
-            behind[wait.behind] = ",".join(str(int(id)) for id in wait.behind)
+        if wait.waits_for not in job_ids:
+            job_ids[wait.waits_for] = ",".join(str(int(id)) for id in wait.waits_for)
         if id(wait.reason) not in reasons:
             reasons[id(wait.reason)] = json.dumps(_reason_to_json(wait.reason))
-    waits = {str(int(job)): f"{behind[w.behind]} {reasons[id(w.reason)]}" for job, w in decision.waits.items()}
+    waits = {str(int(job)): f"{job_ids[w.waits_for]} {reasons[id(w.reason)]}" for job, w in decision.waits.items()}
     recorded = {
         "decided": {
             "starts": {str(id): placement for id, placement in decision.starts_by_job(snapshot).items()},
@@ -294,8 +294,8 @@ def parse_wait(text: str) -> Wait:
 
     The ids are separated by commas. The reason is a JSON list of its code and arguments.
     """
-    behind, reason = text.split(" ", 1)
-    return Wait(_parse_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
+    job_ids, reason = text.split(" ", 1)
+    return Wait(_parse_reason(reason), tuple(map(int, job_ids.split(","))) if job_ids else ())
 
 
 @lru_cache(maxsize=4096)

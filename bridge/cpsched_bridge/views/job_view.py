@@ -269,7 +269,7 @@ def view_recorded_jobs(record: RoundRecord) -> JobsView:
                 state=JobState.WAITING,
                 position=position,
                 estimate_s=get_known_duration_s(estimates[job.id]),
-                waits_for=() if wait is None else tuple(wait.behind),
+                waits_for=() if wait is None else tuple(wait.waits_for),
                 nodes=name_nodes(record.starts.get(job.id, ()), cluster),
                 planned_s=now_s if starts else known_plan.get(job.id),
                 first_planned_s=first_s.get(str(job.id)),

@@ -10,7 +10,7 @@ FIRST = (PendingCode.PRIORITY,)
 
 def explained(snapshot, plan, starts=NO_STARTS, **options):
     waits = explain_waits(snapshot, starts, np.array(plan, np.int64), **options)
-    return {id: ((wait.reason.code, *wait.reason.arguments), wait.behind) for id, wait in waits.items()}
+    return {id: ((wait.reason.code, *wait.reason.arguments), wait.waits_for) for id, wait in waits.items()}
 
 
 def test_starting_job_does_not_wait_and_uses_resources():

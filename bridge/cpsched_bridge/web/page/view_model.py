@@ -316,7 +316,7 @@ class _StatusPageViewBuilder:
                 position=position,
                 estimate_s=get_known_duration_s(int(table.estimate_s[slot])),
                 nodes=name_nodes(starts.get(job.id, ()), cluster),
-                waits_for=() if wait is None else tuple(wait.behind),
+                waits_for=() if wait is None else tuple(wait.waits_for),
                 planned_s=planned_s if is_start_known else None,
                 first_planned_s=self.instant.first_planned_s.get(job.id),
             )

@@ -136,7 +136,7 @@ def test_pending_job_names_reason_and_blocking_job() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=3)])
     waits = decided(snapshot).waits
     assert set(waits) == {2}
-    assert waits[2].behind == (1,)
+    assert waits[2].waits_for == (1,)
     assert waits[2].reason.code is PendingCode.RESOURCES
 
 
