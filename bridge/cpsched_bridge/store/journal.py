@@ -42,7 +42,7 @@ from cpsched_bridge.store.sqlite_files import (
     was_file_replaced,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Version of the tables, stored in `pragma user_version`. Lower versions were never released."""
 
 SCHEMA = """
@@ -58,7 +58,7 @@ create table if not exists events (
   seq integer primary key, at_unix_s real not null, round integer not null, kind text not null, job_id integer,
   detail text not null);
 create index if not exists events_by_job on events (job_id);
-create table if not exists aside (
+create table if not exists unscheduled (
   job_id integer primary key, kind text not null, reason text not null, label text not null, user text not null);
 create table if not exists past (
   job_id integer primary key, round integer not null, label text not null, user text not null,
@@ -100,7 +100,7 @@ class Journal(JournalReader):
         self._keep_s = keep_days * 86400
         self._last, self._lost = 0 if read_only else self.last_round, False
         self._file = identify_file(path)
-        self._asides: frozenset[UnscheduledJob] | None = None
+        self._unscheduled: frozenset[UnscheduledJob] | None = None
         """The unscheduled jobs as last written, or None if they are unknown."""
         self._labels: dict[int, str] = {}
         self._end_segment()
@@ -177,7 +177,7 @@ class Journal(JournalReader):
                 work()
         except BaseException as error:
             self._end_segment()  # the next round has no earlier round to differ from
-            self._asides = None
+            self._unscheduled = None
             if not is_corruption(error):
                 raise
             self._continue_in_new_file(error)
@@ -187,7 +187,7 @@ class Journal(JournalReader):
     def _continue_in_new_file(self, why: object) -> None:
         """Switch to a new file. If it cannot be created, the next write tries again."""
         self._end_segment()
-        self._asides = None
+        self._unscheduled = None
         self._db.close()
         again, self._lost = self._lost, True
         self._db = self._start_new_file("damaged", why, self._last, again)
@@ -314,22 +314,22 @@ class Journal(JournalReader):
         """Write the event for the bridge's stop, with the problems that occurred."""
         self.write_events(at_unix_s, number, [CycleEvent(STOPPED_EVENT, "; ".join(problems) or CLEAN_STOP_DETAIL)])
 
-    def write_unscheduled_jobs(self, asides: Iterable[UnscheduledJob]) -> None:
+    def write_unscheduled_jobs(self, jobs: Iterable[UnscheduledJob]) -> None:
         """Write the changes to the list of jobs that the bridge does not schedule."""
-        now = frozenset(asides)
-        if now == self._asides:
+        now = frozenset(jobs)
+        if now == self._unscheduled:
             return
 
         def write() -> None:
-            before = self._asides or frozenset()
-            if self._asides is None:
-                self._db.execute("delete from aside")
-            self._db.executemany("delete from aside where job_id = ?", [(aside.job_id,) for aside in before - now])
-            rows = [(a.job_id, a.kind, *map(replace_surrogates, (a.reason, a.label, a.user))) for a in now - before]
-            self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
+            before = self._unscheduled or frozenset()
+            if self._unscheduled is None:
+                self._db.execute("delete from unscheduled")
+            self._db.executemany("delete from unscheduled where job_id = ?", [(job.job_id,) for job in before - now])
+            rows = [(j.job_id, j.kind, *map(replace_surrogates, (j.reason, j.label, j.user))) for j in now - before]
+            self._db.executemany("insert or replace into unscheduled values (?,?,?,?,?)", rows)
 
         self._write_in_transaction(write)
-        self._asides = now
+        self._unscheduled = now
 
     # ------------------------------------------------------------------------------------------------- pruning
 
