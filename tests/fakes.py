@@ -152,7 +152,7 @@ class FakeCluster:
     jobs: dict[int, FakeJob] = field(default_factory=dict)
     drained: set[int] = field(default_factory=set)
     outages: tuple[Outage, ...] = ()
-    left: list[UnmanagedJob] = field(default_factory=list)
+    unmanaged: list[UnmanagedJob] = field(default_factory=list)
     commands: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
     readings: list[frozenset[int]] = field(default_factory=list)
@@ -200,7 +200,7 @@ class FakeCluster:
             known = replace(job, ineligible="Dependency") if stubborn == "ineligible" else job
             self.jobs[job.id] = FakeJob(known, hold, run_s=run_s, stubborn=stubborn)
             if stubborn == "left":
-                self.left.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_bridge=True))
+                self.unmanaged.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_bridge=True))
 
     def cancel(self, job_id: int) -> None:
         del self.jobs[job_id]
@@ -307,7 +307,7 @@ class FakeCluster:
         ended = [EndedJob(f.job, f.start_s or 0, f.end_s) for f in jobs if f.end_s is not None]
         news = [e for e in ended if (e.job.id, e.end_s) not in self._told]
         self._told.update((e.job.id, e.end_s) for e in news)
-        left = {each.job_id for each in self.left}
+        left = {each.job_id for each in self.unmanaged}
         notes, self.notes = tuple(self.notes), []
         seen = Observation(
             self.now_s + self.clock_off_s,
@@ -316,7 +316,7 @@ class FakeCluster:
             tuple(self._pending(f) for f in jobs if f.pending and f.job.id not in left),
             tuple(RunningJob(f.job, f.start_s or 0, f.placement) for f in jobs if f.running),
             tuple(news),
-            tuple(self.left),
+            tuple(self.unmanaged),
             outages=self.outages,
             lease=self.claimed,
             labels=self.labels,
@@ -385,7 +385,9 @@ class FakeCluster:
         return self._undo("release", orders, self.release_one)
 
     def release_one(self, job_id: int) -> Outcome:
-        self.left = [replace(each, held_for_bridge=False) if each.job_id == job_id else each for each in self.left]
+        self.unmanaged = [
+            replace(each, held_for_bridge=False) if each.job_id == job_id else each for each in self.unmanaged
+        ]
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")

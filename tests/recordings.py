@@ -325,7 +325,7 @@ def describe(seen: Observation) -> dict[str, Any]:
     }
     for name in ("pending", "running", "ended"):
         found[name] = _by_job(getattr(seen, name), seen)
-    found["left"] = {f"{each.job_id} {each.label}": _plain(each, seen) for each in seen.left}
+    found["left"] = {f"{each.job_id} {each.label}": _plain(each, seen) for each in seen.unmanaged}
     if seen.limits is not None:
         for each in seen.pending:
             standing, used = seen.limits.standings[each.job.id], seen.limits.used

@@ -151,7 +151,7 @@ class CycleReport:
     """The last result of advise mode, or None in other modes."""
     starting: int = 0
     """Number of jobs that are released but not running yet."""
-    kept: int = 0
+    held: int = 0
     """Number of jobs that the bridge may be holding."""
     overdue: int = 0
     """Number of jobs on which repeated commands have had no effect for over `OVERDUE_S` seconds."""

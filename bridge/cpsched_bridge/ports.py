@@ -347,7 +347,7 @@ class Observation:
     - `cluster_name`: the name that the cluster reports for itself, or empty if it has none.
     - `preemptors`: the group whose jobs may preempt a running job, such as `QOS high`, by job id.
     - `checkpoints`: the time of the last checkpoint of each running job that may be preempted, by job id.
-    - `preemptions`: the offers that `SupportsPreemption` makes. A new one is for a job in `left`. Its capacity is
+    - `preemptions`: the offers that `SupportsPreemption` makes. A new one is for a job in `unmanaged`. Its capacity is
       already subtracted from `free`.
     - `kill_wait_s`: the time in seconds that a stopped job has to end.
     """
@@ -358,7 +358,7 @@ class Observation:
     pending: tuple[PendingJob, ...] = ()
     running: tuple[RunningJob, ...] = ()
     ended: tuple[EndedJob, ...] = ()
-    left: tuple[UnmanagedJob, ...] = ()
+    unmanaged: tuple[UnmanagedJob, ...] = ()
     limits: PendingJobLimitsAndUsage | None = None
     notes: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
@@ -380,7 +380,7 @@ class Observation:
     def list_pinned_job_ids(self) -> frozenset[int]:
         """Return the ids of the pending jobs that have a node list set by the bridge."""
         pinned = (each.job.id for each in self.pending if each.pinned)
-        return frozenset([*pinned, *(each.job_id for each in self.left if each.pinned)])
+        return frozenset([*pinned, *(each.job_id for each in self.unmanaged if each.pinned)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def test_reads_all_odd_objects(seed: int, release: str) -> None:
     ]
     observed = SlurmTranslator().observe(seen)
     assert observed.unusable == ()
-    assert len(observed.pending) + len(observed.left) == len(jobs)
+    assert len(observed.pending) + len(observed.unmanaged) == len(jobs)
 
 
 @pytest.mark.parametrize("seed", range(4))

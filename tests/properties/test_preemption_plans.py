@@ -101,7 +101,7 @@ def test_bridge_and_simulator_plan_the_same(rows, choose, has_limit, mode, order
         planned = simulated(preemption, snapshot, limits)
         stops = [each for each in planned if each.victims]
         ids = [job.id for job in snapshot.table.jobs]
-        assert sorted(each.job_id for each in seen.left) == sorted(ids[each.slot] for each in stops)
+        assert sorted(each.job_id for each in seen.unmanaged) == sorted(ids[each.slot] for each in stops)
         free = FreeAmounts(snapshot.cluster, snapshot.free)
         for each in stops:
             free.take(snapshot.table.jobs[each.slot].request, each.placement)

@@ -163,7 +163,7 @@ orders = [UndoOrder(int(a)) for a in sys.argv[1:]]
 print(json.dumps({
     "hold": [o.result for o in backend.hold(orders)],
     "back": [o.result for o in backend.release(orders)],
-    "left": {l.label: l.reason.code for l in seen.left},
+    "left": {l.label: l.reason.code for l in seen.unmanaged},
 }))""",
         held,
         chosen,

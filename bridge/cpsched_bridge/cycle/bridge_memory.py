@@ -57,7 +57,7 @@ class BridgeMemory:
 
     def _find_job_ids(self, request: ForgetRequest, seen: Observation) -> list[int]:
         jobs = [(each.job.id, each.label, each.job.user) for each in seen.pending]
-        jobs += [(each.job_id, each.label, each.user) for each in seen.left]
+        jobs += [(each.job_id, each.label, each.user) for each in seen.unmanaged]
         if request.kind == "user":
             return [id for id, _, user in jobs if user == request.name]
         return [id for id, label, _ in jobs if request.name in (str(id), label)]

@@ -116,7 +116,7 @@ def explain_unscheduled_jobs(
 
     `limited` contains the reason for each job that waits because of a site limit, by job id.
     """
-    reasons = {left.job_id: UnscheduledReason(UNMANAGED, left.reason) for left in seen.left}
+    reasons = {left.job_id: UnscheduledReason(UNMANAGED, left.reason) for left in seen.unmanaged}
     for pending in seen.pending:
         id = pending.job.id
         if id not in waiting:
@@ -148,7 +148,7 @@ def _explain_unscheduled(
 def list_unscheduled_jobs(seen: Observation, reasons: Mapping[int, UnscheduledReason]) -> list[UnscheduledJob]:
     """Return the jobs that have a reason from `explain_unscheduled_jobs`, as the journal records them."""
     pending = [(each.job.id, each.label, each.job.user) for each in seen.pending if each.job.id in reasons]
-    left = [(each.job_id, each.label, each.user) for each in seen.left]
+    left = [(each.job_id, each.label, each.user) for each in seen.unmanaged]
     return [
         UnscheduledJob(id, reasons[id].kind, format_reason(reasons[id].reason), label, user)
         for id, label, user in (*left, *pending)

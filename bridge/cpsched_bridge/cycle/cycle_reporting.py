@@ -134,7 +134,7 @@ class CycleReporter:
             boosts=values.boosts,
             checks=values.checks,
             starting=counts[LedgerState.STARTING],
-            kept=sum(counts[state] for state in MANAGED_STATES),
+            held=sum(counts[state] for state in MANAGED_STATES),
             overdue=values.overdue,
             failing_users=values.failing_users,
             gap_s=timing.gap_s,

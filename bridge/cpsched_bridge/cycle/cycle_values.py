@@ -56,7 +56,7 @@ class ClusterReading(NamedTuple):
                 _mark_ineligible(each, reasons[each.job.id]) if each.job.id in reasons else each
                 for each in (*seen.pending, *preemptions.adopted.values())
             ),
-            left=tuple(each for each in seen.left if each.job_id not in preemptions.adopted),
+            unmanaged=tuple(each for each in seen.unmanaged if each.job_id not in preemptions.adopted),
             limits=seen.limits.add_job_usage(list(reasons)) if seen.limits is not None else None,
         )
 

@@ -118,7 +118,7 @@ class LedgerCommandSender:
         """
         ledger, backend, now_s = self.ledger, self.backend, seen.now_s
         jobs = {each.job.id: each.job for each in seen.pending}
-        users = {each.job_id: each.user for each in seen.left} | {id: job.user for id, job in jobs.items()}
+        users = {each.job_id: each.user for each in seen.unmanaged} | {id: job.user for id, job in jobs.items()}
         states = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.RELEASING
         self._report_overdue_jobs([*ledger.list_entries(*states), *ledger.list_orphaned_pins()], now_s, recorder)
         starts_follow = selection is IntentSelection.BEFORE_STARTS

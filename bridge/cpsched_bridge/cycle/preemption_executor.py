@@ -109,7 +109,7 @@ class PreemptionExecutor:
                 if each.pending.job.id in self.ledger.open_by_job_id and can_start_after_victims_end(each, seen)
             }
         under_way = self.ledger.open_by_job_id
-        left = {each.job_id: each for each in seen.left}
+        left = {each.job_id: each for each in seen.unmanaged}
         self._reasons |= {job_id: left[job_id].reason for job_id in new}
         held = {each.job.id for each in seen.pending if _is_held_preemptor(each, under_way)}
         return SelectedPreemptions(
@@ -140,7 +140,7 @@ class PreemptionExecutor:
 
     def _select_new_offers(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> list[PreemptionOffer]:
         """Return the new offers that the limits permit."""
-        left = {each.job_id for each in seen.left}
+        left = {each.job_id for each in seen.unmanaged}
         if find_victim_choice_pause_end_s(self.ledger, seen.now_s) is not None:
             return []
         if self._other_leader_s is not None and 0 <= seen.now_s - self._other_leader_s < _max_ending_s(seen):

@@ -60,7 +60,7 @@ def reconcile(
     found: dict[int, LedgerTransition | None] = {}
     for ended in seen.ended:
         found[ended.job.id] = _reconcile_ended(known.get(ended.job.id), ended, now_s)
-    for left in seen.left:
+    for left in seen.unmanaged:
         found[left.job_id] = _reconcile_unmanaged(known.get(left.job_id), left, now_s, options)
     for pending in seen.pending:
         found[pending.job.id] = _reconcile_pending(known.get(pending.job.id), pending, now_s, options)

@@ -332,7 +332,7 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_pending_jobs", "Pending jobs that the bridge models, eligible or not.",
            make_observation_value_sampler(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unmanaged_jobs", "Pending jobs left to the cluster's own scheduler.",
-           make_observation_value_sampler(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
+           make_observation_value_sampler(lambda c: len(c.report.observation.unmanaged))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unusable_objects",
            "Cluster objects that are ignored because a field cannot be read or is not supported.",
            _count_unusable_objects, ("kind",), len(OBJECT_KINDS), _make_label_sets(*OBJECT_KINDS)),
@@ -346,7 +346,7 @@ METRICS: tuple[MetricFamily, ...] = (
            make_observation_value_sampler(lambda c: c.report.starting)),
     MetricFamily("gauge", "cpsched_overdue_jobs", "Jobs on which repeated commands have no effect.",
            make_observation_value_sampler(lambda c: c.report.overdue)),
-    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", make_observation_value_sampler(lambda c: c.report.kept)),  # noqa: E501
+    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", make_observation_value_sampler(lambda c: c.report.held)),  # noqa: E501
     # advise mode
     MetricFamily("counter", "cpsched_boost_changes", "Boosts changed in advise mode.",
            make_value_sampler(lambda c: sum(kind == "boost" and o.result == "done" for kind, o in c.report.outcomes))),

@@ -130,7 +130,7 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     if seen is None:
         return None
     found = Counter[str](dict.fromkeys(REASON_KINDS, 0))
-    found[UNMANAGED] += len(seen.left)
+    found[UNMANAGED] += len(seen.unmanaged)
     if report.decision is not None:
         for reason, jobs in Counter(wait.reason for wait in report.decision.waits.values()).items():
             found[classify_reason(reason)] += jobs

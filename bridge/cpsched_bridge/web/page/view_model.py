@@ -337,7 +337,7 @@ class _StatusPageViewBuilder:
 
     def _list_unscheduled_jobs(self, observation: Observation, report: CycleReport) -> Iterable[JobView]:
         running = {each.job.id for each in observation.running}
-        for left in observation.left:
+        for left in observation.unmanaged:
             if left.job_id not in running:  # else it runs in an unknown state
                 yield JobView(
                     id=left.job_id,
@@ -413,7 +413,7 @@ class _StatusPageViewBuilder:
             dispatcher=self.settings.policy.dispatcher,
             interval_s=self.settings.cycle.interval_s,
             users_hidden=self.are_names_hidden,
-            held=instant.read.kept,
+            held=instant.read.held,
             resources=self._list_resource_usage(),
             pending_reasons=summarize_reasons(counts, [*jobs.waiting, *jobs.unscheduled]),
             alerts=list_alerts(last, paused, instant.checks, observation, self.are_names_hidden),

@@ -189,7 +189,7 @@ def test_job_held_after_start_loses_pin_and_stays_held(bridge_at, hold, mode):
 
 def test_releases_held_job_that_cannot_be_modelled(bridge_at):
     cluster = FakeCluster.of(a_job(1))
-    cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
+    cluster.unmanaged.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert cluster.commands == [("release", (1,))]
@@ -213,7 +213,7 @@ def test_unmanaged_job_takes_no_nodes_of_starts(cycles):
         for left_cores, held_cores, fails in cycles:
             new = [a_job(next(numbers), per_unit=cores) for cores in left_cores]
             cluster.submit(*new, *(a_job(next(numbers), per_unit=cores) for cores in held_cores))
-            cluster.left += [UnmanagedJob(job.id, "heterogeneous job", held_for_bridge=True) for job in new]
+            cluster.unmanaged += [UnmanagedJob(job.id, "heterogeneous job", held_for_bridge=True) for job in new]
             cluster.faults.clear()
             if fails:
                 cluster.fail("start", BackendUnavailable("gone"))

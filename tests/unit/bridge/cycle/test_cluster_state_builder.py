@@ -129,7 +129,7 @@ def test_gives_reason_why_job_is_not_scheduled(job, entries, limit, kind, reason
 
 def test_lists_unsupported_jobs_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
-    seen = an_observation(a_pending(a_job(user="bob"), label="1_7"), left=(left,))
+    seen = an_observation(a_pending(a_job(user="bob"), label="1_7"), unmanaged=(left,))
     entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")
     reasons = explain_unscheduled_jobs(seen, frozenset(), {1: entry})
     assert list_unscheduled_jobs(seen, reasons) == [

@@ -252,7 +252,7 @@ def test_leaves_owner_hold():
 @pytest.mark.parametrize("state", [None, LedgerState.HELD, LedgerState.RELEASING])
 def test_other_bridge_releases_unmodelled_plugin_hold(state):
     known = {} if state is None else {7: ManagedJobEntry(7, state, 0)}
-    seen = replace(FakeCluster().observe(), left=(UnmanagedJob(7, "requests licenses", held_for_bridge=True),))
+    seen = replace(FakeCluster().observe(), unmanaged=(UnmanagedJob(7, "requests licenses", held_for_bridge=True),))
     found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, other_in_control=True))
     assert [each.entry.state for each in found] == ([] if state is None else [LedgerState.FREE])
 

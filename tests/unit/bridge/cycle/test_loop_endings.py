@@ -153,13 +153,13 @@ def test_report_counts_held_and_starting_jobs(bridge_at):
     cluster.submit(a_job(4), hold=Hold.USER)
     bridge = bridge_at(cluster)
     first = bridge.cycle()
-    assert (first.starting, first.kept) == (1, 3)
+    assert (first.starting, first.held) == (1, 3)
     cluster.schedule()
     second = bridge.cycle()
-    assert (second.starting, second.kept) == (0, 2)
+    assert (second.starting, second.held) == (0, 2)
     cluster.end(1)
     third = bridge.cycle()
-    assert (third.starting, third.kept) == (1, 2)
+    assert (third.starting, third.held) == (1, 2)
 
 
 def test_report_has_time_of_each_phase(bridge_at):
@@ -239,7 +239,7 @@ def test_sends_intents_for_pending_or_unmanaged_jobs_only(bridge_at, state, comm
     cluster.drained = {0, 1, 2, 3}
     cluster.submit(a_job(1), hold=Hold.NONE if state == "waiting" else Hold.PLUGIN)
     if state == "left":
-        cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
+        cluster.unmanaged.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
     if state == "gone":
         cluster.cancel(1)
     bridge = bridge_at(cluster)

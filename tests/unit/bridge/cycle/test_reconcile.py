@@ -310,7 +310,7 @@ def test_running_job_is_running_once_regardless_of_starter(state):
 @pytest.mark.parametrize("held_for_bridge", [True, False])
 def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
     entry = None if state is None else an_entry(state)
-    found = after(entry, an_observation(left=(UnmanagedJob(1, "het job", held_for_bridge=held_for_bridge),)))
+    found = after(entry, an_observation(unmanaged=(UnmanagedJob(1, "het job", held_for_bridge=held_for_bridge),)))
     ours = held_for_bridge or (state in MANAGED_STATES)
     if ours and state is not LedgerState.RELEASING:
         assert (found.job_id, found.state, found.unmanaged_reason) == (1, LedgerState.RELEASING, "het job")
@@ -330,7 +330,7 @@ def test_pin_unknown_to_restored_ledger_is_recorded():
 def test_removes_pin_of_job_that_became_unmodelled(state):
     """A requeued job with the old list: it is Slurm's, and the list must not bind it to nodes that may leave."""
     entry = None if state is None else an_entry(state)
-    found = after(entry, an_observation(left=(UnmanagedJob(1, "het job", pinned=True),)))
+    found = after(entry, an_observation(unmanaged=(UnmanagedJob(1, "het job", pinned=True),)))
     if state is LedgerState.RELEASING:
         assert found is None
     else:
@@ -342,7 +342,7 @@ def test_removes_only_pins_in_own_ledger_with_other_bridge(known, becomes):
     entry = an_entry(LedgerState.RUNNING, pinned=known)
     found = after(
         entry,
-        an_observation(left=(UnmanagedJob(1, "het job", pinned=True),)),
+        an_observation(unmanaged=(UnmanagedJob(1, "het job", pinned=True),)),
         ReconcileOptions(controlling=False, other_in_control=True),
     )
     assert (None if found is None else found.state) is becomes

@@ -21,7 +21,10 @@ from tests.fuzz.command_line import invoke
 @pytest.fixture
 def bridge(tmp_path):
     cluster = FakeCluster.of(a_job(1, user="ada"), a_job(2, units=4, per_unit=4, walltime_s=60, user="ben", submit_s=1))
-    cluster.left = [UnmanagedJob(9, "array job", "9_[1-3]", "eve"), UnmanagedJob(10, "requests licenses", "10", "ada")]
+    cluster.unmanaged = [
+        UnmanagedJob(9, "array job", "9_[1-3]", "eve"),
+        UnmanagedJob(10, "requests licenses", "10", "ada"),
+    ]
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
     bridge.journal.write_events(

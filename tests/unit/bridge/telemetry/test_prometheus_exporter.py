@@ -283,7 +283,7 @@ def test_counts_job_that_ended_unseen_as_started(bridge_at, watch):
 
 
 def test_unmanaged_jobs_wait_with_own_reason(bridge_at, watch):
-    cluster = FakeCluster(left=[UnmanagedJob(9, "array"), UnmanagedJob(10, "array")])
+    cluster = FakeCluster(unmanaged=[UnmanagedJob(9, "array"), UnmanagedJob(10, "array")])
     bridge_at(cluster, listeners=(watch,)).cycle()
     assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "unmanaged"),)] == 2
 

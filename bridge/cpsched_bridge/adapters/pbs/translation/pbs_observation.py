@@ -164,7 +164,7 @@ class PbsTranslator:
             pending=tuple(reading.waiting.pending),
             running=tuple(runs),
             ended=ended,
-            left=tuple(reading.waiting.left),
+            unmanaged=tuple(reading.waiting.left),
             limits=limits.compute_limits_of_waiting_jobs(placed, reading.waiting.records),
             notes=tuple(limits.notes),
             unusable=reading.unusable,

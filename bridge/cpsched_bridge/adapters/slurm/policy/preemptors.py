@@ -111,7 +111,10 @@ class PreemptorsLeftToSlurm:
             seen,
             free=np.maximum(free.free, 0),
             pending=tuple([marked.get(each.job.id, each) for each in seen.pending if each.job.id not in left]),
-            left=(*seen.left, *(_make_unmanaged_job(pending, rules, victims) for pending, _ in left.values())),
+            unmanaged=(
+                *seen.unmanaged,
+                *(_make_unmanaged_job(pending, rules, victims) for pending, _ in left.values()),
+            ),
             preemptors={each.job_id: format_preemption_classes(rules, each.preemptors) for each in endangered},
             checkpoints={each.job_id: each.checkpoint_s for each in endangered if each.checkpoint_s is not None},
             preemptions=tuple(search.offers),

@@ -40,8 +40,8 @@ def unmanage_jobs_of_unusable_policy(seen: Observation, reading: SitePolicyReadi
     return dataclasses.replace(
         seen,
         pending=tuple(each for each in seen.pending if why[each.job.id] is None),
-        left=(
-            *seen.left,
+        unmanaged=(
+            *seen.unmanaged,
             *(
                 _make_unmanaged_job(each, f"{found.kind} {found.name}", str(_make_unusable_object(found)))
                 for each in seen.pending
@@ -69,8 +69,8 @@ def unmanage_jobs_above_own_limits(seen: Observation) -> Observation:
     return dataclasses.replace(
         seen,
         pending=tuple(each for each in seen.pending if each.job.id not in above),
-        left=(
-            *seen.left,
+        unmanaged=(
+            *seen.unmanaged,
             *(_make_unmanaged_job(each, what, above[each.job.id]) for each in seen.pending if each.job.id in above),
         ),
     )

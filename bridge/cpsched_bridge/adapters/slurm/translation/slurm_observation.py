@@ -152,7 +152,7 @@ class SlurmTranslator:
             pending=tuple(pending),
             running=returning,
             ended=ended,
-            left=tuple(left),
+            unmanaged=tuple(left),
             outages=list_outages(seen.nodes, reservations, seen.now_s),
             otherwise=dict(self._running.otherwise),
             lease=lease_reservation.lease_from_reservations(seen.reservations),

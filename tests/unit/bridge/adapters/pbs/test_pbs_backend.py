@@ -49,14 +49,14 @@ def test_reads_requests_and_gives_reason_for_unsupported_ones() -> None:
     assert (asked["11"].units, asked["11"].per_unit, asked["11"].exclusive) == (1, (2, 0, 0), True)
     assert asked["12"].distinct
     assert seen.cluster.node_sets[asked["17"].node_set].tolist() == [False, False, True, False]
-    assert {each.label: words(each.reason) for each in seen.left} == {
+    assert {each.label: words(each.reason) for each in seen.unmanaged} == {
         "1": "requests place=scatter, but hosts have several vnodes",
         "13": "requests whole hosts, which have several vnodes",
         "14": "requests place=scatter, but hosts have several vnodes",
         "15": "requests place=scatter, but hosts have several vnodes",
         "22": "requests more chunks than fit on its vnodes",
     }
-    assert all(each.held_for_bridge for each in seen.left)
+    assert all(each.held_for_bridge for each in seen.unmanaged)
 
 
 def test_running_jobs_have_their_vnodes_and_starting_jobs_wait() -> None:

@@ -153,7 +153,7 @@ def test_excludes_and_names_only_unreadable_records() -> None:
     assert seen.cluster.node_names == ("a", "b", "e", "f", "h")
     assert np.array_equal(seen.free, [[4, 8192], [0, 0], [0, 0], [0, 0], [0, 0]])
     assert {each.label: words(each.job.ineligible) for each in seen.pending} == {"1": None}
-    assert {each.label: words(each.reason) for each in seen.left} == {
+    assert {each.label: words(each.reason) for each in seen.unmanaged} == {
         "2": "cannot be read: its record is malformed",
         "3": "cannot be read: Resource_List has no parts",
         "4[9999999]": "another job has the same number",
@@ -183,7 +183,7 @@ def test_distinguishes_text_resources_that_resemble_numbers(asks: str, members: 
     assert seen.notes == ()
     where = {each.label: seen.cluster.node_sets[each.job.request.node_set] for each in seen.pending}
     assert "".join(np.array(list("abcdefgh"))[where["1"]] if "1" in where else []) == members
-    assert {each.label: words(each.reason) for each in seen.left} == {
+    assert {each.label: words(each.reason) for each in seen.unmanaged} == {
         "2": "place=group=rack: no group of vnodes can hold the job",
         **({} if members else {"1": f"no vnode has rack={asks}"}),
     }
@@ -197,7 +197,7 @@ def test_distinguishes_number_partitions_or_leaves_jobs() -> None:
     (pending,) = pbs.seen().pending
     assert pbs.seen().cluster.node_sets[pending.job.request.node_set].tolist() == [True, False]
     pbs.queues["workq"]["partition"] = 7
-    assert [words(each.reason) for each in pbs.seen().left] == [
+    assert [words(each.reason) for each in pbs.seen().unmanaged] == [
         "partition 7 of queue workq is printed as a number instead of text"
     ]
 

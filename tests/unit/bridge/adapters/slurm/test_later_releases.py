@@ -28,7 +28,7 @@ def observe(*jobs: Job, translator: SlurmTranslator | None = None, **shown: str)
 
 
 def list_left(observation: Observation) -> dict[int, str]:
-    return {each.job_id: words(each.reason).partition(":")[0] for each in observation.left}
+    return {each.job_id: words(each.reason).partition(":")[0] for each in observation.unmanaged}
 
 
 def test_job_in_any_state_is_listed_or_has_ended() -> None:

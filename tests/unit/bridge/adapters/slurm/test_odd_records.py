@@ -126,7 +126,7 @@ def test_odd_pending_job_is_left_or_has_pending_reason(name: str, tmp_path: Path
     scene.job("six").update(ODD_PENDING[name])
     seen = cycle(scene, tmp_path).observation
     assert seen is not None
-    left = [words(each.reason) for each in seen.left if each.job_id == number]
+    left = [words(each.reason) for each in seen.unmanaged if each.job_id == number]
     waits = [words(p.job.ineligible) for p in seen.pending if p.job.id == number]
     assert [*left, *waits] != []
     assert all([*left, *waits])

@@ -66,7 +66,7 @@ def by_case(recorded: Recorded, seen: Observation) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pending in seen.pending:
         found.setdefault(names.get(slurm_job_ids.split_task_id(pending.job.id)[0], ""), pending)
-    for left in seen.left:
+    for left in seen.unmanaged:
         found.setdefault(names.get(left.job_id, ""), left)
     for running in seen.running:
         found.setdefault(names.get(slurm_job_ids.split_task_id(running.job.id)[0], ""), running)
@@ -235,7 +235,7 @@ def test_leaves_jobs_with_unreadable_gpu_type() -> None:
     """`--gpus=a100:1` shows no type in any attribute: with two types in the cluster, a pin could be on a wrong node."""
     recorded, seen = observe("typed_gpus")
     lines = {job["id"]: job["submit_line"] for job in recorded.content["jobs"]}
-    left = {lines[job.job_id]: words(job.reason) for job in seen.left if job.job_id in lines}
+    left = {lines[job.job_id]: words(job.reason) for job in seen.unmanaged if job.job_id in lines}
     whole_job = [line for line in left if "--gpus=a100:1" in line]
     assert len(whole_job) == 1
     assert "does not report their type" in left[whole_job[0]]

@@ -132,7 +132,7 @@ def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -
     asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
     scene.facts["config"]["job_defaults"] = "DefNew=4"
     seen = backend.observe()
-    assert asks_for_gpus & {each.job_id for each in seen.left if "which sets DefNew=4" in words(each.reason)}
+    assert asks_for_gpus & {each.job_id for each in seen.unmanaged if "which sets DefNew=4" in words(each.reason)}
     assert not asks_for_gpus & {each.job.id for each in seen.pending}
 
 
@@ -240,7 +240,9 @@ def test_left_job_with_pin_unknown_to_ledger_is_pinned(scene: Scene, backend: Sl
     scene.job("first").update(required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
     seen = backend.observe()
     assert (
-        seen.list_pinned_job_ids() == {left.job_id for left in seen.left if left.pinned} == {scene.job("first")["id"]}
+        seen.list_pinned_job_ids()
+        == {left.job_id for left in seen.unmanaged if left.pinned}
+        == {scene.job("first")["id"]}
     )
 
 

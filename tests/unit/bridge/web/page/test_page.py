@@ -151,7 +151,7 @@ def test_hides_limit_details_of_users_with_their_names(site_with):
         a_job(1, user="ada", ineligible=limit),
         a_job(2, user="ada", ineligible="QOSGrpCpuLimit (user ada), in a plug-in's words"),
     )
-    site.cluster.left = [UnmanagedJob(3, "cannot be read: user ada", user="ada")]
+    site.cluster.unmanaged = [UnmanagedJob(3, "cannot be read: user ada", user="ada")]
     site.cycle()
     assert "ada" not in repr(site.view)
     for path in ("", "jobs/1", "jobs/2", "jobs/3", "api/v1/jobs/1", "api/v1/jobs/3"):
@@ -202,7 +202,7 @@ def test_hides_reservations_among_allowed_nodes(site_with, users, named):
     ],
 )
 def test_each_job_page_gives_reason(site, job, status, words):
-    site.cluster.left = [UnmanagedJob(9, "array job")]
+    site.cluster.unmanaged = [UnmanagedJob(9, "array job")]
     crowd(site)
     found, _, text = site.get(f"jobs/{job}")
     assert found == status
@@ -213,7 +213,7 @@ def test_each_job_page_gives_reason(site, job, status, words):
 def test_hostile_user_text_is_escaped(site):
     job = a_job(1, per_unit=4, user=HOSTILE, name=HOSTILE, account=HOSTILE, queue=HOSTILE)
     site.cluster.submit(job, a_job(2, units=3, per_unit=4, user=HOSTILE, name=HOSTILE, queue=HOSTILE, submit_s=1))
-    site.cluster.left = [UnmanagedJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
+    site.cluster.unmanaged = [UnmanagedJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
     site.cycle()
     site.cycle()
     pages = ("", "jobs?state=all", "nodes", "wall")
@@ -238,7 +238,7 @@ def test_hides_names_on_all_pages_and_says_so(site_with):
     site = site_with(users="hide")
     secret = {"user": "ada", "name": "secret-name", "account": "phys-account"}
     site.cluster.submit(a_job(1, units=3, per_unit=4, **secret), a_job(2, units=3, per_unit=4, submit_s=1, **secret))
-    site.cluster.left = [UnmanagedJob(3, "array", user="ada")]
+    site.cluster.unmanaged = [UnmanagedJob(3, "array", user="ada")]
     site.cycle()
     site.cycle()
     texts = [site.get(path)[2] for path in (*PAGES, "jobs/1", "jobs/2", "jobs/3")]

@@ -168,7 +168,7 @@ def test_job_that_runs_in_unknown_state_has_one_row(site):
     """The adapter lists it as unmanaged too, because no command may be sent for it."""
     site.cluster.submit(a_job(1, user="ada"))
     site.cycle(1000)
-    site.cluster.left.append(UnmanagedJob(1, "LATER_RUN", user="ada"))
+    site.cluster.unmanaged.append(UnmanagedJob(1, "LATER_RUN", user="ada"))
     site.cycle(1060)
     assert [(job["id"], job["state"]) for job in site.json("jobs")["jobs"]] == [(1, "running")]
 

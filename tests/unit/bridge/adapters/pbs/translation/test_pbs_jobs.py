@@ -142,7 +142,7 @@ def test_ignores_previously_written_walltime() -> None:
 def test_leaves_job_with_unreadable_walltime(name: str) -> None:
     site = Site()
     site.wishes(STF)[name] = "soon"
-    left = {each.label: words(each.reason) for each in site.backend().observe().left}
+    left = {each.label: words(each.reason) for each in site.backend().observe().unmanaged}
     assert "duration=soon: must be a time" in left["19"]
 
 
@@ -254,7 +254,7 @@ def test_job_in_unknown_state_is_listed(state: str, listed: bool) -> None:
     site = Site()
     site.seen.jobs["0.vm"]["job_state"] = state
     found = site.backend().observe()
-    reasons = {each.label: words(each.reason) for each in found.left}
+    reasons = {each.label: words(each.reason) for each in found.unmanaged}
     assert reasons.get("0") == ("job_state=Z: this version has no rule for this state" if listed else None)
     assert "0" not in {each.label for each in found.pending}
 

@@ -123,7 +123,7 @@ def test_reads_complete_observation() -> None:
         Outage("reserved", "R3.s", (6,), NOW, NOW + 1),
         Outage("reserved", "R1.s", (4,), NOW + 600, NOW + 900),
     )
-    assert (seen.left, seen.notes, seen.ended, seen.otherwise) == ((), (), (), {})
+    assert (seen.unmanaged, seen.notes, seen.ended, seen.otherwise) == ((), (), (), {})
     limits = seen.limits
     assert limits is not None
     assert {

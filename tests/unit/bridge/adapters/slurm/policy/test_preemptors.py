@@ -51,7 +51,7 @@ def leave(seen: Observation, policy: SitePolicy = POLICY, to: PreemptorsLeftToSl
 
 
 def left(seen: Observation) -> list[int]:
-    return [each.job_id for each in seen.left]
+    return [each.job_id for each in seen.unmanaged]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_only_a_job_that_needs_preemption_and_may_preempt_is_left(nodes: int, qo
     seen = leave(observation(waiting(1, nodes, qos), low=low))
     assert left(seen) == [1] * leaves
     assert [each.job.id for each in seen.pending] == [1] * (not leaves)
-    assert all(words(each.reason) == "may start by preempting jobs in QOS low" for each in seen.left)
-    assert all(each.held_for_bridge for each in seen.left)
+    assert all(words(each.reason) == "may start by preempting jobs in QOS low" for each in seen.unmanaged)
+    assert all(each.held_for_bridge for each in seen.unmanaged)
 
 
 def test_its_capacity_is_kept_from_other_jobs_for_a_while() -> None:

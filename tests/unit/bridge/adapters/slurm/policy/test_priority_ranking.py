@@ -48,7 +48,9 @@ def test_leaves_jobs_with_unreadable_policy(texts: dict[str, str | None], why: s
     replies = {name: state(jobs="some(1)") if text is None else text for name, text in texts.items()}
     seen = observed(scene, **replies)
     numbers = [scene.job(name)["id"] for name in ("first", "after")]
-    assert [(left.job_id, words(left.reason), left.held_for_bridge) for left in seen.left] == [(numbers[0], why, True)]
+    assert [(left.job_id, words(left.reason), left.held_for_bridge) for left in seen.unmanaged] == [
+        (numbers[0], why, True)
+    ]
     assert [pending.job.id for pending in seen.pending] == [numbers[1]]
     assert [str(each) for each in seen.unusable] == [why]
     assert seen.limits is not None
@@ -68,8 +70,8 @@ def test_job_above_limit_per_job_is_left_to_slurm(limits: dict[str, Any], why: s
     scene = Scene().only("first")
     scene.job("first").update(account="lab", user_name="alice", qos="normal", time_limit=2)
     seen = observed(scene, state=state(**limits))
-    assert len(seen.pending) + len(seen.left) == 1
-    assert [words(each.reason).startswith(str(why)) for each in seen.left] == ([True] if why else [])
+    assert len(seen.pending) + len(seen.unmanaged) == 1
+    assert [words(each.reason).startswith(str(why)) for each in seen.unmanaged] == ([True] if why else [])
 
 
 def test_user_unknown_on_this_host_has_limits_of_association() -> None:

@@ -27,7 +27,7 @@ def plain(seen: Observation) -> dict[str, Any]:
         "nodes": (names, seen.cluster.resources, seen.cluster.capacity.tolist()),
         "free": seen.free.tolist(),
         "pending": [(p.label, p.hold, p.pinned, p.cluster_reason, p.groups, *spelled(p.job)) for p in seen.pending],
-        "left": seen.left,
+        "left": seen.unmanaged,
         "running": [(r.start_s, r.placement, r.job.id) for r in seen.running],
     }
 

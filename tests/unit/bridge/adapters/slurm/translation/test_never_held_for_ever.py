@@ -51,8 +51,8 @@ def test_every_managed_job_fits_on_empty_cluster(
 ) -> None:
     translator = SlurmTranslator()
     seen = translator.observe(a_scene(asked, partition, busy).read())
-    assert len(seen.pending) + len(seen.left) == 1
-    assert all(left.reason and left.held_for_bridge for left in seen.left)
+    assert len(seen.pending) + len(seen.unmanaged) == 1
+    assert all(left.reason and left.held_for_bridge for left in seen.unmanaged)
     for pending in seen.pending:
         assert pending.job.ineligible is None
         assert why_infeasible(pending.job.request, seen.cluster) is None

@@ -51,7 +51,7 @@ OUTSIDE = {"n1": "top", "n2": "top", "n3": "top"}
 
 def reason(scene: Scene, name: str, translator: SlurmTranslator | None = None) -> str | None:
     seen = (translator or SlurmTranslator()).observe(scene.read())
-    found = {each.job_id: words(each.reason) for each in seen.left}
+    found = {each.job_id: words(each.reason) for each in seen.unmanaged}
     job = scene.job(name)["id"]
     assert job in found or [each.job.id for each in seen.pending] == [job]
     return found.get(job)
@@ -128,7 +128,7 @@ def test_changed_topology_applies_from_next_reading() -> None:
     for topology, left in (("topology/flat", 0), ("topology/tree", 1)):
         plugins = find_restricting_topology_plugins(SlurmConfig(topology_plugin=topology), {})
         scene.topologies = {name: SlurmTopology(plugin, TWO) for name, plugin in plugins.items()}
-        assert len(translator.observe(scene.read()).left) == left
+        assert len(translator.observe(scene.read()).unmanaged) == left
 
 
 def test_leaves_jobs_of_partition_with_exclusive_topology() -> None:

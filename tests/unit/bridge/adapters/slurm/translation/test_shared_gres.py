@@ -43,7 +43,7 @@ def test_shared_gres_selects_nodes_and_takes_nothing(asks: dict[str, Any]) -> No
 )
 def test_leaves_shared_gres_of_unequal_amounts(asks: dict[str, Any], other: str) -> None:
     seen = observed(asks, n2=other)
-    assert [words(left.reason) for left in seen.left] == [
+    assert [words(left.reason) for left in seen.unmanaged] == [
         "requests lustre, which jobs share (no_consume) and whose amount differs between nodes"
     ]
 

@@ -61,7 +61,7 @@ def test_sleeping_nodes_are_free_but_chosen_last() -> None:
     assert (seen.free > 0).any(axis=1).tolist() == [True, True, True, False]
     assert seen.cluster.weights is not None
     assert [seen.cluster.node_names[at] for at in seen.cluster.weights.argsort()] == ["n4", "n3", "n2", "n1"]
-    assert seen.left == ()
+    assert seen.unmanaged == ()
 
 
 def test_order_follows_nodes_that_wake_up() -> None:

@@ -29,7 +29,7 @@ def pending(scene: Scene, name: str, seen: Observation | None = None) -> Pending
 
 def left(scene: Scene, name: str, seen: Observation | None = None) -> UnmanagedJob:
     wanted = scene.job(name)["id"]
-    return next(left for left in (seen or observe(scene)).left if left.job_id == wanted)
+    return next(left for left in (seen or observe(scene)).unmanaged if left.job_id == wanted)
 
 
 def allowed(seen: Observation, job: PendingJob) -> set[str]:
@@ -448,7 +448,7 @@ def test_undecidable_record_affects_no_other_job() -> None:
     scene = Scene().only("first", "six")
     scene.job("first").update(time_limit="soon")
     seen = observe(scene)
-    (found,) = seen.left
+    (found,) = seen.unmanaged
     assert (found.job_id, found.user, found.held_for_bridge) == (scene.job("first")["id"], "alice", True)
     assert [p.label for p in seen.pending] == [str(scene.job("six")["id"])]
 
@@ -485,7 +485,7 @@ def test_leaves_special_exit_job_with_reason():
     record = scene.job("six")
     record["state"] = "SPECIAL_EXIT"
     seen = observe(scene)
-    (left,) = (each for each in seen.left if each.job_id == record["id"])
+    (left,) = (each for each in seen.unmanaged if each.job_id == record["id"])
     assert (words(left.reason).partition(":")[0], left.held_for_bridge, left.user) == (
         "SPECIAL_EXIT",
         False,
@@ -504,5 +504,5 @@ def test_delayed_job_begins_when_its_owner_requests(asked_s: int, begins_s: int 
     reason = None if begins_s is None else PendingReason(PendingCode.BEGINS_AT, (begins_s,))
     assert (pending.hold, pending.awaits_hold, pending.job.ineligible) == (Hold.NONE, True, reason)
     scene.job("first")["required_nodes"] = "n9"
-    (left,) = SlurmTranslator().observe(scene.read()).left
+    (left,) = SlurmTranslator().observe(scene.read()).unmanaged
     assert left.held_for_bridge

@@ -28,14 +28,14 @@ def observe(scene: Scene, **options: Any) -> Observation:
 
 def the_pending(scene: Scene, **options: Any) -> PendingJob:
     seen = observe(scene, **options)
-    assert (len(seen.pending), seen.left) == (1, ())
+    assert (len(seen.pending), seen.unmanaged) == (1, ())
     return seen.pending[0]
 
 
 def the_left(scene: Scene, **options: Any) -> UnmanagedJob:
     seen = observe(scene, **options)
-    assert (len(seen.left), seen.pending) == (1, ())
-    return seen.left[0]
+    assert (len(seen.unmanaged), seen.pending) == (1, ())
+    return seen.unmanaged[0]
 
 
 HELD = {"priority": 0, "admin_comment": "bridge:wait", "state_reason": "JobHeldAdmin", "comment": "bridge:wait"}
@@ -263,8 +263,8 @@ def test_qos_exempts_from_partition_limit(limit: dict[str, int], name: str, flag
 
     def find_reasons(*exempt_from: PartitionLimit) -> list[str]:
         seen = translator.observe(scene.read(), exempt_qos={"long": frozenset(exempt_from)})
-        assert len(seen.pending) + len(seen.left) == 1
-        return [str(words(each.reason)) for each in seen.left]
+        assert len(seen.pending) + len(seen.unmanaged) == 1
+        return [str(words(each.reason)) for each in seen.unmanaged]
 
     assert find_reasons(flag) == []
     for exempt_from in ((), [each for each in PARTITION_LIMITS if each != flag]):
@@ -382,7 +382,7 @@ def test_leaves_pinned_job_whose_node_disappears() -> None:
     scene.job("first").update(ON_ITS_WAY)
     assert translator.observe(scene.read(), [100]).pending[0].pinned
     scene.rows["nodes"] = [node for node in scene.rows["nodes"] if node["name"] != "n2"]
-    (left,) = translator.observe(scene.read(), [100]).left
+    (left,) = translator.observe(scene.read(), [100]).unmanaged
     assert (words(left.reason), left.pinned) == ("requests n2, which the cluster does not have", True)
 
 

@@ -274,7 +274,7 @@ def test_leaves_jobs_that_magnetic_reservation_may_take(facts: dict[str, Any], j
     scene.job("first").update({"account": "lab", "qos": "normal", **job})
     scene.outside = {"alice": ["bio"]}
     seen = observe(scene, above={"below": "lab", "lab": "root", "other": "root"})
-    reasons = [words(each.reason) for each in seen.left]
+    reasons = [words(each.reason) for each in seen.unmanaged]
     assert reasons == (["may run in a magnetic reservation (r)"] if left else [])
     assert len(seen.pending) == (not left)
 
@@ -283,4 +283,4 @@ def test_pinned_job_stays_despite_magnetic_reservation() -> None:
     scene = scene_with(users=["alice"], flags=["MAGNETIC"])
     scene.job("first")["required_nodes"] = "n1"
     seen = observe(scene, pinned=[scene.job("first")["id"]])
-    assert (len(seen.pending), seen.left) == (1, ())
+    assert (len(seen.pending), seen.unmanaged) == (1, ())

@@ -105,7 +105,7 @@ def test_leaves_jobs_of_unusable_partition(change: tuple[str, str], fault: str) 
     _, seen = read(partitions=partition("odd", "n1", change) + partition(nodes="n[1-2]"), jobs=jobs)
     assert [str(each) for each in seen.unusable] == [f"partition odd: {fault}"]
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, f"partition odd: {fault}")]
+    assert [(left.job_id, words(left.reason)) for left in seen.unmanaged] == [(6, f"partition odd: {fault}")]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_unknown_field_leaves_only_its_job() -> None:
     odd = Job(6, lines={"tasks": "1 Colour=red"})
     forged = Job(7, comment="x\n   Colour=red", name="a\n   Colour=red")
     _, seen = read(jobs=[Job(5), odd, forged])
-    assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, "cannot be read: Colour")]
+    assert [(left.job_id, words(left.reason)) for left in seen.unmanaged] == [(6, "cannot be read: Colour")]
     assert [pending.job.id for pending in seen.pending] == [5, 7]
     assert seen.unusable == (UnusableObject("job", "6", "Colour", "unreadable"),)
 
@@ -202,7 +202,7 @@ def test_leaves_gpu_jobs_of_partition_with_unknown_defaults() -> None:
     defaults = "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=9,DefNew=1"
     _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", defaults)), jobs=[Job(5), gpus])
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefNew=1"]
+    assert [words(left.reason) for left in seen.unmanaged] == ["requests GPUs on partition main, which sets DefNew=1"]
 
 
 def test_gpu_defaults_of_slurm_conf_apply_without_partition_ones() -> None:
@@ -211,7 +211,7 @@ def test_gpu_defaults_of_slurm_conf_apply_without_partition_ones() -> None:
     seen = SlurmTranslator(job_defaults="DefMemPerGPU=9,DefNew=1").observe(
         SlurmCliReader(programs=Programs([gpus], broken=said)).read()
     )
-    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefNew=1"]
+    assert [words(left.reason) for left in seen.unmanaged] == ["requests GPUs on partition main, which sets DefNew=1"]
 
 
 def test_each_field_is_in_one_list() -> None:
