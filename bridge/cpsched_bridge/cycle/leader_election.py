@@ -151,7 +151,7 @@ class LeaderElection:
     def _report_lease_problem(self, text: str, recorder: CycleRecorder) -> None:
         if text and text != self._reported_problem:
             recorder.add_event(
-                "no_claim", f"the lease cannot be written, so other bridges cannot detect this bridge: {text}"
+                "lease_unwritable", f"the lease cannot be written, so other bridges cannot detect this bridge: {text}"
             )
         self._reported_problem = text
 

@@ -196,7 +196,7 @@ def test_controls_without_lease_if_unsupported_and_reports_once():
     bridge = Looking()
     bridge.cluster.inject("claim", refused, times=99)
     assert bridge.for_seconds(3 * GONE_S / RENEWALS_PER_LEASE) == {None}
-    assert bridge.told == ["no_claim"]
+    assert bridge.told == ["lease_unwritable"]
     assert len(bridge.cluster.faults["claim"]) == 99 - 3
     bridge.cluster.faults.clear()
     bridge.for_seconds(GONE_S / RENEWALS_PER_LEASE)
