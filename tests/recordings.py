@@ -312,7 +312,9 @@ def observe(recording: Recording, transport: str) -> list[dict[str, Any]]:
 
 def describe(seen: Observation) -> dict[str, Any]:
     """Return an observation as plain values: nodes by name, jobs by id and name, limits by their text."""
-    found = _fields(seen, seen, ("cluster", "free", "pending", "running", "ended", "left", "limits", "preemptions"))
+    found = _fields(
+        seen, seen, ("cluster", "free", "pending", "running", "ended", "unmanaged", "limits", "preemptions")
+    )
     found["nodes"] = _describe_nodes(seen)
     found["node_sets"] = {
         " and ".join(map(str, parts)) or name: _join_nodes(members.nonzero()[0].tolist(), seen)
@@ -325,7 +327,7 @@ def describe(seen: Observation) -> dict[str, Any]:
     }
     for name in ("pending", "running", "ended"):
         found[name] = _by_job(getattr(seen, name), seen)
-    found["left"] = {f"{each.job_id} {each.label}": _plain(each, seen) for each in seen.unmanaged}
+    found["unmanaged"] = {f"{each.job_id} {each.label}": _plain(each, seen) for each in seen.unmanaged}
     if seen.limits is not None:
         for each in seen.pending:
             standing, used = seen.limits.standings[each.job.id], seen.limits.used
