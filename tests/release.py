@@ -47,6 +47,7 @@ class Wrong(Exception):
 def run(*command: str | Path, cwd: Path = OUT) -> str:
     """Return the output of a command; raise `Wrong` with its last line if it fails."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CPSCHED_", "NUMBA_"))}
+    own |= {name: os.environ[name] for name in ("CPSCHED_RELEASE",) if name in os.environ}  # the version to build
     done = subprocess.run([*map(str, command)], cwd=cwd, env=own, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
