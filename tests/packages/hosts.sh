@@ -1,5 +1,6 @@
-# Included by the scripts in this folder: hosts with systemd in containers, which are removed at the end.
-#   KERNELS=DIR   give the hosts these compiled kernels, so that they need not compile them, which takes minutes each
+# Included by the scripts in this folder: hosts with systemd in containers, which are removed at the end. The first host
+# compiles the kernels, which takes minutes, and the others get a copy.
+#   KERNELS=FILE   an archive of compiled kernels for the first host as well
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -8,8 +9,13 @@ die() { say "FAILED: $*"; exit 1; }
 docker info >/dev/null 2>&1 || { say "SKIPPED: no Docker engine responds"; exit 0; }
 
 kernels=/opt/cpsched/lib/python3.11/site-packages/cpsched/__pycache__/kernels
+compiled=${KERNELS:-}
 containers=()
-cleanup() { if [ "${#containers[@]}" -gt 0 ]; then docker rm --force --volumes "${containers[@]}" >/dev/null; fi; }
+folder=$(mktemp -d)
+cleanup() {
+    rm -rf "$folder"
+    if [ "${#containers[@]}" -gt 0 ]; then docker rm --force --volumes "${containers[@]}" >/dev/null; fi
+}
 trap cleanup EXIT
 
 start_host() { # NAME SUITE: an empty host, with build/packages in /packages
@@ -26,8 +32,19 @@ start_host() { # NAME SUITE: an empty host, with build/packages in /packages
         sleep 0.5
     done
     docker exec "$name" systemctl is-system-running 2>/dev/null | grep -q -x -E 'running|degraded' || die "$name: systemd does not start"
-    if [ -n "${KERNELS:-}" ]; then
-        tar -C "$KERNELS" -c . | docker exec --interactive "$name" sh -ec "mkdir -p $kernels && tar -C $kernels --no-same-owner -x"
+    give_kernels "$name" /
+}
+
+give_kernels() { # HOST ROOT
+    if [ -n "$compiled" ]; then
+        on "$1" sh -ec "mkdir -p $2$kernels && tar -C $2$kernels --no-same-owner -x" <"$compiled"
+    fi
+}
+
+keep_kernels() { # HOST: for the hosts that start after this one
+    if [ -z "$compiled" ]; then
+        on "$1" tar -C "$kernels" -c . >"$folder/kernels.tar"
+        compiled=$folder/kernels.tar
     fi
 }
 
