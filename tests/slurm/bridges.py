@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
+from tests.slurm.harness import TRANSPORT, CommandFailed, Slurm, docker, wait_until
 
 FIRST_CYCLE_S = 240
 """Time limit in seconds of the first cycle, because the first start compiles the kernels."""
@@ -28,6 +30,41 @@ def records():
     journal = Journal(f"{state}/journal.sqlite", read_only=True)
     return [journal.read_round(number) for number in journal.iterate_round_numbers()]
 """
+
+ANSWER = """
+import contextlib, io, json, sys, traceback
+for line in sys.stdin:
+    code, *sys.argv[1:] = json.loads(line)
+    output, error = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(output):
+            exec(compile(code, "<test>", "exec"), {"__name__": "__main__"})
+    except Exception:
+        error = traceback.format_exc()
+    print(json.dumps([output.getvalue(), error]), flush=True)
+"""
+
+
+class PythonProcess:
+    """A Python process in a container that runs code on request. To start one for each poll would take 0.3 s."""
+
+    def __init__(self, container: str) -> None:
+        words = ("docker", "exec", "--interactive", "--user", "cpsched", container, "python", "-c", ANSWER)
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, code: str, *arguments: str) -> str:
+        """Run code with arguments in `sys.argv[1:]`, and return what it prints."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([code, *arguments]) + "\n")
+        self._process.stdin.flush()
+        output, error = json.loads(self._process.stdout.readline() or '["", "the process has ended"]')
+        if error:
+            raise CommandFailed(f"{code}\n{error}")
+        return str(output)
+
+
+python_process = cache(PythonProcess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +140,7 @@ class LiveBridge:
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
         docker("exec", "--detach", "--user", "cpsched", self.slurm.bridge_container(), "sh", "-c", script)
         if wait:
-            wait_until(lambda: self.rounds() > before, FIRST_CYCLE_S, f"the bridge's first cycle\n{self.log()[-2000:]}")
+            self.wait_until(lambda: self.rounds() > before, FIRST_CYCLE_S, "the bridge's first cycle")
 
     @property
     def pid(self) -> int:
@@ -127,8 +164,8 @@ class LiveBridge:
             "print(json.dumps(found))"
         )
         children = self.shell(f"pgrep -P {self.pid} -f cpsched_bridge", check=False).split()
-        words = " ".join([str(self.pid), *children])
-        found: dict[str, float] = json.loads(self.shell(f"python - {words}", stdin=code))
+        words = [str(self.pid), *children]
+        found: dict[str, float] = json.loads(python_process(self.container).run(code, *words))
         return found
 
     def kill(self, signal: str = "KILL") -> None:
@@ -144,8 +181,7 @@ class LiveBridge:
 
     def read(self, code: str) -> Any:
         """Run Python code on the bridge's files, and return the JSON value that it prints."""
-        program = f"{READ}\n{code}"
-        return json.loads(self.shell(f"python - {self.state}", stdin=program))
+        return json.loads(python_process(self.container).run(f"{READ}\n{code}", self.state))
 
     def log(self) -> str:
         return self.shell(f"cat {self.state}/log", check=False)
@@ -155,17 +191,24 @@ class LiveBridge:
         found = self.read('print(json.dumps(rows("journal", "select max(round) from rounds")))')
         return int(found[0][0] or 0) if found else 0
 
+    def wait_until(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
+        """Poll until `condition` returns a true value. The error ends with the bridge's log of that time."""
+        try:
+            wait_until(condition, timeout_s, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()[-2000:]}") from None
+
     def wait_for_rounds(self, count: int, timeout_s: float = 60) -> None:
         """Wait for `count` more successful cycles."""
         goal = self.rounds() + count
-        wait_until(lambda: self.rounds() >= goal, timeout_s, f"{count} cycles\n{self.log()[-2000:]}")
+        self.wait_until(lambda: self.rounds() >= goal, timeout_s, f"{count} cycles")
 
     def wait_for_ends(self, jobs: Iterable[str], timeout_s: float = 60) -> None:
         """Wait until the ledger shows all these jobs as ended; accounting may be some cycles late."""
         wanted = set(jobs)
-        wait_until(
+        self.wait_until(
             lambda: {job for job, one in self.ledger().items() if one.state == "ended"} >= wanted,
-            timeout_s, f"{len(wanted)} jobs have ended in the ledger\n{self.log()[-2000:]}",
+            timeout_s, f"{len(wanted)} jobs have ended in the ledger",
         )  # fmt: skip
 
     def ledger(self) -> dict[str, LedgerJob]:
@@ -237,4 +280,4 @@ print(json.dumps(found))"""
             "lines = [line for line in text.splitlines() if line.startswith(sys.argv[1] + ' ')]\n"
             "print(lines[0].rsplit(' ', 1)[1] if lines else 0)"
         )
-        return float(self.shell(f"python - {shlex.quote(name)}", stdin=code))
+        return float(python_process(self.container).run(code, name))

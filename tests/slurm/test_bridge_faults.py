@@ -46,9 +46,9 @@ def test_controller_is_restarted_and_paused_during_burst(slurm: Slurm) -> None:
         consistent_within_a_cycle(slurm, bridge)
         jobs += slurm.burst(30, "-n4", "-t1", script="sleep 2")
         slurm.signal("slurmctld", "slurmctld", "STOP")
-        time.sleep(30)
+        time.sleep(16)
         assert bridge.alive()
-        assert bridge.metric("cpsched_last_success_timestamp_seconds") < time.time() - 20
+        assert bridge.metric("cpsched_last_success_timestamp_seconds") < time.time() - 10
         slurm.signal("slurmctld", "slurmctld", "CONT")
         slurm.wait_for_controller()
         consistent_within_a_cycle(slurm, bridge)

@@ -10,7 +10,7 @@ import pytest
 
 from cpsched_bridge.settings import PolicySettings
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import Slurm
 
 DECIDED = """
 print(json.dumps([[each.policy.dispatcher, each.failure] for each in records() if each.queue]))
@@ -37,7 +37,7 @@ def test_default_policy_decides_without_fallback(slurm: Slurm) -> None:
             return found
 
         jobs = slurm.burst(60, "-N3", "--exclusive", "-t1", script="sleep 3")
-        wait_until(lambda: failures() or len(decided()) >= ENOUGH, 300, f"{default} decides\n{bridge.log()[-2000:]}")
+        bridge.wait_until(lambda: failures() or len(decided()) >= ENOUGH, 300, f"{default} decides")
         slurm.run("scancel", *jobs, user="alice")
         assert failures() == []
         assert {(dispatcher, failure) for dispatcher, failure in decided()} == {(default, "")}

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import RELEASE, Slurm, wait_until
+from tests.slurm.harness import RELEASE, Slurm
 
 LIMITED = "SlurmctldParameters=rl_enable"
 JOBS = 40
@@ -18,9 +18,7 @@ def test_burst_starts_under_slurm_rate_limit(slurm: Slurm) -> None:
         try:
             with LiveBridge(slurm, "limited", options={"transport": "auto"}) as bridge:
                 jobs = slurm.burst(JOBS, "-n1", "-t5", script="sleep 120")
-                wait_until(
-                    lambda: set(slurm.states(jobs).values()) == {"RUNNING"}, 120, f"all run\n{bridge.log()[-3000:]}"
-                )
+                bridge.wait_until(lambda: set(slurm.states(jobs).values()) == {"RUNNING"}, 120, "all run")
                 assert "cli: " in bridge.log()
                 assert not {"start_failed", "start_refused"} & set(bridge.events())
         finally:

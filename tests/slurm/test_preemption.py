@@ -60,7 +60,7 @@ def test_bridge_stops_job_that_loses_least_work(slurm: Slurm, mode: str) -> None
         options = ("-N2", "--exclusive", "-t3", "--qos=low", "--requeue")
         first = slurm.sbatch(*options, script="sleep 90")
         wait_until(lambda: slurm.states([first]).get(first) == "RUNNING", 60, "the first job runs")
-        time.sleep(10)
+        time.sleep(4)  # the second job has lost less work
         second = slurm.sbatch(*options, script="sleep 90")
         wait_until(lambda: slurm.states([second]).get(second) == "RUNNING", 60, "the second job runs")
         high = slurm.sbatch("-N2", "--exclusive", "-t3", "--qos=high", script="sleep 5")
