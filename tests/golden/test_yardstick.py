@@ -31,7 +31,10 @@ def sequences(name):
     return [replace(whole, jobs=whole.jobs[first : first + window["jobs"]]) for first in window["first"]]
 
 
-@pytest.mark.parametrize(("name", "backfill"), PUBLISHED)
+@pytest.mark.parametrize(
+    ("name", "backfill"),
+    [pytest.param(*table, marks=() if table == ("Lublin-1", True) else pytest.mark.slow) for table in PUBLISHED],
+)
 @pytest.mark.parametrize("rule", RULES)
 def test_replay_has_published_figure(name, backfill, rule):
     found = np.mean([simulate(part, PublishedLoop(rule, backfill)).bsld for part in sequences(name)])

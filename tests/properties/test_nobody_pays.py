@@ -167,6 +167,7 @@ def test_1000_bad_jobs_of_all_kinds_cost_few_attempts(dispatcher: type[Dispatche
     assert len(beside.tried_s) <= 20
 
 
+@pytest.mark.slow
 def test_reports_and_attempts_are_bounded() -> None:
     """A user whose starts fail causes few events, and only about one attempt in two minutes."""
     vain = [

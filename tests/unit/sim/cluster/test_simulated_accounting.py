@@ -195,6 +195,7 @@ def test_bad_file_is_one_line_with_exit_code_2(files):
     assert "site.yaml:2: accounts.one.shares" in result.output
 
 
+@pytest.mark.slow
 def test_compare_draws_shares(files):
     pytest.importorskip("matplotlib")
     out = files / "out"

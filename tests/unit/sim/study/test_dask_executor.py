@@ -18,7 +18,11 @@ from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
 from tests.unit.sim.study.test_study_runner import Here, results_in
 
-distributed = pytest.importorskip("distributed")
+
+@pytest.fixture(autouse=True)
+def distributed():
+    """Dask, whose import takes a second of CPU time, which each process would pay to collect the tests."""
+    return pytest.importorskip("distributed")
 
 
 @pytest.fixture
@@ -115,7 +119,7 @@ def make():
     workers.close()
 
 
-def test_parallel_studies_on_one_cluster_keep_own_results(monkeypatch):
+def test_parallel_studies_on_one_cluster_keep_own_results(distributed, monkeypatch):
     def done(given, *_):
         time.sleep(1)  # so that both are there at once
         return pickle.dumps(pickle.loads(given)[1])

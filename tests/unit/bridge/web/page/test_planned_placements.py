@@ -44,6 +44,7 @@ def test_page_and_api_say_that_forecasts_are_not_calibrated(site, path):
     assert NOT_CALIBRATED in site.get(path)[2]
 
 
+@pytest.mark.slow
 def test_learns_from_actual_starts(site):
     forecaster = site.watch.forecaster
     for id in range(10, 115):

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from jsonschema import Draft202012Validator
-from openapi_spec_validator import validate
 
 from cpsched_bridge.web import api_v1
 from tests.builders import a_job
@@ -14,6 +12,8 @@ from tests.unit.bridge.web.page.views import a_running, a_waiting, some_jobs
 @pytest.fixture
 def asked(site):
     """Asks an address of version 1; every answer is held against the document that the bridge serves."""
+    from jsonschema import Draft202012Validator  # 1.4 CPU seconds, which each process would pay to collect the tests
+
     document = json.loads(site.get("api/v1/openapi.json")[2])
 
     def ask(path, route=None):
@@ -48,6 +48,8 @@ def test_answers_have_present_plan_and_expected_end():
 
 
 def test_document_is_openapi(asked, site):
+    from openapi_spec_validator import validate
+
     validate(site.document)
     assert site.document["openapi"] == "3.1.0"
     assert set(site.document["paths"]) == {"/api/v1/jobs", "/api/v1/jobs/{job}", "/api/v1/when", "/api/v1/windows"}
