@@ -52,16 +52,17 @@ def study_run(
     from cpsched_sim.input.yaml_tree import read_yaml_tree
     from cpsched_sim.study.placement_study import read_placement_study
     from cpsched_sim.study.result_store import StudyResultStore
-    from cpsched_sim.study.study_cases import read_study
+    from cpsched_sim.study.study_cases import build_cases_of_tree
     from cpsched_sim.study.study_output import MARKDOWN_REPORT
 
-    placement_study = read_placement_study(read_yaml_tree(source))
+    tree = read_yaml_tree(source)
+    placement_study = read_placement_study(tree)
     if placement_study is not None:
-        run_placement_study(placement_study, out, dry_run, on, running)
+        run_placement_study(placement_study, out, dry_run, on, retry, running)
         return
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign, store = read_study(source), StudyResultStore(out)
+        campaign, store = build_cases_of_tree(tree), StudyResultStore(out)
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
@@ -72,7 +73,7 @@ def study_run(
 
 
 def run_placement_study(
-    study: PlacementStudy, out: Path, dry_run: bool, on: str | None, running: ParallelRunOptions
+    study: PlacementStudy, out: Path, dry_run: bool, on: str | None, retry: bool, running: ParallelRunOptions
 ) -> None:
     """Run a study of placement, and print its report. Exit with code 1 if some cases failed."""
     from cpsched_sim.experiments.dask_executor import make_task_executor
@@ -83,7 +84,7 @@ def run_placement_study(
         print_report(counts, lambda _: typer.echo(f"{counts['cases']} cases"), running.as_json)
         return
     with progress_bar("study", "cases", running.quiet) as show:
-        results = study.run(out, make_task_executor(on, running.jobs, running.decide_timeout), show)
+        results = study.run(out, make_task_executor(on, running.jobs, running.decide_timeout), show, retry)
     report = results.write(out)
     print_report(results.rows(), lambda _: typer.echo(report, nl=False), running.as_json)
     for failure in results.failures:

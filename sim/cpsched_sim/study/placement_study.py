@@ -61,11 +61,6 @@ ROLLOUTS, ROLLOUT_ARRIVALS, ROLLOUT_SEED = 16, 100, 1
 REPORTED_LOADS = (100, 130)
 """Requested GPUs in per cent of the cluster's, at which results are reported."""
 _MAX_DEVICE_TYPES = 62
-_RESULT_FORMAT = ResultFormat(
-    ".json",
-    lambda result: (json.dumps(result._asdict(), sort_keys=True) + "\n").encode(),
-    lambda content: PlacementResult(**json.loads(content)),
-)
 
 
 class PlacementSchema(StrictFileSection):
@@ -97,6 +92,12 @@ class PlacementResult(NamedTuple):
     """Idle GPUs that the next typical request is not expected to use."""
     rejected: int
     """Number of requests that fitted on no node."""
+
+
+class PlacementFailure(NamedTuple):
+    """Why a case has no result. Like a result, it is stored."""
+
+    why: str
 
 
 class PlacementCase(NamedTuple):
@@ -136,8 +137,13 @@ class PlacementStudy:
             for rule in placement.rules
         ]
 
-    def run(self, out: Path, engine: TaskExecutor, progress: Fractions | None = None) -> PlacementResults:
-        """Run the cases that have no result in the folder `out` yet, and return all results."""
+    def run(
+        self, out: Path, engine: TaskExecutor, progress: Fractions | None = None, retry: bool = False
+    ) -> PlacementResults:
+        """Run the cases that have no result in the folder `out` yet, and return all results.
+
+        A case that failed runs again only with `retry`.
+        """
         require_writable_folder(out)
         digests: dict[str, str] = {}
 
@@ -154,8 +160,12 @@ class PlacementStudy:
             }  # fmt: skip
             return Case(compute_result_key(inputs), (*paths, case.seed, case.rule))
 
-        runner = CaseRunner(run_placement, engine, CaseStore(out / "cases", _RESULT_FORMAT))
-        results = runner.run([make_case(case) for case in self.cases], progress)
+        runner = CaseRunner(run_placement, engine, CaseStore(out / "cases", _RESULT_FORMAT), _to_stored_result)
+        cases = [make_case(case) for case in self.cases]
+        earlier = runner.find_results(cases)
+        if retry:
+            earlier = {at: result for at, result in earlier.items() if isinstance(result, PlacementResult)}
+        results = runner.run(cases, progress, earlier)
         return PlacementResults(self, dict(zip(self.cases, results, strict=True)))
 
     def find_file(self, name: str) -> str:
@@ -164,6 +174,20 @@ class PlacementStudy:
         if path is None:
             raise InputError(f"{name}: is neither next to the study nor in the folder CPSCHED_TRACES")
         return str(path)
+
+
+def _to_stored_result(case: Case, returned: PlacementResult | TaskFailure) -> PlacementResult | PlacementFailure:
+    return PlacementFailure(returned.why) if isinstance(returned, TaskFailure) else returned
+
+
+def _decode_result(content: bytes) -> PlacementResult | PlacementFailure:
+    fields = json.loads(content)
+    return PlacementFailure(**fields) if "why" in fields else PlacementResult(**fields)
+
+
+_RESULT_FORMAT = ResultFormat(
+    ".json", lambda result: (json.dumps(result._asdict(), sort_keys=True) + "\n").encode(), _decode_result
+)
 
 
 def read_placement_study(tree: YamlTree) -> PlacementStudy | None:
@@ -327,10 +351,10 @@ def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[_CsvRow]:
 
 @dataclass(frozen=True)
 class PlacementResults:
-    """The results of a study by case. Failed cases have a `TaskFailure`."""
+    """The results of a study by case."""
 
     study: PlacementStudy
-    results: Mapping[PlacementCase, PlacementResult | TaskFailure]
+    results: Mapping[PlacementCase, PlacementResult | PlacementFailure]
 
     @property
     def failures(self) -> list[str]:
@@ -338,7 +362,7 @@ class PlacementResults:
         return [
             f"{case.workload}, seed {case.seed}, {case.rule}: {result.why}"
             for case, result in self.results.items()
-            if isinstance(result, TaskFailure)
+            if isinstance(result, PlacementFailure)
         ]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -100,10 +100,14 @@ def read_study(path: str | PathLike[str]) -> StudyCases:
 
     Raise `InvalidFile` with file, line and field, or the exception for an unusable trace.
     """
-    tree = read_yaml_tree(Path(path))
+    return build_cases_of_tree(read_yaml_tree(Path(path)))
+
+
+def build_cases_of_tree(tree: YamlTree) -> StudyCases:
+    """Build a study from the content of its file. Raise as `read_study` does."""
     if tree.content is None:
         raise tree.make_error((), "empty", "must describe a study: cpsched study example prints one")
-    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), Path(path).absolute().parent).build_all_cases()
+    return _StudyCaseBuilder(tree, tree.to_model(StudyFileSchema), tree.path.absolute().parent).build_all_cases()
 
 
 def build_study_cases(schema: Mapping[str, Any], folder: str | PathLike[str] = ".") -> StudyCases:

@@ -79,6 +79,22 @@ def test_command_runs_reports_and_resumes(study, tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in (out / "cases").iterdir()} == stored
 
 
+def test_failed_case_runs_again_only_with_retry(study, tmp_path):
+    out, orders = tmp_path / "out", study.parent / "w-order.csv"
+    study.write_text(study.read_text().replace("- 8\n", "- 9\n"))  # there are no arrivals with seed 9
+    first = invoke("run", study, "--out", out)
+    assert first.exit_code == 1
+    assert f"w, seed 9, fgd: {orders}: has no arrivals with seed 9" in first.output
+
+    def run(*options):
+        stored = {path: path.stat().st_mtime_ns for path in (out / "cases").iterdir()}
+        result = invoke("run", study, "--out", out, *options)
+        assert result.output == first.output
+        return sum(path.stat().st_mtime_ns != stored[path] for path in (out / "cases").iterdir())
+
+    assert (run(), run("--retry"), run()) == (0, 2, 0)
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
