@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.kernels import fit_rules
+from cpsched.kernels.fragmentation import stranded_growth_by_node
 from cpsched.kernels.node_selection import is_better_leaf
 from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot
 
@@ -256,14 +257,17 @@ def units_fitting_given_amounts(
     return found
 
 
-def choose_nodes(room: IntArray, units: int, cluster: Cluster) -> Placement:
+def choose_nodes(room: IntArray, units: int, cluster: Cluster, growth: IntArray | None = None) -> Placement:
     """Return a placement of `units` units, as `cpsched.kernels.node_selection` does.
 
-    `room` contains the number of units that fit on each node.
+    `room` contains the number of units that fit on each node. `growth` contains a last key before the index, lowest
+    first. It is ignored for several units below leaf switches.
     """
     order = np.arange(len(room)) if cluster.weights is None else np.argsort(cluster.weights, kind="stable")
     if cluster.leaf_switches is not None and units > 1:
         order = _sort_by_leaf_switch(order, room, units, cluster)
+    elif growth is not None:
+        order = np.lexsort((growth,) if cluster.weights is None else (growth, cluster.weights))
     counts = np.zeros(len(room), np.int64)
     counts[order] = np.diff(np.minimum(np.cumsum(room[order]), units), prepend=0)
     nodes = np.flatnonzero(counts)
@@ -309,8 +313,13 @@ class FreeAmounts:
 
     def find_placement(self, request: Request) -> Placement:
         """Return a placement on the nodes of lowest weight, or () if none fits."""
-        room = self.units_fitting(request)
-        return choose_nodes(room, request.units, self.cluster) if room.sum() >= request.units else ()
+        room, typical, growth = self.units_fitting(request), self.cluster.typical, None
+        if room.sum() < request.units:
+            return ()
+        if typical is not None:
+            per_unit, units = np.array(request.per_unit, np.int64), np.minimum(room, request.units)
+            growth = stranded_growth_by_node(typical, self.free, per_unit, units, int(request.exclusive))
+        return choose_nodes(room, request.units, self.cluster, growth)
 
     def take_after_stops(self, request: Request, placement: Placement, stopped: Sequence[RunningJob]) -> None:
         """Subtract the amounts of a job that starts once `stopped` have ended. Until then, these still use theirs."""

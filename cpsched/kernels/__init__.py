@@ -11,6 +11,7 @@
 - `node_classes`: nodes with the same availability profile.
 - `node_class_availability`: the units and earliest start of a job, given the classes' profiles.
 - `node_selection`: selection of a job's nodes.
+- `fragmentation`: the idle GPUs that typical requests cannot use. `device_placement`: the same for parts of GPUs.
 - `node_layout` and `node_class_moves`: plans on ranges of nodes instead of single nodes.
 - `order_search`: the search of `lookahead` over orders of the queue. `order_search_state` holds its state,
   `plan_costs` its costs, `order_moves` its random moves. `order_to_pool_plan` and

@@ -10,6 +10,7 @@ from __future__ import annotations
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.fit_rules import exceeds_free
+from cpsched.kernels.fragmentation import set_ranks_least_stranded
 from cpsched.kernels.node_class_availability import (
     count_units_fitting_during,
     earliest_start,
@@ -207,6 +208,15 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
 
 
 @subroutine
+def start_job(site: SchedulingState, position: int) -> None:
+    """Place a job that starts now, if possible where fewest GPUs become stranded.
+
+    Each node holds `trial.found` units.
+    """
+    place_job(site, position, site.now_s, set_ranks_least_stranded(site, site.queue[position]))
+
+
+@subroutine
 def last_startable_on_nodes(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
     """Return the last index from `i` to `last` whose job might start now, or i - 1.
 
@@ -273,7 +283,10 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
             start_s = earliest_reservation(site, slot, site.now_s)
         if start_s == NEVER:
             continue
-        place_job(site, position, start_s, start_s > site.now_s or best_fit)
+        if start_s > site.now_s or best_fit:
+            place_job(site, position, start_s, True)
+        else:
+            start_job(site, position)
 
         # After a single reservation, the other jobs may follow a different order.
         if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:

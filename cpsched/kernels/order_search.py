@@ -9,7 +9,7 @@ from cpsched.jit.shared_structs import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_class_moves import write_starts
 from cpsched.kernels.node_classes import hash64
-from cpsched.kernels.node_list_scheduling import begin_plan_on_classes, can_start_now, place_job, resize_class_columns
+from cpsched.kernels.node_list_scheduling import begin_plan_on_classes, can_start_now, resize_class_columns, start_job
 from cpsched.kernels.order_moves import propose_move
 from cpsched.kernels.order_search_state import (
     EXCEEDS_LIMIT,
@@ -326,7 +326,7 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
         resize_class_columns(site.trial)
         if exceeds_free(site.jobs, site.queue[i], site.trial.available) or not can_start_now(site, site.queue[i]):
             return SEARCHED
-        place_job(site, i, site.now_s, False)
+        start_job(site, i)
     return ALL_START
 
 

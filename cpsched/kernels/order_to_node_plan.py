@@ -10,7 +10,13 @@ from __future__ import annotations
 from cpsched.jit.decorators import subroutine
 from cpsched.kernels.node_class_availability import count_units_fitting_during, set_ranks_latest_freed_first
 from cpsched.kernels.node_class_moves import placement_hash, undo_node_moves
-from cpsched.kernels.node_list_scheduling import can_start_now, earliest_reservation, place_job, resize_class_columns
+from cpsched.kernels.node_list_scheduling import (
+    can_start_now,
+    earliest_reservation,
+    place_job,
+    resize_class_columns,
+    start_job,
+)
 from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, placed_job_hash
 from cpsched.kernels.plan_costs import cost_with_shared_tail, start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
@@ -52,7 +58,7 @@ def place_at_earliest_start(site: SchedulingState, search: OrderSearchState, pos
     start_s = lower_bound_by_totals(site, search, k, slot)
     if start_s != NEVER:
         if start_s == site.now_s and can_start_now(site, slot):
-            place_job(site, position, start_s, False)
+            start_job(site, position)
         else:
             start_s = earliest_reservation(site, slot, start_s)
             if start_s != NEVER:
@@ -70,7 +76,9 @@ def place_at_known_start(site: SchedulingState, search: OrderSearchState, positi
         count_units_fitting_during(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
         if start_s > site.now_s:
             set_ranks_latest_freed_first(site, slot, start_s)
-        place_job(site, position, start_s, start_s > site.now_s)
+            place_job(site, position, start_s, True)
+        else:
+            start_job(site, position)
     take_from_totals(site, search, k, k + 1, slot, start_s, moves)
 
 
@@ -139,7 +147,7 @@ def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: 
         resize_class_columns(trial)
         if can_start_now(site, site.queue[order[k]]):
             moves = trial.moves
-            place_job(site, order[k], site.now_s, False)
+            start_job(site, order[k])
             take_from_totals(site, search, search.head, search.head, site.queue[order[k]], site.now_s, moves)
     trial.lasting = 1
     if whole:

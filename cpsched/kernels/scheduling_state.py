@@ -6,7 +6,8 @@ import numpy as np
 
 from cpsched.jit.decorators import ColumnGrower, kernel, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedFlags, FixedMatrix, Matrix, SharedStruct
-from cpsched.model import Cluster, IntArray, JobTable
+from cpsched.model import Cluster, IntArray, JobTable, TypicalRequests
+from cpsched.model.typical_requests import no_typical_requests
 
 WHOLE_QUEUE = 2
 """Value of `ListSchedulerParameters.whole` on nodes: plan every job in the queue."""
@@ -31,6 +32,8 @@ class NodeResourceState(SharedStruct):
     """Weight of the nodes of each kind, or empty if all weights are equal."""
     leaf_of: FixedColumn
     """Leaf switch of each node, int64[N], or empty if all nodes have the same. The numbers begin at 0."""
+    typical: TypicalRequests
+    """The typical requests for GPUs, or none."""
 
 
 class NodeClasses(SharedStruct, grows=True):
@@ -251,8 +254,9 @@ def build_node_resource_state(cluster: Cluster, free: IntArray) -> NodeResourceS
     kinds, weights, leaves = cluster.kind_node, cluster.weights, cluster.leaf_switches
     kind_weight = empty_column() if weights is None else weights[kinds]
     leaf_of = empty_column() if leaves is None else np.unique(leaves, return_inverse=True)[1].reshape(-1)
+    typical = no_typical_requests(len(cluster.resources)) if cluster.typical is None else cluster.typical
     return NodeResourceState(
-        pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, kinds, kind_weight, leaf_of
+        pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, kinds, kind_weight, leaf_of, typical
     )
 
 

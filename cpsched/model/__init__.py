@@ -1,6 +1,7 @@
 """Define the data types that all parts of cpsched share.
 
 - `cluster`: nodes, resources, capacities and node sets.
+- `typical_requests`: the most frequent requests for GPUs, by which fragmentation is measured.
 - `power`: the cap on the total power draw of running jobs.
 - `job`: a job's request, and pending, running and ended jobs.
 - `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, and `Snapshot`, the input to a dispatcher
@@ -17,6 +18,7 @@ from cpsched.model.job_table import JobTable, PlacementPool
 from cpsched.model.power import PowerCap
 from cpsched.model.reason import PendingCode, PendingReason, to_pending_reason
 from cpsched.model.snapshot import ClusterState, Snapshot
+from cpsched.model.typical_requests import TypicalRequests
 from cpsched.model.value_bounds import BSLD_BOUND_S, DISTINCT, EXCLUSIVE, NEVER
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "RunningJob",
     "Snapshot",
     "Starts",
+    "TypicalRequests",
     "Wait",
     "frozen_array",
     "to_pending_reason",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from cpsched.errors import require
 from cpsched.formatting import abbreviated_repr
 from cpsched.model.power import PowerCap
+from cpsched.model.typical_requests import TypicalRequests
 from cpsched.model.value_bounds import require_amount, require_total_amount
 
 IntArray = npt.NDArray[np.int64]
@@ -48,6 +49,8 @@ class Cluster:
       the nodes with the lowest weight on which it fits (`Weight` in slurm.conf(5)).
     - `leaf_switches`: int64[N], the leaf switch of each node, or None if all nodes have the same. Jobs of several units
       use those that Slurm would use (see `cpsched.kernels.node_selection`).
+    - `typical`: the site's typical requests for GPUs, or None. With them, dispatchers prefer, among nodes of equal
+      weight and leaf switch, those on which fewest GPUs become stranded (see `cpsched.kernels.fragmentation`).
     - `epoch_s`: Unix time at second 0 on the jobs' clock, from a trace's UnixStartTime.
 
     The constructor raises `InvalidValue` for wrong shapes or values.
@@ -67,6 +70,7 @@ class Cluster:
     epoch_s: int = 0
     weights: IntArray | None = None
     leaf_switches: IntArray | None = None
+    typical: TypicalRequests | None = None
     counted: bool = field(init=False)
     """Whether counting units suffices: one resource, one node set, equal weights, one node or at most one unit each."""
     kind_of: IntArray = field(init=False)
@@ -91,6 +95,9 @@ class Cluster:
             require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
         self.capacity.setflags(write=False)
         self.node_sets.setflags(write=False)
+        if self.typical is not None:
+            wide = self.typical.amounts.shape[1]
+            require(wide == shape[1], "typical.amounts", wide, f"must have {shape[1]} resources")
         weights, leaves = self._keep_if_different("weights"), self._keep_if_different("leaf_switches")
         equal, one_unit_each = weights is leaves is None, shape[0] == 1 or int(self.capacity.max()) <= 1
         object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each and equal)

@@ -33,6 +33,7 @@ from cpsched.model import (
     Request,
     RunningJob,
     Snapshot,
+    TypicalRequests,
     Wait,
 )
 from cpsched.policy_spec import PolicySpec
@@ -80,6 +81,7 @@ NODE_COLUMNS = ("weights", "leaf_switches")
 
 def cluster_to_json(cluster: Cluster) -> Json:
     """Return a cluster as plain data: names, and rows of numbers."""
+    typical = cluster.typical
     return {
         "nodes": list(cluster.node_names),
         "resources": list(cluster.resources),
@@ -88,6 +90,7 @@ def cluster_to_json(cluster: Cluster) -> Json:
         "set_names": list(cluster.node_set_names[1:]),
         **({"epoch_s": cluster.epoch_s} if cluster.epoch_s else {}),
         **{name: values.tolist() for name in NODE_COLUMNS if (values := getattr(cluster, name)) is not None},
+        **({} if typical is None else {"typical": [typical.gpu, typical.amounts.tolist(), typical.shares.tolist()]}),
     }
 
 
@@ -101,7 +104,16 @@ def cluster_from_json(value: Json) -> Cluster:
     names = ("all", *value["set_names"])
     nodes, resources, epoch_s = tuple(value["nodes"]), tuple(value["resources"]), value.get("epoch_s", 0)
     weights, leaves = (np.array(value[name], np.int64) if name in value else None for name in NODE_COLUMNS)
-    return Cluster(nodes, resources, capacity, node_sets, names, epoch_s=epoch_s, weights=weights, leaf_switches=leaves)
+    typical = _typical_from_json(value["typical"]) if "typical" in value else None
+    return Cluster(
+        nodes, resources, capacity, node_sets, names,
+        epoch_s=epoch_s, weights=weights, leaf_switches=leaves, typical=typical,
+    )  # fmt: skip
+
+
+def _typical_from_json(value: Json) -> TypicalRequests:
+    gpu, amounts, shares = value
+    return TypicalRequests(gpu, np.array(amounts, np.int64), np.array(shares, np.int64))
 
 
 def placement_from_json(value: Json) -> Placement:

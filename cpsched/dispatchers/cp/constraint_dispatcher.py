@@ -17,7 +17,7 @@ from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.node_weight_order import (
     order_nodes_lightest_last,
     restore_node_order,
-    with_few_leaf_switches,
+    with_chosen_nodes,
 )
 from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import (
@@ -112,7 +112,9 @@ class ConstraintDispatcher(Dispatcher):
         else:
             order, reordered = order_nodes_lightest_last(snapshot)
             decision = restore_node_order(self._decide(reordered, need), order)
-        return decision if snapshot.cluster.leaf_switches is None else with_few_leaf_switches(decision, snapshot)
+        cluster = snapshot.cluster
+        keeps_nodes = cluster.leaf_switches is cluster.typical is None
+        return decision if keeps_nodes else with_chosen_nodes(decision, snapshot)
 
     def _decide(self, snapshot: Snapshot, need: Need) -> Decision:
         facts = cp_problem.build_cp_instance(snapshot, self._recipe.running)

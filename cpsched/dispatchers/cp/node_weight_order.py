@@ -1,7 +1,8 @@
-"""Apply node weights and leaf switches to models that fill nodes from the last.
+"""Apply node weights, leaf switches and typical requests to models that fill nodes from the last.
 
 The papers' models and searches prefer the last node. With the heaviest nodes first and the lightest nodes last, they
-prefer light nodes, so no model needs a rule for weights. Leaf switches are chosen after the model's decision.
+prefer light nodes, so no model needs a rule for weights. Leaf switches, and nodes
+on which few GPUs become stranded, are chosen after the model's decision.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def restore_node_order(decision: Decision, order: IntArray) -> Decision:
     return replace(decision, starts=Starts(starts.slots, starts.offsets, nodes[sort], starts.units[sort]))
 
 
-def with_few_leaf_switches(decision: Decision, snapshot: Snapshot) -> Decision:
+def with_chosen_nodes(decision: Decision, snapshot: Snapshot) -> Decision:
     """Return the decision with nodes chosen by `choose_nodes`, if all jobs still fit."""
     free, placements = FreeAmounts(snapshot.cluster, snapshot.free), {}
     for slot in decision.starts.slots.tolist():

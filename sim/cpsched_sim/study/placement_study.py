@@ -34,6 +34,7 @@ from cpsched.kernels.device_placement import (
     place_arrivals,
 )
 from cpsched.model import IntArray
+from cpsched.model.typical_requests import typical_shares
 from cpsched_sim.errors import InputError, InvalidFile
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import (
@@ -55,8 +56,6 @@ from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
 PLACEMENT_KEY = "placement"
 """The key in a study file that makes it a study of placement."""
 RULES = {"best-fit": BEST_FIT, "fgd": FRAGMENTATION, "rollout": ROLLOUT}
-TYPICAL_SHARE = 0.95
-"""The most frequent kinds of requests that together have this share are the typical requests."""
 ROLLOUTS, ROLLOUT_ARRIVALS, ROLLOUT_SEED = 16, 100, 1
 REPORTED_LOADS = (100, 130)
 """Requested GPUs in per cent of the cluster's, at which results are reported."""
@@ -280,18 +279,12 @@ def read_gpu_workload(path: Path, types: Sequence[str]) -> GpuWorkload:
     counts = Counter[tuple[int, int, int, int]]()
     without_memory = [(cores, parts, devices, bits) for cores, _, devices, parts, bits in index]
     counts.update(without_memory[kind] for kind in kind_of_request)
-    typical, missing = [], TYPICAL_SHARE * len(kind_of_request)
-    for key in sorted(counts, key=lambda key: (counts[key], key), reverse=True):
-        if missing <= 0:
-            break
-        typical.append(key)
-        missing -= counts[key]
-    shares = np.array([counts[key] for key in typical], float)
+    typical = typical_shares(counts)
     return GpuWorkload(
         np.array(list(index), np.int64),
         np.array(kind_of_request),
         np.array([without_memory.index(key) for key in typical]),
-        shares / shares.sum(),
+        np.array(list(typical.values())),
     )
 
 
