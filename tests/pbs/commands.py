@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsRecords
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner, interpret_result
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused

@@ -22,18 +22,19 @@ from cpsched.feasibility import amounts_by_node
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoostAccess
 from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, check_for_unusable_objects, run_pbs_doctor_checks
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
+from cpsched_bridge.adapters.pbs.pbs_objects import (
+    LEASE_RESOURCE,
+    PbsJob,
+    PbsQueue,
+    PbsRecords,
+    PbsServer,
+    select_managed_queues,
+)
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import (
-    LEASE_RESOURCE,
     PbsTranslator,
     TranslatedPbsReading,
     is_job_queued_in_open_queue,
-)
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
-    PbsExecutionQueue,
-    find_unreadable_queue_reason,
-    select_managed_queues,
 )
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
@@ -130,15 +131,15 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         except ValueError as error:
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
-    def _track_queues_opened_by_others(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
+    def _track_queues_opened_by_others(self, queues: Mapping[str, PbsQueue]) -> list[str]:
         """Record which queues were opened or closed, and return messages on changes.
 
         The messages concern queues that another actor opened, and their closure.
         """
         messages = []
-        self._closed = {name for name, queue in queues.items() if not queue.started}
+        self._closed = {name for name, queue in queues.items() if not queue.is_started}
         for name, queue in queues.items():
-            if not queue.started:
+            if not queue.is_started:
                 if name in self._opened_by_others:
                     messages.append(f"queue {name} is closed again: the bridge schedules its jobs")
                 self._opened_by_others.discard(name)
@@ -207,7 +208,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         before = self._observed
         if before is None:
             return self._interpret_reading(self._reader.read())
-        others = {name: record for name, record in before.queues.items() if name != self._left_queue.name}
+        others = {name: queue for name, queue in before.queues.items() if name != self._left_queue.name}
         is_idle = not is_job_queued_in_open_queue(dataclasses.replace(before, queues=others))
         return self._interpret_reading(self._reader.read_again(before, is_idle))
 
@@ -268,19 +269,16 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         jobs, queues = self._read_jobs_and_queues()
         closed: dict[str, Outcome | None] = {}
 
-        def hold_job(number: int, name: str, record: Record) -> Outcome:
-            queue = queues.get(str(record.get("queue", "")))
+        def hold_job(number: int, name: str, job: PbsJob) -> Outcome:
+            queue = queues.get(job.queue)
             if queue is None:
                 return Outcome(number, "refused", "its queue is not managed by the bridge")
-            if str(record.get("job_state")) not in "QW" or str(record.get("Hold_Types", "n")) != "n":
-                return Outcome(
-                    number,
-                    "refused",
-                    f"has job_state={record.get('job_state')} and Hold_Types={record.get('Hold_Types')}",
-                )
+            if job.state not in ("Q", "W") or job.hold_types != "n":
+                why = f"has job_state={job.state} and Hold_Types={job.hold_types}"
+                return Outcome(number, "refused", why)
             if queue.name in self._opened_by_others:
                 return Outcome(number, "refused", f"queue {queue.name} was opened by another actor")
-            if queue.started and queue.name not in closed:
+            if queue.is_started and queue.name not in closed:
                 closed[queue.name] = self._close_queue(queue.name)
             failure = closed.get(queue.name)
             if failure is not None:
@@ -299,14 +297,14 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         jobs, queues = self._read_jobs_and_queues()
         moved: dict[str, Outcome] = {}
 
-        def release_job(number: int, name: str, record: Record) -> Outcome:
-            queue = queues.get(str(record.get("queue", "")))
-            if queue is None or queue.started:
+        def release_job(number: int, name: str, job: PbsJob) -> Outcome:
+            queue = queues.get(job.queue)
+            if queue is None or queue.is_started:
                 return Outcome(number, "done")
             if queue.name in self._unconfirmed_queues:
                 return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
-            if str(record.get("job_state", "Q")) not in "QHW":
-                return Outcome(number, "refused", f"has job_state={record.get('job_state')}")
+            if job.state not in ("", "Q", "H", "W"):
+                return Outcome(number, "refused", f"has job_state={job.state}")
             whole = pbs_job_ids.find_parent_array_name(name) or name
             if whole not in moved:
                 moved[whole] = self._move_to_unmanaged_queue(whole)
@@ -325,14 +323,14 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         problems = [problem] if (problem := self._left_queue.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
-        server: Record | None = None
+        server: PbsServer | None = None
         self._observed = None
-        records = self._reader.read_queues()
-        there = select_managed_queues(records, self._queues)
+        queues = self._reader.read_queues()
         for name in self._queues:
-            if name not in records or (name not in there and not find_unreadable_queue_reason(records[name])):
+            queue = queues.get(name)
+            if queue is None or not (queue.unreadable or queue.is_execution_queue):
                 continue
-            if name not in there or not there[name].started:
+            if queue.unreadable or not queue.is_started:
                 try:
                     server = self._commands.open_queue(name)
                 except BackendError as error:
@@ -348,11 +346,11 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             self._left_queue.trigger_scheduling(server)
         return problems
 
-    def _read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, PbsExecutionQueue]]:
+    def _read_jobs_and_queues(self) -> tuple[Mapping[str, PbsJob], dict[str, PbsQueue]]:
         """Return the jobs and the managed queues, from the last reading if it is recent."""
         seen = self._observed
         if seen is not None and time.monotonic() - self._observed_s <= MAX_READING_AGE_S:
-            return dict(seen.jobs), select_managed_queues(seen.queues, self._queues)
+            return seen.jobs, select_managed_queues(seen.queues, self._queues)
         jobs, queues = self._reader.read_jobs_and_queues()
         return jobs, select_managed_queues(queues, self._queues)
 
@@ -447,7 +445,7 @@ def _make_command_outcome(job_id: int, error: BackendError | None) -> Outcome:
 
 
 def _run_for_each_known_job(
-    orders: Sequence[UndoOrder], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
+    orders: Sequence[UndoOrder], jobs: Mapping[str, PbsJob], act: Callable[[int, str, PbsJob], Outcome]
 ) -> list[Outcome]:
     """Apply `act` to each job that PBS shows, and return the outcomes."""
     names = {number: name for name, number in pbs_job_ids.assign_job_numbers(jobs).items()}
@@ -463,8 +461,8 @@ def _find_start_refusal_reason(order: StartOrder, reading: TranslatedPbsReading)
     number = order.job_id
     now = next((each for each in reading.waiting.pending if each.job.id == number), None)
     if now is None:
-        left = next((each.reason for each in reading.waiting.left if each.job_id == number), None)
-        return format_reason(left) if left else ("has started or ended" if number in reading.names else UNKNOWN_JOB)
+        reason = next((each.reason for each in reading.waiting.unmanaged if each.job_id == number), None)
+        return format_reason(reason) if reason else ("has started or ended" if number in reading.names else UNKNOWN_JOB)
     if now.hold is Hold.NONE:
         return "its queue is open to PBS's own scheduler, or it has started"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:

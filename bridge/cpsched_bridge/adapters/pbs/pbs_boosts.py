@@ -16,17 +16,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record
+from cpsched_bridge.adapters.pbs.pbs_objects import BOOST_RESOURCE, PbsJob
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
-    BOOST_RESOURCE,
-    FormulaNotComputable,
-    JobSortFormula,
-)
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import can_be_boosted, find_sort_formula, get_boost, rank_jobs
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import FormulaNotComputable, JobSortFormula
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import can_be_boosted, find_sort_formula, rank_jobs
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import BoostCommand, Outcome, QueueRank
 
@@ -61,7 +56,7 @@ class PbsBoostAccess:
     def _read_usable_formula(self) -> JobSortFormula | None:
         try:
             found = JobSortFormula.parse(find_sort_formula(self.reader.read_server(), self.reader.read_schedulers()))
-        except (FormulaNotComputable, *UNREADABLE_FIELD_ERRORS):
+        except FormulaNotComputable:
             return None
         return found if found.has_unit_boost_weight else None
 
@@ -76,7 +71,7 @@ class PbsBoostAccess:
         names_by_points: dict[int, list[str]] = {}
         for each in commands:
             name = names.get(each.id, "")
-            settled = _find_outcome_without_command(each, name, jobs)
+            settled = _find_outcome_without_command(each, jobs.get(name))
             if settled is not None:
                 outcomes[each.id] = settled
             else:
@@ -118,19 +113,16 @@ class PbsBoostAccess:
         return found
 
 
-def _find_outcome_without_command(command: BoostCommand, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
+def _find_outcome_without_command(command: BoostCommand, job: PbsJob | None) -> Outcome | None:
     """Return the outcome of a boost that needs no command, or None."""
-    record = jobs.get(name)
-    if record is None or not can_be_boosted(record):
+    if job is None or not can_be_boosted(job):
         if not command.points:
             return Outcome(command.id, "done", "is not pending")
         return Outcome(command.id, "refused", "is no longer pending")
-    try:
-        now = get_boost(record)
-    except UNREADABLE_FIELD_ERRORS:
+    if job.boost is None:
         return Outcome(command.id, "refused", f"its {BOOST_RESOURCE} cannot be read")
-    if now == command.points:
+    if job.boost == command.points:
         return Outcome(command.id, "done")
-    if now not in (0, *command.expected_points):
-        return Outcome(command.id, "refused", f"{BOOST_RESOURCE}={now} was set by another actor")
+    if job.boost not in (0, *command.expected_points):
+        return Outcome(command.id, "refused", f"{BOOST_RESOURCE}={job.boost} was set by another actor")
     return None

@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import escape_controls, join_abbreviated
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, get_text_attribute, list_text_values
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
+from cpsched_bridge.adapters.pbs.pbs_objects import (
     BOOST_RESOURCE,
-    FormulaNotComputable,
-    JobSortFormula,
+    LEASE_RESOURCE,
+    PbsJob,
+    PbsRecords,
+    PbsServer,
+    PbsVnode,
+    select_managed_queues,
 )
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import FormulaNotComputable, JobSortFormula
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING_STATES
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
-from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_attribute_true, select_managed_queues
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD_ATTRIBUTE, find_sort_formula
-from cpsched_bridge.adapters.pbs.translation.vnodes import parse_vnode_states
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import find_sort_formula
 from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
 MAX_LISTED_ITEMS = 5
@@ -48,9 +49,7 @@ class PbsDoctorContext:
 def run_pbs_doctor_checks(seen: PbsRecords, context: PbsDoctorContext) -> list[ReadinessCheck]:
     """Return all checks on a reading."""
     return [
-        ReadinessCheck(
-            "server", True, f"PBS {get_text_attribute(seen.server, 'pbs_version') or '(unknown version)'} responds"
-        ),
+        ReadinessCheck("server", True, f"PBS {seen.server.version or '(unknown version)'} responds"),
         *_check_queues(seen, context),
         _check_unmanaged_queue(seen, context),
         _check_scheduling_enabled(seen.server),
@@ -76,8 +75,8 @@ def _check_queues(seen: PbsRecords, context: PbsDoctorContext) -> Iterable[Readi
             remedy = f"qmgr -c 'create queue {escape_controls(name)} queue_type=execution, enabled=true'"
             yield ReadinessCheck(f"queue {name}", False, "there is no execution queue with this name", remedy)
             continue
-        open_to = "PBS's scheduler" if there[name].started else "the bridge"
-        enabled = is_attribute_true(there[name].record, "enabled")
+        open_to = "PBS's scheduler" if there[name].is_started else "the bridge"
+        enabled = there[name].is_enabled
         yield ReadinessCheck(
             f"queue {name}",
             enabled,
@@ -101,29 +100,25 @@ def _check_unmanaged_queue(seen: PbsRecords, context: PbsDoctorContext) -> Readi
     queue = select_managed_queues(seen.queues, [name]).get(name)
     if queue is None:
         return ReadinessCheck("left_queue", False, f"there is no execution queue {name}", remedy, mode="control")
-    ok = is_attribute_true(queue.record, "enabled")
+    ok = queue.is_enabled
     remedy = f"qmgr -c 'set queue {name} enabled=true, started=true'"
-    closed = "" if queue.started else "; the bridge opens it when it takes control"
+    closed = "" if queue.is_started else "; the bridge opens it when it takes control"
     found = f"{name} {'accepts' if ok else 'rejects'} jobs{closed}"
     return ReadinessCheck("left_queue", ok, found, remedy, mode="control")
 
 
-def _check_scheduling_enabled(server: Record) -> ReadinessCheck:
-    ok = is_attribute_true(server, "scheduling")
+def _check_scheduling_enabled(server: PbsServer) -> ReadinessCheck:
+    ok = server.is_scheduling
     remedy = "qmgr -c 'set server scheduling=true': PBS must start the jobs that the bridge does not start"
     return ReadinessCheck("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", remedy)
 
 
-def _check_privilege(server: Record, context: PbsDoctorContext) -> ReadinessCheck:
+def _check_privilege(server: PbsServer, context: PbsDoctorContext) -> ReadinessCheck:
     """Check that this account is a manager, or root on the server's host."""
-    entries = [
-        each.strip() for value in list_text_values(server.get("managers")) for each in value.split(",") if each.strip()
-    ]
+    entries = [each.strip() for value in server.managers for each in value.split(",") if each.strip()]
     mine = [f"{context.user}@{host}" for host in context.hosts]
     listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
-    here = get_text_attribute(server, "server_host") in set(context.hosts) | {
-        h.partition(".")[0] for h in context.hosts
-    }
+    here = server.host in set(context.hosts) | {h.partition(".")[0] for h in context.hosts}
     ok = listed or (context.user == "root" and (here or not entries))
     remedy = f"qmgr -c 'set server managers += {context.user}@{context.hosts[0]}'"
     found = f"{context.user} is {'' if ok else 'not '}a manager of PBS"
@@ -170,7 +165,7 @@ def _check_formula(seen: PbsRecords) -> ReadinessCheck:
                 "formula", False, "no job_sort_formula is set", f'{where} = "{BOOST_RESOURCE}"\'', mode="advise"
             )
         formula = JobSortFormula.parse(text)
-    except (FormulaNotComputable, ValueError) as error:
+    except FormulaNotComputable as error:
         remedy = "use one formula for all schedulers, with only arithmetic, eligible_time, priorities and requests"
         return ReadinessCheck(
             "formula", False, f"job_sort_formula {escape_controls(str(error))}", remedy, mode="advise"
@@ -183,13 +178,10 @@ def _check_formula(seen: PbsRecords) -> ReadinessCheck:
 
 def _check_formula_threshold(seen: PbsRecords) -> ReadinessCheck:
     """Check that the formula has no threshold. Boosts would lift jobs above it."""
-    having = [name for name, each in sorted(seen.schedulers.items()) if get_text_attribute(each, THRESHOLD_ATTRIBUTE)]
-    remedy = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD_ATTRIBUTE}'"
-    found = (
-        f"scheduler {escape_controls(having[0])} has a {THRESHOLD_ATTRIBUTE}"
-        if having
-        else f"no scheduler has a {THRESHOLD_ATTRIBUTE}"
-    )
+    having = [name for name, each in sorted(seen.schedulers.items()) if each.threshold]
+    remedy = f"qmgr -c 'unset sched {having[0] if having else 'default'} job_sort_formula_threshold'"
+    subject = f"scheduler {escape_controls(having[0])} has" if having else "no scheduler has"
+    found = f"{subject} a job_sort_formula_threshold"
     return ReadinessCheck("threshold", not having, found, remedy, mode="advise")
 
 
@@ -199,7 +191,7 @@ def _check_stale_vnodes(seen: PbsRecords) -> ReadinessCheck:
     This happens if PBS rejects one of the later chunks of a `qrun`. PBS shows the job on the vnode, even if the job is
     deleted, until the job runs there or the server restarts (OpenPBS 23.06.06).
     """
-    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in parse_vnode_states(each)}
+    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in each.states}
     stale = [name for name, each in taken.items() if not _is_vnode_used(each, seen.jobs)]
     text = f"{', '.join(escape_controls(name) for name in stale[:5])}: job-exclusive without a running job"
     remedy = "restart PBS's server at a convenient time; until then, no job can use these vnodes"
@@ -212,11 +204,10 @@ def _check_stale_vnodes(seen: PbsRecords) -> ReadinessCheck:
     )
 
 
-def _is_vnode_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
+def _is_vnode_used(vnode: PbsVnode, jobs: Mapping[str, PbsJob]) -> bool:
     """Return whether a vnode has a started job or a reservation."""
-    there = [jobs[name] for name in list_text_values(vnode.get("jobs")) if name in jobs]
-    begun = any(str(job.get("job_state")) not in WAITING_STATES for job in there)
-    return begun or "resv-exclusive" in parse_vnode_states(vnode)
+    has_started = any(jobs[name].state not in WAITING_STATES for name in vnode.jobs if name in jobs)
+    return has_started or "resv-exclusive" in vnode.states
 
 
 def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessCheck:
@@ -229,16 +220,15 @@ def check_for_unusable_objects(unusable: Sequence[UnusableObject]) -> ReadinessC
 
 def _check_limits(seen: PbsRecords, context: PbsDoctorContext) -> ReadinessCheck:
     """Report limits that the bridge does not keep. `qrun` ignores all limits."""
-    table = PbsRunLimitTable.from_records(
-        seen.server, {name: queue.record for name, queue in select_managed_queues(seen.queues, context.queues).items()}
-    )
+    queues = select_managed_queues(seen.queues, context.queues)
+    table = PbsRunLimitTable.from_attributes(seen.server.limits, {name: each.limits for name, each in queues.items()})
     found = join_abbreviated(table.notes, MAX_LISTED_ITEMS, "; ") if table.notes else "all limits of PBS are kept"
     remedy = "leave the queue to PBS, or express the limit with max_run or max_run_res"
     return ReadinessCheck("limits", not table.notes, found, remedy, required=False)
 
 
-def _check_job_history(server: Record) -> ReadinessCheck:
-    ok = is_attribute_true(server, "job_history_enable")
+def _check_job_history(server: PbsServer) -> ReadinessCheck:
+    ok = server.keeps_history
     remedy = "qmgr -c 'set server job_history_enable=true'"
     found = (
         "PBS keeps records of ended jobs"

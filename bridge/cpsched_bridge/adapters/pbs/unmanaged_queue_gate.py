@@ -18,8 +18,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_text_attribute
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import find_unreadable_queue_reason, is_attribute_true
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsQueue, PbsServer
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError
@@ -42,12 +41,10 @@ class UnmanagedQueueGate:
         self._may_be_closed = bool(name)
         """Whether this bridge or an earlier one may have closed the queue."""
 
-    def record_reading(self, queues: Mapping[str, Record]) -> None:
+    def record_reading(self, queues: Mapping[str, PbsQueue]) -> None:
         """Record whether the queue is open, so that `keep_closed` need not read it."""
-        record = queues.get(self.name)
-        self._is_open = record is not None and (
-            bool(find_unreadable_queue_reason(record)) or is_attribute_true(record, "started")
-        )
+        queue = queues.get(self.name)
+        self._is_open = queue is not None and (bool(queue.unreadable) or queue.is_started)
 
     @contextlib.contextmanager
     def keep_closed(self, until_s: float) -> Iterator[str]:
@@ -71,7 +68,7 @@ class UnmanagedQueueGate:
                 schedulers = self._commands.close_queue(self.name)
             else:
                 schedulers = self._reader.read_schedulers()
-            while is_scheduler_running(schedulers):
+            while any(scheduler.is_running for scheduler in schedulers.values()):
                 if time.monotonic() >= until_s:
                     return "PBS's own scheduler is still running"
                 time.sleep(POLL_INTERVAL_S)
@@ -85,10 +82,10 @@ class UnmanagedQueueGate:
         if not self._may_be_closed:
             return ""
         try:
-            record = self._reader.read_queues().get(self.name)
+            queue = self._reader.read_queues().get(self.name)
         except BackendError as error:
             return self._describe_closed_queue(error)
-        if record is not None and not is_attribute_true(record, "started"):
+        if queue is not None and not queue.is_started:
             return self._open()
         self._may_be_closed = False
         return ""
@@ -106,17 +103,12 @@ class UnmanagedQueueGate:
     def _describe_closed_queue(self, error: BackendError) -> str:
         return f"queue {self.name} may still be closed: {error}"
 
-    def trigger_scheduling(self, server: Record) -> None:
+    def trigger_scheduling(self, server: PbsServer) -> None:
         """Trigger a scheduler cycle, because opening a queue does not (OpenPBS 23.06.06).
 
         If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next job submission or
         job end, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
-            if is_attribute_true(server, "scheduling"):
+            if server.is_scheduling:
                 self._commands.trigger_scheduling()
-
-
-def is_scheduler_running(schedulers: Mapping[str, Record]) -> bool:
-    """Return whether any scheduler is in a cycle, which may still start jobs."""
-    return any(get_text_attribute(each, "state").lower() == "scheduling" for each in schedulers.values())

@@ -15,18 +15,16 @@ Source: OpenPBS 23.06.06, `formula_evaluate` in the scheduler and `validate_job_
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_attribute_part_texts, get_text_attribute
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
+from cpsched_bridge.adapters.pbs.pbs_objects import BOOST_RESOURCE, PbsJob, PbsQueue, parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
-BOOST_RESOURCE = "cpsched_boost"
-"""Custom resource that contains a job's boost. Only managers and operators can write it."""
 KIB_IN_MIB = 1024
 SCHEDULER_ONLY_TERMS = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
 """Terms that PBS does not print."""
@@ -106,29 +104,21 @@ class JobSortFormula:
         return found if math.isfinite(found) else 0.0
 
 
-def compute_formula_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
+def compute_formula_terms(formula: JobSortFormula, job: PbsJob, queue: PbsQueue) -> dict[str, float]:
     """Return a job's values for a formula's terms, without unreadable terms."""
-    requested = get_attribute_part_texts(job, "Resource_List")
-    found = {}
-    for name in formula.names:
-        try:
-            found[name] = _compute_formula_term(name, job, queue, requested)
-        except UNREADABLE_FIELD_ERRORS:
-            continue
-    return found
+    terms = {
+        "eligible_time": float(job.eligible_s or 0),
+        "accrue_type": job.accrue_type,
+        "job_priority": job.priority,
+        "queue_priority": float(queue.priority),
+    }
+    for name in formula.names - terms.keys():
+        with contextlib.suppress(*UNREADABLE_FIELD_ERRORS):
+            terms[name] = _parse_requested_number(job.requested.get(name, "0"))
+    return terms
 
 
-def _compute_formula_term(name: str, job: Record, queue: Record, requested: Mapping[str, str]) -> float:
-    match name:
-        case "eligible_time":
-            return float(parse_duration_s(get_text_attribute(job, "eligible_time", "0")))
-        case "accrue_type":
-            return float(get_text_attribute(job, "accrue_type", "0"))
-        case "job_priority":
-            return float(get_text_attribute(job, "Priority", "0"))
-        case "queue_priority":
-            return float(get_text_attribute(queue, "Priority", "0"))
-    text = requested.get(name, "0")
+def _parse_requested_number(text: str) -> float:
     if ":" in text:
         return float(parse_duration_s(text))
     try:

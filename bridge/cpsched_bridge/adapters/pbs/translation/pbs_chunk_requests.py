@@ -25,7 +25,7 @@ import numpy as np
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, NodeSetCondition, Request
 from cpsched.parsing.pbs_select import PbsPlaceDirective, parse_pbs_place, parse_pbs_select
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
+from cpsched_bridge.adapters.pbs.pbs_objects import parse_resource_amount
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable, VnodeGroups
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 

@@ -23,14 +23,7 @@ from cpsched.errors import escape_controls
 from cpsched.parsing.pbs_select import parse_pbs_select, parse_size_bytes
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
-from cpsched_bridge.adapters.pbs.pbs_records import (
-    Record,
-    Value,
-    get_attribute_part_texts,
-    get_text_attribute,
-    list_text_values,
-)
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsJob, Value, list_text_values, parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
 _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([^\]\s]+)\s*\]")
@@ -76,19 +69,21 @@ class PbsRunLimitTable:
     _named: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     @classmethod
-    def from_records(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
-        """Return the limits on the server and the queues.
+    def from_attributes(
+        cls, server: Mapping[str, Value], queues: Mapping[str, Mapping[str, Value]]
+    ) -> PbsRunLimitTable:
+        """Return the limits on the server and the queues, from their attributes `limits`.
 
         `notes` lists the unreadable entries.
         """
         found = cls()
         kept: list[PbsRunLimit] = []
-        for scope, record in (("", server), *queues.items()):
+        for scope, attributes in (("", server), *queues.items()):
             found.notes += [
                 f"{name} on {escape_controls(scope) or 'the server'} is not kept: this version has no rule for it"
-                for name in list_unknown_limits(record)
+                for name in _list_unknown_limits(attributes)
             ]
-            for name, resource, value in _list_limits_in_record(record):
+            for name, resource, value in _list_limits(attributes):
                 try:
                     kept += _build_limits(scope, name, resource, value)
                 except UNREADABLE_FIELD_ERRORS as error:
@@ -98,7 +93,7 @@ class PbsRunLimitTable:
         return found
 
     def compute_limits_of_waiting_jobs(
-        self, running: Iterable[Record], waiting: Mapping[int, Record]
+        self, running: Iterable[PbsJob], waiting: Mapping[int, PbsJob]
     ) -> PendingJobLimitsAndUsage | None:
         """Return the limits that apply to waiting jobs, by job number, and their usage.
 
@@ -115,71 +110,52 @@ class PbsRunLimitTable:
                 used.append(0)
             return counters[key]
 
-        for record in running:
-            for limit, whose in self._find_limits_for_job(record):
-                used[get_counter_index((limit.scope, limit.kind, whose, limit.resource))] += (
-                    _compute_limit_usage_of_job(record, limit.resource)
-                )
+        for job in running:
+            for limit, whose in self._find_limits_for_job(job):
+                index = get_counter_index((limit.scope, limit.kind, whose, limit.resource))
+                used[index] += _compute_limit_usage_of_job(job, limit.resource)
         standings = {}
-        for number, record in waiting.items():
+        for number, job in waiting.items():
             takes, checks = [], []
-            for limit, whose in self._find_limits_for_job(record):
+            for limit, whose in self._find_limits_for_job(job):
                 at = get_counter_index((limit.scope, limit.kind, whose, limit.resource))
-                taken = _compute_limit_usage_of_job(record, limit.resource)
+                taken = _compute_limit_usage_of_job(job, limit.resource)
                 takes.append((at, taken))
                 checks.append(_make_limit_check(limit, whose, at, taken))
             if takes:
                 standings[number] = ApplicableJobLimits(tuple(takes), tuple(checks))
         return PendingJobLimitsAndUsage(standings, used)
 
-    def _find_limits_for_job(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
+    def _find_limits_for_job(self, job: PbsJob) -> Iterable[tuple[PbsRunLimit, str]]:
         """Yield (limit, name) for each limit that applies to a job.
 
-        The usage is counted under this name.
+        The usage is counted under this name. An unreadable name of a running job is empty, and no limit applies to it.
         """
-        try:
-            names = get_limit_entities_of_job(record)
-        except UNREADABLE_FIELD_ERRORS:  # a running job; an unreadable waiting job is unmanaged
-            names = {"o": ALL_ENTITY, "u": "", "g": "", "p": ""}
-        queue = str(record.get("queue", ""))
+        names = {"o": ALL_ENTITY, "u": job.owner, "g": job.group, "p": job.project}
         for limit in self.limits:
             name = names[limit.kind]
             own = (limit.scope, limit.kind, name, limit.resource) in self._named
-            if limit.scope in ("", queue) and name and (limit.who == name or (limit.who == GENERIC_ENTITY and not own)):
+            if (
+                limit.scope in ("", job.queue)
+                and name
+                and (limit.who == name or (limit.who == GENERIC_ENTITY and not own))
+            ):
                 yield limit, name
 
 
-def get_limit_entities_of_job(record: Record) -> dict[str, str]:
-    """Return the names under which a job is counted, by letter of the limit.
-
-    Raise `ValueError` if a name is unreadable.
-    """
-    return {
-        "o": ALL_ENTITY,
-        "u": get_job_owner(record),
-        "g": get_text_attribute(record, "egroup"),
-        "p": get_text_attribute(record, "project"),
-    }
-
-
-def get_job_owner(record: Record) -> str:
-    """Return the job owner's name, without the host."""
-    return get_text_attribute(record, "euser") or get_text_attribute(record, "Job_Owner").partition("@")[0]
-
-
-def list_unknown_limits(record: Record) -> list[str]:
+def _list_unknown_limits(attributes: Mapping[str, Value]) -> list[str]:
     """Return the attributes of a server or a queue that look like limits, but have no rule here."""
     known = {"max_run", "max_run_res", *_OLD_LIMITS, *_OLD_RESOURCE_LIMITS} | _ATTRIBUTES_WITHOUT_EFFECT
-    return sorted(name for name in record if name.startswith("max_") and name not in known)
+    return sorted(name for name in attributes if name.startswith("max_") and name not in known)
 
 
-def _list_limits_in_record(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """Yield (attribute, resource, values) for each limit in a record."""
+def _list_limits(attributes: Mapping[str, Value]) -> Iterable[tuple[str, str, Sequence[str]]]:
+    """Yield (attribute, resource, values) for each limit."""
     for name in ("max_run", *_OLD_LIMITS):
-        if name in record:
-            yield name, JOB_COUNT, list_text_values(record[name])
+        if name in attributes:
+            yield name, JOB_COUNT, list_text_values(attributes[name])
     for name in ("max_run_res", *_OLD_RESOURCE_LIMITS, "resources_available"):
-        value: Value | None = record.get(name)
+        value = attributes.get(name)
         for resource, each in (value if isinstance(value, dict) else {}).items():
             yield name, resource, list_text_values(each)
 
@@ -225,7 +201,7 @@ def _parse_exact_amount(text: str) -> Fraction:
         return Fraction(parse_size_bytes(text))
 
 
-def _compute_limit_usage_of_job(record: Record, resource: str) -> int:
+def _compute_limit_usage_of_job(job: PbsJob, resource: str) -> int:
     """Return how much a job adds to a limit's usage.
 
     This is 1 for `JOB_COUNT`, otherwise the amount that the job requests, in total or in its chunks.
@@ -233,9 +209,8 @@ def _compute_limit_usage_of_job(record: Record, resource: str) -> int:
     if resource == JOB_COUNT:
         return 1
     try:
-        requested = _parse_exact_amount(get_attribute_part_texts(record, "Resource_List").get(resource, "0"))
-        select = get_text_attribute(record, "schedselect")
-        chunks = parse_pbs_select(select) if select else []
+        requested = _parse_exact_amount(job.requested.get(resource, "0"))
+        chunks = parse_pbs_select(job.select) if job.select else []
         in_chunks = sum(chunk.count * _parse_exact_amount(chunk.asked.get(resource, "0")) for chunk in chunks)
         return math.ceil(max(requested, in_chunks))
     except UNREADABLE_FIELD_ERRORS:

@@ -7,17 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, IntArray, Job, Request
-from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import (
+from cpsched_bridge.adapters.pbs.pbs_objects import (
+    LEASE_RESOURCE,
+    PbsJob,
+    PbsQueue,
     PbsRecords,
-    Record,
+    PbsServer,
+    PbsVnode,
     UnreadablePbsObject,
-    get_attribute_part_texts,
-    get_text_attribute,
+    select_managed_queues,
 )
-from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_queues, pbs_reservations
+from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_reservations
 from cpsched_bridge.adapters.pbs.translation import vnodes as machine
-from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import ChunkedRequest
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
     PbsJobTranslationContext,
     TranslatedPbsPendingJobs,
@@ -26,22 +27,13 @@ from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
     translate_pending_jobs,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
-    PbsExecutionQueue,
-    find_unreadable_queue_reason,
-    is_attribute_true,
-    select_managed_queues,
-)
 from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING_STATES, parse_exec_vnode, translate_running_jobs
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_unix_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
-LEASE_RESOURCE = "cpsched_lease"
-"""Custom resource on the server that contains the lease of the bridge in control."""
 ENDED_STATES = frozenset("XF")
 """States of ended subjobs and jobs that PBS still shows."""
 OBJECT_KINDS_BY_PBS_NAME: Mapping[str, ObjectKind] = {
@@ -59,11 +51,11 @@ class TranslatedPbsReading:
     machine: ConfiguredVnodeTable
     numbers: Mapping[str, int]
     names: Mapping[int, str]
-    queues: Mapping[str, PbsExecutionQueue]
+    queues: Mapping[str, PbsQueue]
     waiting: TranslatedPbsPendingJobs
     free: IntArray
-    vnodes: Mapping[str, Record]
-    """Records of the readable vnodes."""
+    vnodes: Mapping[str, PbsVnode]
+    """The readable vnodes."""
     reservations: tuple[pbs_reservations.PbsReservation, ...]
     unusable: tuple[UnusableObject, ...]
     now_s: int
@@ -90,7 +82,7 @@ class PbsTranslator:
 
         The translator stores only the vnode table and the number of node sets in use.
         """
-        vnodes, odd = machine.split_readable_vnodes(seen.vnodes)
+        vnodes = {name: vnode for name, vnode in seen.vnodes.items() if not vnode.unreadable}
         found = ConfiguredVnodeTable.from_records(vnodes, seen.resources, self._machine)
         if found is self._machine and len(found.rows) > 2 * self._sets + MAX_UNUSED_NODE_SETS:
             found = ConfiguredVnodeTable.from_records(vnodes, seen.resources)
@@ -102,18 +94,22 @@ class PbsTranslator:
         free = machine.compute_free_amounts(vnodes, found)
         for each in pbs_reservations.find_overlapping_reservations(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
-        eligible = is_attribute_true(seen.server, "eligible_time_enable")
         managed_queues = select_managed_queues(seen.queues, self.queues)
+        eligible = seen.server.accrues_eligible_time
         context = PbsJobTranslationContext(
             seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known
         )
         wait = translate_pending_jobs(seen.jobs, numbers, context)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
+        named_queues = {name: seen.queues[name] for name in self.queues if name in seen.queues}
         unreadable = (
-            *seen.unreadable, *odd, *machine.list_vnodes_with_unreadable_amounts(vnodes, found),
-            *pbs_queues.list_unreadable_queues(seen.queues, self.queues), *odd_reservations,
-        )  # fmt: skip
+            *seen.unreadable,
+            *(UnreadablePbsObject("vnode", name, each.unreadable) for name, each in seen.vnodes.items()),
+            *machine.list_vnodes_with_unreadable_amounts(vnodes, found),
+            *(UnreadablePbsObject("queue", name, each.unreadable) for name, each in named_queues.items()),
+            *odd_reservations,
+        )
         return TranslatedPbsReading(
             found,
             numbers,
@@ -123,7 +119,10 @@ class PbsTranslator:
             free,
             vnodes,
             kept,
-            (*map(_make_unusable_object, unreadable), *machine.list_limited_vnodes(vnodes, found)),
+            (
+                *(_make_unusable_object(each) for each in unreadable if each.why),
+                *machine.list_limited_vnodes(vnodes, found),
+            ),
             seen.now_s,
             is_job_queued_in_open_queue(seen),
         )
@@ -139,9 +138,7 @@ class PbsTranslator:
         runs, otherwise = translate_running_jobs(
             seen.jobs, reading.numbers, reading.machine, self._known, usable, seen.now_s, reading.waiting.asked
         )
-        alive = {
-            number for number, name in reading.names.items() if seen.jobs[name].get("job_state") not in ENDED_STATES
-        }
+        alive = {number for number, name in reading.names.items() if seen.jobs[name].state not in ENDED_STATES}
         self._otherwise = {
             number: words for number, words in {**self._otherwise, **otherwise}.items() if number in alive
         }
@@ -149,13 +146,12 @@ class PbsTranslator:
         begins = {n: self._ran[n] for n in reading.waiting.begins if n in self._ran}
         self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
         self._known = {number: job for number, job in self._known.items() if number in alive}
-        limits = PbsRunLimitTable.from_records(
-            seen.server, {name: queue.record for name, queue in reading.queues.items()}
-        )
+        queue_limits = {name: queue.limits for name, queue in reading.queues.items()}
+        limits = PbsRunLimitTable.from_attributes(seen.server.limits, queue_limits)
         placed = [
-            record
-            for name, record in seen.jobs.items()
-            if not pbs_job_ids.is_array_job_name(name) and _counts_against_limits(record)
+            job
+            for name, job in seen.jobs.items()
+            if job.state in RUNNING_STATES and not pbs_job_ids.is_array_job_name(name)
         ]
         return Observation(
             now_s=seen.now_s,
@@ -164,8 +160,8 @@ class PbsTranslator:
             pending=tuple(reading.waiting.pending),
             running=tuple(runs),
             ended=ended,
-            unmanaged=tuple(reading.waiting.left),
-            limits=limits.compute_limits_of_waiting_jobs(placed, reading.waiting.records),
+            unmanaged=tuple(reading.waiting.unmanaged),
+            limits=limits.compute_limits_of_waiting_jobs(placed, reading.waiting.jobs),
             notes=tuple(limits.notes),
             unusable=reading.unusable,
             outages=(
@@ -174,7 +170,7 @@ class PbsTranslator:
             ),
             otherwise=dict(self._otherwise),
             lease=find_lease(seen.server),
-            cluster_name=get_text_attribute(seen.server, "server_host"),
+            cluster_name=seen.server.host,
             labels={
                 n: pbs_job_ids.format_job_number(n)
                 for n in (*self._ran, *(e.job.id for e in ended))
@@ -193,31 +189,22 @@ class PbsTranslator:
 
 def is_job_queued_in_open_queue(seen: PbsRecords) -> bool:
     """Return whether a queued job waits in an open queue."""
-    served = {
-        name
-        for name, record in seen.queues.items()
-        if find_unreadable_queue_reason(record) or is_attribute_true(record, "started")
-    }
-    return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
+    served = {name for name, queue in seen.queues.items() if queue.unreadable or queue.is_started}
+    return any(job.state == "Q" and job.queue in served for job in seen.jobs.values())
 
 
 def _make_unusable_object(odd: UnreadablePbsObject) -> UnusableObject:
     return UnusableObject(OBJECT_KINDS_BY_PBS_NAME[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
 
 
-def _counts_against_limits(record: Record) -> bool:
-    """Return whether a job counts against run limits."""
-    return record.get("job_state") in RUNNING_STATES
-
-
-def find_lease(server: Record) -> Lease | None:
+def find_lease(server: PbsServer) -> Lease | None:
     """Return the lease stored on the server, or None if there is none."""
-    words = get_attribute_part_texts(server, "resources_available").get(LEASE_RESOURCE, "")
-    if not words:
+    if not server.lease:
         return None
+    text = server.lease
     with contextlib.suppress(ValueError):  # if decoding fails, another program wrote the text
-        words = bytes.fromhex(words).decode()
-    return parse_lease(words, f"the actor that set {LEASE_RESOURCE}")
+        text = bytes.fromhex(text).decode()
+    return parse_lease(text, f"the actor that set {LEASE_RESOURCE}")
 
 
 def encode_lease(lease: Lease) -> str:
@@ -225,23 +212,20 @@ def encode_lease(lease: Lease) -> str:
     return format_lease(lease).encode().hex()
 
 
-def translate_ended_jobs(jobs: Mapping[str, Record], machine: ConfiguredVnodeTable) -> Sequence[EndedJob]:
+def translate_ended_jobs(jobs: Mapping[str, PbsJob], machine: ConfiguredVnodeTable) -> Sequence[EndedJob]:
     """Return the readable ended jobs in PBS's history, sorted by end time."""
-    found = []
-    for name, record in jobs.items():
-        try:
-            if record.get("job_state") not in ("F", "X") or pbs_job_ids.is_array_job_name(name):
-                continue
-            start_s = parse_unix_time_s(get_text_attribute(record, "stime"))
-            end_s = start_s + parse_duration_s(get_attribute_part_texts(record, "resources_used").get("walltime", ""))
-            amounts = parse_exec_vnode(get_text_attribute(record, "exec_vnode"), machine)
-            request = (
-                request_from_allocation(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
-            )
-            job = build_job(
-                record, pbs_job_ids.parse_job_number(name), ChunkedRequest(request, ()), get_walltime_s(record)
-            )
-            found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
-        except UNREADABLE_FIELD_ERRORS:
+    ended = []
+    for name, pbs_job in jobs.items():
+        start_s, duration_s = pbs_job.start_s, pbs_job.used_walltime_s
+        if pbs_job.state not in ENDED_STATES or pbs_job_ids.is_array_job_name(name):
             continue
-    return sorted(found, key=lambda each: (each.end_s, each.job.id))
+        if start_s is None or duration_s is None:
+            continue
+        with contextlib.suppress(*UNREADABLE_FIELD_ERRORS):
+            amounts = parse_exec_vnode(pbs_job.exec_vnode, machine)
+            unknown = Request(1, (1,) * len(machine.resources))
+            request = request_from_allocation(amounts, False)[0] if amounts else unknown
+            job = build_job(pbs_job, pbs_job_ids.parse_job_number(name), request, get_walltime_s(pbs_job))
+            job = replace(job, submit_s=min(job.submit_s, start_s))
+            ended.append(EndedJob(job, start_s, start_s + duration_s))
+    return sorted(ended, key=lambda each: (each.end_s, each.job.id))

@@ -6,25 +6,14 @@ reserved. If its list of vnodes is unreadable, the vnodes on which PBS shows the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cpsched.model import BoolArray
-from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import (
-    UNREADABLE_KEY,
-    Record,
-    UnreadablePbsObject,
-    get_text_attribute,
-    list_text_values,
-)
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_unix_time_s
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsReservationRecord, PbsVnode, UnreadablePbsObject
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Outage
 
-_VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
 _STATES_WITHOUT_VNODES = frozenset({
     "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
 })  # fmt: skip
@@ -44,57 +33,24 @@ class PbsReservation:
     to_s: int
 
 
-def parse_vnode_names(text: str) -> list[str]:
-    """Return the vnode names in an `exec_vnode` or `resv_nodes` value.
-
-    The names are in order and may repeat.
-    """
-    return _VNODE.findall(text)
-
-
 def translate_reservations(
-    records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable, now_s: int
+    records: Mapping[str, PbsReservationRecord],
+    vnodes: Mapping[str, PbsVnode],
+    machine: ConfiguredVnodeTable,
+    now_s: int,
 ) -> tuple[tuple[PbsReservation, ...], list[UnreadablePbsObject]]:
     """Return the reservations that have not ended, and the unreadable reservations."""
-    found, odd = [], []
+    reservations, unreadable = [], []
     for name, record in sorted(records.items()):
-        try:
-            if UNREADABLE_KEY in record:
-                raise ValueError(str(record[UNREADABLE_KEY]))
-            if get_text_attribute(record, "reserve_state") in _STATES_WITHOUT_VNODES:
-                continue
-            begin_s = parse_unix_time_s(get_text_attribute(record, "reserve_start"))
-            end_s = _compute_reservation_end_s(record, begin_s)
-            members = machine.mask_of_names(parse_vnode_names(get_text_attribute(record, "resv_nodes")))
-        except UNREADABLE_FIELD_ERRORS as error:
-            odd.append(UnreadablePbsObject("reservation", name, str(error)))
-            members = machine.mask_of_names(
-                [*_list_vnodes_in_unreadable_reservation(record), *_find_vnodes_showing_reservation(name, vnodes)]
-            )
-            found.append(PbsReservation(name, members, now_s, now_s + UNLIMITED_WALLTIME_S))
-            continue
-        if end_s > now_s:
-            found.append(PbsReservation(name, members, begin_s, end_s))
-    return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), odd
-
-
-def _list_vnodes_in_unreadable_reservation(record: Record) -> list[str]:
-    """Return the vnodes listed in an unreadable reservation."""
-    return [name for words in list_text_values(record.get("resv_nodes")) for name in parse_vnode_names(words)]
-
-
-def _find_vnodes_showing_reservation(name: str, vnodes: Mapping[str, Record]) -> list[str]:
-    """Return the vnodes on which PBS shows a reservation."""
-
-    def list_reservation_names_on_vnode(vnode: Record) -> list[str]:
-        return [each.strip() for words in list_text_values(vnode.get("resv")) for each in words.split(",")]
-
-    return [each for each, vnode in vnodes.items() if name in list_reservation_names_on_vnode(vnode)]
-
-
-def _compute_reservation_end_s(record: Record, begin_s: int) -> int:
-    end = get_text_attribute(record, "reserve_end")
-    return parse_unix_time_s(end) if end else begin_s + parse_duration_s(get_text_attribute(record, "reserve_duration"))
+        if record.unreadable and record.state not in _STATES_WITHOUT_VNODES:
+            unreadable.append(UnreadablePbsObject("reservation", name, record.unreadable))
+            showing = [vnode for vnode, shown in vnodes.items() if name in shown.reservations]
+            members = machine.mask_of_names([*record.vnodes, *showing])
+            reservations.append(PbsReservation(name, members, now_s, now_s + UNLIMITED_WALLTIME_S))
+        elif record.to_s > now_s and record.state not in _STATES_WITHOUT_VNODES:
+            members = machine.mask_of_names(record.vnodes)
+            reservations.append(PbsReservation(name, members, record.from_s, record.to_s))
+    return tuple(sorted(reservations, key=lambda each: (each.from_s, each.name))), unreadable
 
 
 def find_overlapping_reservations(

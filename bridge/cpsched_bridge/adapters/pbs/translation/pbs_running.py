@@ -1,7 +1,8 @@
-"""Translate the records of running jobs: their vnodes and amounts."""
+"""Translate running jobs: their vnodes and amounts."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Collection, Mapping, MutableMapping
@@ -11,14 +12,10 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
-from cpsched_bridge.adapters.pbs.pbs_records import Record, get_attribute_part_texts, get_text_attribute
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsJob, parse_resource_amount
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import ChunkedRequest, parse_place_text
+from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import parse_place_text
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
-from cpsched_bridge.adapters.pbs.translation.pbs_units import (
-    parse_resource_amount,
-    parse_unix_time_s,
-)
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
@@ -33,7 +30,7 @@ _EXEC_VNODE_PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=
 
 
 def translate_running_jobs(
-    jobs: Mapping[str, Record],
+    jobs: Mapping[str, PbsJob],
     numbers: Mapping[str, int],
     machine: ConfiguredVnodeTable,
     known: MutableMapping[int, Job],
@@ -48,19 +45,18 @@ def translate_running_jobs(
     job is returned. Otherwise, the job is built from its allocation. All returned jobs are stored in `known`.
     """
     found, otherwise = [], {}
-    for name, record in jobs.items():
-        state = record.get("job_state")
-        number = numbers[name]
+    for name, job in jobs.items():
+        state, number = job.state, numbers[name]
         if number in begins or pbs_job_ids.is_array_job_name(name) or (state not in RUNNING_STATES and state != "S"):
             continue
         before = known.get(number)
         try:
-            each = _translate_running_job(record, number, machine, before, now_s)
+            each = _translate_running_job(job, number, machine, before, now_s)
             if before is not None and each.job.request != before.request and state != "S":
-                amounts = parse_exec_vnode(get_text_attribute(record, "exec_vnode"), machine)
+                amounts = parse_exec_vnode(job.exec_vnode, machine)
                 otherwise[number] = describe_allocation(amounts, machine)
         except (*UNREADABLE_FIELD_ERRORS, JobNotModelled):
-            each = RunningJob(_make_job_with_unknown_amounts(record, number, machine), now_s, ())
+            each = RunningJob(_make_job_with_unknown_amounts(job, number, machine), now_s, ())
         known[number] = each.job if state != "S" or before is None else before
         kept = tuple((node, units) for node, units in each.placement if usable[node])
         found.append(replace(each, placement=() if state == "S" else kept))
@@ -68,26 +64,23 @@ def translate_running_jobs(
 
 
 def _translate_running_job(
-    record: Record, number: int, machine: ConfiguredVnodeTable, before: Job | None, now_s: int
+    job: PbsJob, number: int, machine: ConfiguredVnodeTable, before: Job | None, now_s: int
 ) -> RunningJob:
-    text = get_text_attribute(record, "stime")
-    start_s = min(parse_unix_time_s(text), now_s) if text else now_s
-    amounts = parse_exec_vnode(get_text_attribute(record, "exec_vnode"), machine)
+    job.require_readable("stime", "exec_vnode", "Resource_List")
+    start_s = now_s if job.start_s is None else min(job.start_s, now_s)
+    amounts = parse_exec_vnode(job.exec_vnode, machine)
     if not amounts:
         raise ValueError("exec_vnode contains no known vnode")
-    place = get_attribute_part_texts(record, "Resource_List").get("place", "")
-    exclusive = parse_place_text(place).sharing in ("excl", "exclhost")
+    exclusive = parse_place_text(job.requested.get("place", "")).sharing in ("excl", "exclhost")
     if before is not None:
         placement = match_allocation_to_request(before.request, amounts, machine)
         if placement is not None:
-            walltime_s = get_walltime_s(record)  # a manager may have changed it
+            walltime_s = get_walltime_s(job)  # a manager may have changed it
             same = before.walltime_s == walltime_s
             return RunningJob(before if same else replace(before, walltime_s=walltime_s), start_s, placement)
         exclusive = exclusive or before.request.exclusive
     request, placement = request_from_allocation(amounts, exclusive)
-    return RunningJob(
-        build_job(record, number, ChunkedRequest(request, ()), get_walltime_s(record)), start_s, placement
-    )
+    return RunningJob(build_job(job, number, request, get_walltime_s(job)), start_s, placement)
 
 
 def parse_exec_vnode(exec_vnode: str, machine: ConfiguredVnodeTable) -> Amounts:
@@ -130,11 +123,9 @@ def match_allocation_to_request(request: Request, amounts: Amounts, machine: Con
     return placement
 
 
-def _make_job_with_unknown_amounts(record: Record, number: int, machine: ConfiguredVnodeTable) -> Job:
+def _make_job_with_unknown_amounts(job: PbsJob, number: int, machine: ConfiguredVnodeTable) -> Job:
     """Return a job whose amounts are unknown."""
     request = Request(1, (1,) * len(machine.resources))
-    try:
-        user = str(record.get("euser", ""))
-        return Job(number, 0, UNLIMITED_WALLTIME_S, request, user=user)
-    except UNREADABLE_FIELD_ERRORS:
-        return Job(number, 0, UNLIMITED_WALLTIME_S, request)
+    with contextlib.suppress(*UNREADABLE_FIELD_ERRORS):  # the user's name may be invalid
+        return Job(number, 0, UNLIMITED_WALLTIME_S, request, user=job.owner)
+    return Job(number, 0, UNLIMITED_WALLTIME_S, request)

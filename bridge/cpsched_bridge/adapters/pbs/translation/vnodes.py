@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
-from cpsched_bridge.adapters.pbs.pbs_records import (
-    UNREADABLE_KEY,
+from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsCustomResource,
-    Record,
+    PbsQueue,
+    PbsVnode,
     UnquotedValue,
     UnreadablePbsObject,
-    get_attribute_part_texts,
-    get_text_attribute,
+    parse_resource_amount,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_attribute_true
-from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_resource_amount
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.ports import Outage, UnusableObject
@@ -33,9 +29,6 @@ USABLE_STATES = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "
 """States of a usable vnode. A vnode in any other state, such as `offline`, receives no jobs."""
 FULL_STATES = frozenset({"job-exclusive", "resv-exclusive"})
 """States of a usable vnode without free amounts, regardless of the amounts that PBS shows as assigned."""
-
-VNODE_LIMITS = ("max_running", "max_user_run", "max_group_run")
-"""Limits on a vnode's jobs. The bridge starts no jobs on a vnode that has one, because it does not model them."""
 
 IDENTIFYING_RESOURCES = ("host", "vnode")
 """Resources that identify a vnode. A vnode has exactly one value of each."""
@@ -94,11 +87,12 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
     """Names of boolean resources, which are false on a vnode without a value."""
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
     _groups: dict[str, VnodeGroups] = field(default_factory=dict, kw_only=True)
+    _queue_masks: dict[tuple[str, str], BoolArray] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def from_records(
         cls,
-        vnodes: Mapping[str, Record],
+        vnodes: Mapping[str, PbsVnode],
         kinds: Mapping[str, PbsCustomResource],
         previous: ConfiguredVnodeTable | None = None,
     ) -> ConfiguredVnodeTable:
@@ -109,16 +103,14 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
-        found = [get_attribute_part_texts(vnodes[name], "resources_available") for name in names]
+        objects = [vnodes[name] for name in names]
+        found = [vnode.available for vnode in objects]
         counted = {"ncpus": "long", "mem": "size", **BUILT_IN_CONSUMABLES}
         counted |= {name: kind.type for name, kind in kinds.items() if kind.is_consumable}
         here = {name for each in found for name in each}
         resources = ("ncpus", "mem", *sorted((counted.keys() & here) - {"ncpus", "mem"}))
         booleans = frozenset(name for name, kind in kinds.items() if kind.type == "boolean")
-        ways = [_get_placement_attributes(vnodes[name]) for name in names]
-        facts = tuple(
-            (name, tuple(sorted(each.items())), way) for name, each, way in zip(names, found, ways, strict=True)
-        )
+        facts = tuple((name, *_list_configured_values(vnode)) for name, vnode in zip(names, objects, strict=True))
         key = (facts, resources, tuple(sorted(counted.items())), booleans)
         if previous is not None and previous.key == key:
             return previous
@@ -135,11 +127,11 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
                 for name, each in zip(names, found, strict=True)
             },
             hosts=tuple(each.get("host", name) for name, each in zip(names, found, strict=True)),
-            queues=tuple(way.queue for way in ways),
-            partitions=tuple(way.partition for way in ways),
-            sharing=tuple(way.sharing for way in ways),
-            limited=np.array([bool(way.limits) for way in ways]),
-            single_host=np.array([way.single_host for way in ways]),
+            queues=tuple(vnode.queue for vnode in objects),
+            partitions=tuple(vnode.partition for vnode in objects),
+            sharing=tuple(vnode.sharing for vnode in objects),
+            limited=np.array([bool(vnode.limits) for vnode in objects]),
+            single_host=np.array([vnode.allows_only_single_host_jobs for vnode in objects]),
             booleans=booleans,
         )
 
@@ -200,35 +192,21 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
             return True
         return any(resource in each for each in self.properties.values())
 
-    def mask_vnodes_of_queue(self, queue: Record, name: str) -> BoolArray:
-        """Return a mask of the vnodes on which jobs in a queue may run."""
-        kept = np.array([each == name for each in self.queues])
-        mask = kept if kept.any() else np.array([not each for each in self.queues])
-        partition = get_text_attribute(queue, "partition")
+    def mask_vnodes_of_queue(self, queue: PbsQueue) -> BoolArray:
+        """Return a mask of the vnodes on which jobs in a queue may run. Results are cached."""
+        partition = queue.partition
         if isinstance(partition, UnquotedValue):
-            raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number instead of text")
-        found: BoolArray = mask & ~self.limited & np.array([each == partition for each in self.partitions])
-        return found
-
-
-def split_readable_vnodes(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[UnreadablePbsObject]]:
-    """Return the readable vnodes, and the unreadable vnodes with the reasons."""
-    found, invalid = {}, []
-    for name, vnode in vnodes.items():
-        try:
-            if UNREADABLE_KEY in vnode:
-                raise ValueError(str(vnode[UNREADABLE_KEY]))
-            (
-                _get_placement_attributes(vnode),
-                parse_vnode_states(vnode),
-                get_attribute_part_texts(vnode, "resources_available"),
+            raise JobNotModelled(
+                f"partition {partition[:40]} of queue {queue.name} is printed as a number instead of text"
             )
-            get_attribute_part_texts(vnode, "resources_assigned")
-        except UNREADABLE_FIELD_ERRORS as error:
-            invalid.append(UnreadablePbsObject("vnode", name, str(error)))
-        else:
-            found[name] = vnode
-    return found, invalid
+        cached = self._queue_masks.get((queue.name, partition))
+        if cached is not None:
+            return cached
+        dedicated = np.array([each == queue.name for each in self.queues])
+        mask = dedicated if dedicated.any() else np.array([not each for each in self.queues])
+        members: BoolArray = mask & ~self.limited & np.array([each == partition for each in self.partitions])
+        self._queue_masks[queue.name, partition] = members
+        return members
 
 
 def _normalize_boolean(value: str) -> str:
@@ -242,31 +220,18 @@ def _normalize_boolean(value: str) -> str:
     return "False" if word.lower() in ("false", "f", "no", "n") else word
 
 
-class _PlacementAttributes(NamedTuple):
-    queue: str
-    partition: str
-    sharing: str
-    limits: tuple[str, ...]
-    single_host: bool
+def _list_configured_values(vnode: PbsVnode) -> tuple[Hashable, ...]:
+    """Return what the table stores of a vnode."""
+    available, limits = tuple(sorted(vnode.available.items())), tuple(vnode.limits)
+    return available, vnode.queue, vnode.partition, vnode.sharing, limits, vnode.allows_only_single_host_jobs
 
 
-def _get_placement_attributes(vnode: Record) -> _PlacementAttributes:
-    return _PlacementAttributes(
-        get_text_attribute(vnode, "queue"),
-        get_text_attribute(vnode, "partition"),
-        get_text_attribute(vnode, "sharing", "default_shared"),
-        tuple(name for name in VNODE_LIMITS if name in vnode),
-        is_attribute_true(vnode, "no_multinode_jobs"),
-    )
-
-
-def list_limited_vnodes(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> Iterable[UnusableObject]:
+def list_limited_vnodes(vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable) -> Iterable[UnusableObject]:
     """Yield the vnodes that receive no jobs because of a limit on their jobs."""
     for row in np.flatnonzero(machine.limited).tolist():
         name = machine.names[row]
-        limits = {limit: vnodes[name][limit] for limit in VNODE_LIMITS if limit in vnodes[name]}
-        field, value = next(iter(limits.items()))
-        yield UnusableObject("node", name[:80], field, "unknown", str(value)[:200])
+        limit, value = next(iter(vnodes[name].limits.items()))
+        yield UnusableObject("node", name[:80], limit, "unknown", value[:200])
 
 
 def _parse_amounts_or_zeros(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
@@ -292,27 +257,21 @@ def _parse_resource_amount(found: Mapping[str, str], name: str, sizes: frozenset
         raise ValueError(f"{name}: {error}") from error
 
 
-def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> BoolArray:
+def mask_usable_vnodes(vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable) -> BoolArray:
     """Return a mask of the usable vnodes, bool[N]."""
-    return np.array([parse_vnode_states(vnodes[name]) <= USABLE_STATES for name in machine.names])
+    return np.array([vnodes[name].states <= USABLE_STATES for name in machine.names])
 
 
-def parse_vnode_states(vnode: Record) -> frozenset[str]:
-    """Return a vnode's states."""
-    return frozenset(each.strip() for each in get_text_attribute(vnode, "state").split(",") if each.strip())
-
-
-def compute_free_amounts(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> IntArray:
+def compute_free_amounts(vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable) -> IntArray:
     """Return the free amounts, int64[N, R], with 0 for unusable and full vnodes."""
     free = machine.capacity.copy()
     working = mask_usable_vnodes(vnodes, machine)
     for row, name in enumerate(machine.names):
         vnode = vnodes[name]
-        if not working[row] or parse_vnode_states(vnode) & FULL_STATES:
+        if not working[row] or vnode.states & FULL_STATES:
             free[row] = 0
             continue
-        assigned = get_attribute_part_texts(vnode, "resources_assigned")
-        taken = _parse_assigned_amounts(assigned, machine)
+        taken = _parse_assigned_amounts(vnode.assigned, machine)
         free[row] = 0 if taken is None else np.maximum(free[row] - taken, 0)
     return free
 
@@ -326,26 +285,22 @@ def _parse_assigned_amounts(assigned: Mapping[str, str], machine: ConfiguredVnod
 
 
 def list_vnodes_with_unreadable_amounts(
-    vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable
+    vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable
 ) -> Iterable[UnreadablePbsObject]:
     """Yield the vnodes that receive no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
-            _parse_amounts(
-                get_attribute_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes
-            )
+            _parse_amounts(vnodes[name].available, machine.resources, machine.sizes)
             for resource in machine.resources:
-                _parse_resource_amount(
-                    get_attribute_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes
-                )
+                _parse_resource_amount(vnodes[name].assigned, resource, machine.sizes)
         except UNREADABLE_FIELD_ERRORS as error:
             yield UnreadablePbsObject("vnode", name, str(error))
 
 
-def list_vnode_outages(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable, now_s: int) -> Iterable[Outage]:
+def list_vnode_outages(vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable, now_s: int) -> Iterable[Outage]:
     """Yield the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
-        states = parse_vnode_states(vnodes[name])
+        states = vnodes[name].states
         if not states <= USABLE_STATES:
             kind = "drained" if "offline" in states and "down" not in states else "down"
             yield Outage(kind, ",".join(sorted(states)), (row,), now_s, None)  # type: ignore[arg-type]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsScheduler, PbsServer, parse_server
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
-from cpsched_bridge.adapters.pbs.transport.pbs_reader import JOB_PATTERN
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import JOB_PATTERN, parse_schedulers
 from cpsched_bridge.adapters.pbs.transport.pbs_text_parsers import parse_qmgr_objects
 from cpsched_bridge.errors import BackendError, CommandRefused
 
@@ -47,14 +47,14 @@ class PbsCommands:
         results = self._programs.run_commands(list(commands.values()), within_s)
         return errors | dict(zip(commands, results, strict=True))
 
-    def close_queue(self, queue: str) -> dict[str, Record]:
+    def close_queue(self, queue: str) -> dict[str, PbsScheduler]:
         """Close a queue to PBS's scheduler. Return the schedulers by name, read after that."""
-        return parse_qmgr_objects(self._set_queue_started(queue, False, "list sched"), "Sched")
+        return parse_schedulers(self._set_queue_started(queue, False, "list sched"))
 
-    def open_queue(self, queue: str) -> Record:
-        """Open a queue to PBS's scheduler. Return the server's attribute `scheduling`, read after that."""
+    def open_queue(self, queue: str) -> PbsServer:
+        """Open a queue to PBS's scheduler. Return the server with only `is_scheduling`, read after that."""
         output = self._set_queue_started(queue, True, "list server scheduling")
-        return next(iter(parse_qmgr_objects(output, "Server").values()), {})
+        return parse_server(next(iter(parse_qmgr_objects(output, "Server").values()), {}))
 
     def _set_queue_started(self, queue: str, started: bool, then: str) -> str:
         directive = f"set queue {_require_match(QUEUE_PATTERN, queue)} started = {started}"

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, list_text_values
+from cpsched_bridge.adapters.pbs.pbs_objects import Record, UnquotedValue, Value, list_text_values
 from cpsched_bridge.errors import BackendUnavailable
 
 USER_TEXT_ATTRIBUTES = frozenset(

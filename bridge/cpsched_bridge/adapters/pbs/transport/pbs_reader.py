@@ -11,15 +11,26 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cpsched_bridge.adapters.pbs.pbs_records import (
+from cpsched_bridge.adapters.pbs.pbs_objects import (
     UNREADABLE_KEY,
     PbsCustomResource,
+    PbsJob,
+    PbsQueue,
     PbsRecords,
+    PbsReservationRecord,
+    PbsScheduler,
+    PbsServer,
+    PbsVnode,
     Record,
     UnquotedValue,
     UnreadablePbsObject,
-    Value,
     is_text_resource,
+    parse_job,
+    parse_queue,
+    parse_reservation,
+    parse_scheduler,
+    parse_server,
+    parse_vnode,
 )
 from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
@@ -75,9 +86,9 @@ class PbsStateReader:
             now_s=int(time.time()),
             server=_parse_server(texts["server"]),
             jobs=jobs,
-            queues=_parse_objects_marking_unreadable(texts["queues"], "Queue"),
+            queues=_parse_queues(texts["queues"]),
             vnodes=self._read_vnodes(kinds, until_s),
-            reservations=pbs_text_parsers.parse_reservations(texts["reservations"]),
+            reservations=_parse_reservations(texts["reservations"]),
             resources=kinds,
             unreadable=unreadable,
         )
@@ -96,12 +107,12 @@ class PbsStateReader:
         reservations = before.reservations
         if _find_shown_reservations(vnodes) != _find_shown_reservations(before.vnodes):
             text = self._programs.query({"reservations": RESERVATIONS_COMMAND}, until_s)["reservations"]
-            reservations = pbs_text_parsers.parse_reservations(text)
+            reservations = _parse_reservations(text)
         return replace(
             before,
             now_s=int(time.time()),
             jobs=jobs,
-            queues=_parse_objects_marking_unreadable(texts["queues"], "Queue"),
+            queues=_parse_queues(texts["queues"]),
             vnodes=vnodes,
             reservations=reservations,
             unreadable=unreadable,
@@ -109,7 +120,7 @@ class PbsStateReader:
 
     def _read_vnodes(
         self, kinds: Mapping[str, PbsCustomResource], until_s: float, text: str | None = None
-    ) -> dict[str, Record]:
+    ) -> dict[str, PbsVnode]:
         """Return the vnodes with the exact text of their resources. `text` is the output of `VNODES_COMMAND`."""
         if text is None:
             text = self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"]
@@ -123,37 +134,38 @@ class PbsStateReader:
                 for attribute, part in attributes:
                     text = texts.get(name, {}).get(f"{attribute}.{part}" if part else attribute)
                     _set_attribute_text(found[name], attribute, part, text)
-        return found
+        return {name: parse_vnode(record) for name, record in found.items()}
 
-    def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+    def read_jobs_and_queues(self) -> tuple[dict[str, PbsJob], dict[str, PbsQueue]]:
         """Return the jobs and the queues, by name."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.query({"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}, until_s)
-        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_objects_marking_unreadable(texts["queues"], "Queue")
+        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_queues(texts["queues"])
 
-    def read_queues(self) -> dict[str, Record]:
+    def read_queues(self) -> dict[str, PbsQueue]:
         """Return the queues by name."""
-        return _parse_objects_marking_unreadable(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
+        return _parse_queues(self._programs.query({"queues": QUEUES_COMMAND})["queues"])
 
-    def read_server(self) -> Record:
-        """Return the server's record."""
+    def read_server(self) -> PbsServer:
+        """Return the server."""
         return _parse_server(self._programs.query({"server": SERVER_COMMAND})["server"])
 
-    def read_schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> dict[str, PbsScheduler]:
         """Return PBS's schedulers by name."""
-        text = self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"]
-        return pbs_text_parsers.parse_qmgr_objects(text, "Sched")
+        return parse_schedulers(self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"])
 
-    def read_history(self, within_s: float) -> dict[str, Record]:
+    def read_history(self, within_s: float) -> dict[str, PbsJob]:
         """Return the readable jobs in PBS's history, by name."""
         found = parse_pbs_json(
             self._programs.query({"past": ENDED_JOBS_COMMAND}, time.monotonic() + within_s)["past"], "Jobs"
         )
         return {
-            name: record for name, record in found.records.items() if _is_unambiguous_job_name(name, found.doubtful)
+            name: parse_job(record)
+            for name, record in found.records.items()
+            if name not in found.doubtful and JOB_PATTERN.fullmatch(name) is not None
         }
 
-    def _parse_jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[UnreadablePbsObject, ...]]:
+    def _parse_jobs(self, text: str, until_s: float) -> tuple[dict[str, PbsJob], tuple[UnreadablePbsObject, ...]]:
         """Return the jobs by name, and the unreadable objects."""
         found = parse_pbs_json(text, "Jobs")
         odd = [name for name in found.records if not JOB_PATTERN.fullmatch(name)]
@@ -162,7 +174,8 @@ class PbsStateReader:
         for at, name in enumerate(sorted(found.doubtful - set(odd))):
             alone = self._query_job_alone(name, until_s) if at < MAX_SINGLE_QUERIES else None
             found.records[name] = {UNREADABLE_KEY: MALFORMED} if alone is None else alone
-        return found.records, tuple(UnreadablePbsObject("job", name, "is not a job name") for name in odd)
+        jobs = {name: parse_job(record) for name, record in found.records.items()}
+        return jobs, tuple(UnreadablePbsObject("job", name, "is not a job name") for name in odd)
 
     def _query_job_alone(self, name: str, until_s: float) -> Record | None:
         """Return a job queried alone, or None if it is still unreadable."""
@@ -174,8 +187,20 @@ class PbsStateReader:
         return found.records[name] if set(found.records) == {name} and not found.doubtful else None
 
 
-def _is_unambiguous_job_name(name: str, doubtful: set[str]) -> bool:
-    return name not in doubtful and JOB_PATTERN.fullmatch(name) is not None
+def parse_schedulers(text: str) -> dict[str, PbsScheduler]:
+    """Return the schedulers in the output of `qmgr -c 'list sched'`, by name."""
+    records = pbs_text_parsers.parse_qmgr_objects(text, "Sched")
+    return {name: parse_scheduler(record) for name, record in records.items()}
+
+
+def _parse_queues(text: str) -> dict[str, PbsQueue]:
+    records = _parse_objects_marking_unreadable(text, "Queue")
+    return {name: parse_queue(name, record) for name, record in records.items()}
+
+
+def _parse_reservations(text: str) -> dict[str, PbsReservationRecord]:
+    records = pbs_text_parsers.parse_reservations(text)
+    return {name: parse_reservation(record) for name, record in records.items()}
 
 
 def _parse_objects_marking_unreadable(text: str, kind: str) -> dict[str, Record]:
@@ -187,9 +212,8 @@ def _parse_objects_marking_unreadable(text: str, kind: str) -> dict[str, Record]
     return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}
 
 
-def _find_shown_reservations(vnodes: Mapping[str, Record]) -> dict[str, Value]:
-    """Return what each vnode shows of its confirmed reservations, which may begin later."""
-    return {name: vnode["resv"] for name, vnode in vnodes.items() if "resv" in vnode}
+def _find_shown_reservations(vnodes: Mapping[str, PbsVnode]) -> dict[str, frozenset[str]]:
+    return {name: vnode.reservations for name, vnode in vnodes.items() if vnode.reservations}
 
 
 def _find_unquoted_vnode_texts(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
@@ -219,8 +243,8 @@ def _set_attribute_text(record: Record, attribute: str, part: str, text: str | N
         record[attribute] = text
 
 
-def _parse_server(text: str) -> Record:
+def _parse_server(text: str) -> PbsServer:
     found = parse_pbs_json(text, "Server")
     if found.doubtful or len(found.records) != 1:
         raise BackendUnavailable(f"qstat -B: {MALFORMED if found.doubtful else f'shows {len(found.records)} servers'}")
-    return next(iter(found.records.values()))
+    return parse_server(next(iter(found.records.values())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, PbsCustomResource, Record, list_text_values
+from cpsched_bridge.adapters.pbs.pbs_objects import UNREADABLE_KEY, PbsCustomResource, Record, list_text_values
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cpsched_bridge.adapters.pbs import pbs_objects
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
+from cpsched_bridge.adapters.pbs.pbs_objects import (
+    PbsCustomResource,
+    PbsJob,
+    PbsQueue,
+    PbsRecords,
+    PbsScheduler,
+    PbsServer,
+    Record,
+)
 from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
@@ -18,7 +27,33 @@ RECORDED = Path(__file__).parent / "recorded"
 NOW_S = 1795426890
 
 
-def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsRecords:
+@dataclass
+class Printed:
+    """What PBS prints: records by name, which tests may change."""
+
+    now_s: int
+    server: Record
+    jobs: dict[str, Record] = field(default_factory=dict)
+    queues: dict[str, Record] = field(default_factory=dict)
+    vnodes: dict[str, Record] = field(default_factory=dict)
+    reservations: dict[str, Record] = field(default_factory=dict)
+    resources: dict[str, PbsCustomResource] = field(default_factory=dict)
+    schedulers: dict[str, Record] = field(default_factory=dict)
+
+    def parsed(self) -> PbsRecords:
+        return PbsRecords(
+            self.now_s,
+            pbs_objects.parse_server(self.server),
+            {name: pbs_objects.parse_job(record) for name, record in self.jobs.items()},
+            {name: pbs_objects.parse_queue(name, record) for name, record in self.queues.items()},
+            {name: pbs_objects.parse_vnode(record) for name, record in self.vnodes.items()},
+            {name: pbs_objects.parse_reservation(record) for name, record in self.reservations.items()},
+            self.resources,
+            {name: pbs_objects.parse_scheduler(record) for name, record in self.schedulers.items()},
+        )
+
+
+def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> Printed:
     """A reading of a real server: OpenPBS 23.06.06, one host with three vnodes of four processors."""
 
     def read(name: str, kind: str) -> dict[str, Record]:
@@ -27,14 +62,14 @@ def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsRecor
     (server,) = read("server.json", "Server").values()
     resources = pbs_text_parsers.parse_resource_definitions((RECORDED / "resources.txt").read_text())
     queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
-    return PbsRecords(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
+    return Printed(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
 
 
 @dataclass
 class Site:
     """Both ends of the backend: its readings and its commands."""
 
-    seen: PbsRecords = field(default_factory=recorded)
+    seen: Printed = field(default_factory=recorded)
     told: list[tuple[str, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """What becomes of the queue of the left jobs, which is closed while starts are sent, and what is sent meanwhile."""
@@ -47,32 +82,34 @@ class Site:
     schedulers_seen: dict[str, Record] = field(default_factory=dict)
 
     def read(self) -> PbsRecords:
-        return self.seen
+        return self.seen.parsed()
 
     def read_again(self, before: PbsRecords, while_idle: bool) -> PbsRecords:
-        return self.seen
+        return self.seen.parsed()
 
-    def read_jobs_and_queues(self) -> tuple[Any, Any]:
-        return self.seen.jobs, self.seen.queues
+    def read_jobs_and_queues(self) -> tuple[Mapping[str, PbsJob], Mapping[str, PbsQueue]]:
+        return self.read().jobs, self.read().queues
 
-    def read_queues(self) -> Any:
-        return self.seen.queues
+    def read_queues(self) -> Mapping[str, PbsQueue]:
+        return self.read().queues
 
-    def read_server(self) -> Record:
-        return self.seen.server
+    def read_server(self) -> PbsServer:
+        return self.read().server
 
-    def read_schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> Mapping[str, PbsScheduler]:
         if "schedulers" in self.fails:
             raise self.fails["schedulers"]
         if self.scheduling:
             self.scheduling -= 1
             self.left.append("at work")
-            return {"default": {"state": "scheduling"}}
-        return self.schedulers_seen
+            return {"default": PbsScheduler(is_running=True)}
+        return {name: pbs_objects.parse_scheduler(record) for name, record in self.schedulers_seen.items()}
 
     def wishes(self, job: str) -> dict[str, Any]:
         """What a job asks for, to be changed."""
-        return self.seen.jobs[job]["Resource_List"]  # type: ignore[return-value]
+        wishes = self.seen.jobs[job]["Resource_List"]
+        assert isinstance(wishes, dict)
+        return wishes
 
     def with_resources(self, kinds: dict[str, PbsCustomResource]) -> None:
         self.seen = replace(self.seen, resources=kinds)
@@ -80,7 +117,7 @@ class Site:
     def with_schedulers(self, schedulers: dict[str, Record]) -> None:
         self.seen = replace(self.seen, schedulers=schedulers)
 
-    def past(self, within_s: float) -> dict[str, Record]:
+    def past(self, within_s: float) -> dict[str, PbsJob]:
         return {}
 
     def _tell(self, *words: str) -> None:
@@ -102,13 +139,13 @@ class Site:
     def set_walltime(self, job: str, seconds: int, within_s: float) -> None:
         self._tell("walltime", job, str(seconds))
 
-    def close_queue(self, queue: str) -> dict[str, Record]:
+    def close_queue(self, queue: str) -> Mapping[str, PbsScheduler]:
         self._set_queue_started(queue, False)
         return self.read_schedulers()
 
-    def open_queue(self, queue: str) -> Record:
+    def open_queue(self, queue: str) -> PbsServer:
         self._set_queue_started(queue, True)
-        return self.seen.server
+        return self.read_server()
 
     def _set_queue_started(self, queue: str, started: bool) -> None:
         if queue not in self.seen.queues:

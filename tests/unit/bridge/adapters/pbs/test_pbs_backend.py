@@ -400,7 +400,8 @@ def test_limits_count_running_jobs_of_their_subject() -> None:
 def test_doctor_requires_left_queue_and_manager_privilege() -> None:
     seen = recorded()
     found = {
-        each.name: each for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "", "ada", ("login1",)))
+        each.name: each
+        for each in run_pbs_doctor_checks(seen.parsed(), PbsDoctorContext(("managed",), "", "ada", ("login1",)))
     }
     assert not found["left_queue"].ok
     assert not found["privilege"].ok
@@ -408,13 +409,13 @@ def test_doctor_requires_left_queue_and_manager_privilege() -> None:
     seen.server["managers"] = "ada@login*,bob@vm"
     good = {
         each.name: each
-        for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "leftq", "ada", ("login1",)))
+        for each in run_pbs_doctor_checks(seen.parsed(), PbsDoctorContext(("managed",), "leftq", "ada", ("login1",)))
     }
     assert {each.name for each in good.values() if not each.ok} == {"boosts", "formula"}
     assert {each.mode for each in good.values() if not each.ok} == {"advise"}
     bad = {
         each.name: each
-        for each in run_pbs_doctor_checks(seen, PbsDoctorContext(("managed",), "managed", "bob", ("login1",)))
+        for each in run_pbs_doctor_checks(seen.parsed(), PbsDoctorContext(("managed",), "managed", "bob", ("login1",)))
     }
     assert not bad["left_queue"].ok
     assert not bad["privilege"].ok

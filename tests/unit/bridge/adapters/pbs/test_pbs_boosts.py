@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_boosts import MAX_BATCH, PbsBoostAccess
 from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_pbs_doctor_checks
-from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsCustomResource
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import BoostCommand, ReadinessCheck, SupportsBoost
 from tests.unit.bridge.adapters.pbs.scenes import Site
@@ -218,7 +218,7 @@ def test_ignores_and_keeps_invalid_points() -> None:
 
 def checked(site: Site) -> dict[str, ReadinessCheck]:
     around = PbsDoctorContext(("managed",), "leftq", "root", ("vm",))
-    return {each.name: each for each in run_pbs_doctor_checks(site.seen, around)}
+    return {each.name: each for each in run_pbs_doctor_checks(site.read(), around)}
 
 
 def test_doctor_requires_points_resource_for_managers_only() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, UnquotedValue
+from cpsched_bridge.adapters.pbs.pbs_objects import UNREADABLE_KEY, UnquotedValue
 from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
 from cpsched_bridge.errors import BackendUnavailable

@@ -221,7 +221,7 @@ def test_second_reading_repeats_only_what_may_have_changed() -> None:
     pbs.asked.clear()
     after = reader.read_again(before, while_idle=True)
     assert pbs.asked == ["jobs", "queues", "vnodes"]
-    assert (after.jobs["1.vm"]["job_state"], after.vnodes["b"]["state"]) == ("H", "offline")
+    assert (after.jobs["1.vm"].state, after.vnodes["b"].states) == ("H", {"offline"})
     assert (after.server, after.reservations) == (before.server, before.reservations)
 
     pbs.vnodes["b"]["resv"] = "R2.vm"

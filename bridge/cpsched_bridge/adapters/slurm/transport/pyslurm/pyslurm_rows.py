@@ -154,8 +154,8 @@ def to_slurm_job(values: Record) -> SlurmJob:
         "special_requests": frozenset(requests),
         "unreadable": tuple(values.get("unreadable") or ()),
     }
-    if isinstance(wanted := fields.get("dependencies"), dict):
-        fields["dependencies"] = _to_dependencies(wanted)
+    if isinstance(wanted := values.get("dependencies"), dict):
+        fields |= {"dependencies": _to_dependencies(wanted)}
     return SlurmJob(**fields)
 
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsJob, PbsQueue, parse_job, parse_queue
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     MAX_FORMULA_CHARS,
     FormulaNotComputable,
@@ -9,13 +10,15 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     compute_formula_terms,
 )
 
-JOB = {
-    "Priority": "12",
-    "eligible_time": "01:00:05",
-    "accrue_type": "2",
-    "Resource_List": {"ncpus": "4", "mem": "2gb", "walltime": "00:10:00", "cpsched_boost": "7", "note": "x"},
-}
-QUEUE = {"Priority": "30"}
+JOB = parse_job(
+    {
+        "Priority": "12",
+        "eligible_time": "01:00:05",
+        "accrue_type": "2",
+        "Resource_List": {"ncpus": "4", "mem": "2gb", "walltime": "00:10:00", "cpsched_boost": "7", "note": "x"},
+    }
+)
+QUEUE = parse_queue("workq", {"Priority": "30"})
 
 
 def value(text: str) -> float:
@@ -84,7 +87,7 @@ def test_parses_longest_formula() -> None:
 
 def test_missing_term_is_0() -> None:
     formula = JobSortFormula.parse("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
-    assert formula.evaluate(compute_formula_terms(formula, {}, {})) == 0
+    assert formula.evaluate(compute_formula_terms(formula, PbsJob(), PbsQueue("workq"))) == 0
 
 
 def test_function_names_are_not_terms() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import NodeSetCondition
-from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsCustomResource, PbsQueue, PbsVnode, parse_vnode
 from cpsched_bridge.adapters.pbs.translation import pbs_chunk_requests
 from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
     build_chunk_request,
@@ -25,7 +25,7 @@ def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) ->
     records = {}
     for row, each in enumerate(vnodes or (BIG, BIG, BIG)):
         has = {"host": hosts[row] if hosts else f"h{row}"} | {n: v for n, v in each.items() if n != "sharing"}
-        records[f"v{row}"] = {"resources_available": has, "sharing": each.get("sharing", "default_shared")}
+        records[f"v{row}"] = PbsVnode(available=has, sharing=each.get("sharing", "default_shared"))
     return ConfiguredVnodeTable.from_records(records, {})
 
 
@@ -43,9 +43,10 @@ def ask(
     return build_chunk_request(select, place, there, np.array(allowed or [True] * len(there.names)), free)
 
 
-def records(*more: dict[str, object]) -> dict[str, dict[str, object]]:
-    """Records of vnodes v0, v1 ..., each with 8 processors and more attributes."""
-    return {f"v{row}": {"resources_available": {**BIG, "host": f"h{row}"}, **each} for row, each in enumerate(more)}
+def records(*more: dict[str, object], **available: str) -> dict[str, PbsVnode]:
+    """Vnodes v0, v1 ..., each with 8 processors and more attributes. `available` are more resources of v0."""
+    amounts = [{**BIG, "host": f"h{row}", **({} if row else available)} for row in range(len(more))]
+    return {f"v{row}": parse_vnode({"resources_available": amounts[row], **each}) for row, each in enumerate(more)}
 
 
 @pytest.mark.parametrize("limit", ["max_running", "max_user_run", "max_group_run"])
@@ -53,7 +54,7 @@ def test_no_job_is_placed_on_vnode_with_limit(limit):
     """The limit is not modelled, and `qrun` ignores it."""
     vnodes = records({limit: "1"}, {})
     of = ConfiguredVnodeTable.from_records(vnodes, {})
-    assert of.mask_vnodes_of_queue({}, "workq").tolist() == [False, True]
+    assert of.mask_vnodes_of_queue(PbsQueue("workq")).tolist() == [False, True]
     assert [str(each) for each in list_limited_vnodes(vnodes, of)] == [
         f"node v0: {limit}=1: this version has no rule for it"
     ]
@@ -66,9 +67,7 @@ def test_several_chunks_avoid_vnodes_for_single_host_jobs():
 
 
 def test_unset_boolean_is_false():
-    vnodes = records({}, {})
-    vnodes["v0"]["resources_available"]["big"] = "True"
-    of = ConfiguredVnodeTable.from_records(vnodes, {"big": PbsCustomResource("boolean", "h")})
+    of = ConfiguredVnodeTable.from_records(records({}, {}, big="True"), {"big": PbsCustomResource("boolean", "h")})
     assert on(ask("1:ncpus=1:big=False", of=of), of) == "1"
     assert on(ask("1:ncpus=1:big=T", of=of), of) == "0"
 
@@ -76,7 +75,7 @@ def test_unset_boolean_is_false():
 @pytest.mark.parametrize("text", [".05", "0.05", "1."])
 def test_reads_fractions_without_leading_or_trailing_digit(text):
     of = ConfiguredVnodeTable.from_records(
-        {"v0": {"resources_available": {**BIG, "host": "h0", "share": "2"}}},
+        records({}, share="2"),
         {"share": PbsCustomResource("float", "nh")},
     )
     assert ask(f"1:ncpus=1:share={text}", of=of).request.per_unit == (1, 0, 1)

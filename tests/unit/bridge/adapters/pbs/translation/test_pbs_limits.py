@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from cpsched_bridge.adapters.pbs.pbs_objects import parse_job
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
 
 
@@ -11,8 +12,8 @@ def job(user: str, queue: str = "work", **wanted: str) -> dict[str, object]:
 
 def told(server: dict[str, object], queues: dict[str, dict[str, object]], running, waiting):
     """By job and limit in words: (used by what runs, what the job takes, limit)."""
-    now = PbsRunLimitTable.from_records(server, queues).compute_limits_of_waiting_jobs(
-        running, dict(enumerate(waiting))
+    now = PbsRunLimitTable.from_attributes(server, queues).compute_limits_of_waiting_jobs(
+        map(parse_job, running), dict(enumerate(map(parse_job, waiting)))
     )
     assert now is not None
     found = [
@@ -25,10 +26,8 @@ def told(server: dict[str, object], queues: dict[str, dict[str, object]], runnin
 
 
 def test_no_limits_without_settings():
-    assert (
-        PbsRunLimitTable.from_records({}, {"work": {}}).compute_limits_of_waiting_jobs([job("ada")], {1: job("bob")})
-        is None
-    )
+    table = PbsRunLimitTable.from_attributes({}, {"work": {}})
+    assert table.compute_limits_of_waiting_jobs([parse_job(job("ada"))], {1: parse_job(job("bob"))}) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_resource_limit_counts_chunks():
 def test_names_limits_without_rule():
     """`qrun` ignores all limits, so the bridge must keep or name each of them."""
     known = {"max_queued": "[o:PBS_ALL=9]", "max_run_soft": "[o:PBS_ALL=1]", "max_array_size": "10000"}
-    found = PbsRunLimitTable.from_records(known | {"max_moons": "1"}, {"work": {**known, "max_suns": "1"}})
+    found = PbsRunLimitTable.from_attributes(known | {"max_moons": "1"}, {"work": {**known, "max_suns": "1"}})
     assert found.notes == [
         "max_moons on the server is not kept: this version has no rule for it",
         "max_suns on work is not kept: this version has no rule for it",
@@ -105,7 +104,7 @@ def test_queue_limit_counts_own_jobs_besides_server_limit():
 
 @pytest.mark.parametrize("value", ["[x:ada=1]", "u:ada=1", "[u:ada=many]", "[u:ada=1] and more"])
 def test_reports_unreadable_limit_entry(value):
-    found = PbsRunLimitTable.from_records({"max_run": value}, {})
+    found = PbsRunLimitTable.from_attributes({"max_run": value}, {})
     assert found.limits == ()
     assert len(found.notes) == 1
     assert found.notes[0].startswith("max_run on the server cannot be read")

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsCustomResource, Record, parse_job
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import PbsTranslator, translate_ended_jobs
 from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Hold, Observation, Outage
 from tests.builders import words
+from tests.unit.bridge.adapters.pbs.scenes import Printed
 
 NOW = 1_000_000
 KINDS = {
@@ -49,7 +50,7 @@ def a_reservation(where: str, begin: int, end: int) -> Record:
     }  # fmt: skip
 
 
-def a_reading(**changes: Any) -> PbsRecords:
+def a_reading(**changes: Any) -> Printed:
     vnodes = {
         "a": a_vnode("ncpus=8 mem=8191kb lic=2.5 scr=1gb", "ncpus=3 mem=1kb lic=0.5"),
         "b": a_vnode("ncpus=4 mem=4gb ngpus=2", "ncpus=6 mem=5gb ngpus=1"),
@@ -80,14 +81,14 @@ def a_reading(**changes: Any) -> PbsRecords:
         "workq": {"queue_type": "Execution", "started": "False", "max_run": "[g:staff=7]"},
         "other": {"queue_type": "Execution", "started": "True"},
     }
-    return replace(PbsRecords(NOW, server, jobs, queues, vnodes, reservations, KINDS), **changes)
+    return replace(Printed(NOW, server, jobs, queues, vnodes, reservations, KINDS), **changes)
 
 
-def seen_of(reading: PbsRecords, before: PbsRecords | None = None) -> Observation:
+def seen_of(*printed: Printed) -> Observation:
+    """Return the observation of the last of several readings."""
     translator = PbsTranslator(("workq",))
-    if before is not None:
-        translator.observe(before, translator.interpret_reading(before))
-    return translator.observe(reading, translator.interpret_reading(reading))
+    seen = [translator.observe(each, translator.interpret_reading(each)) for each in map(Printed.parsed, printed)]
+    return seen[-1]
 
 
 def test_reads_complete_observation() -> None:
@@ -147,7 +148,7 @@ def test_running_job_keeps_request_seen_while_pending(
 ) -> None:
     """Chunks on one vnode add up."""
     before = a_reading(reservations={}, jobs={"6.s": a_job("2:ncpus=1")})
-    seen = seen_of(replace(before, jobs={"6.s": run(where, NOW, "2:ncpus=1")}), before)
+    seen = seen_of(before, replace(before, jobs={"6.s": run(where, NOW, "2:ncpus=1")}))
     (found,) = seen.running
     assert (found.placement, 6 in seen.otherwise or None) == (units, otherwise)
 
@@ -159,9 +160,9 @@ def test_reads_complete_history_of_ended_jobs() -> None:
         "3[].s": run("(a:ncpus=2)", NOW, job_state="F", resources_used={"walltime": "9"}),
         "4[2].s": run("(gone:ncpus=2)", NOW - 20, job_state="X", resources_used={"walltime": "9"}),
     }  # fmt: skip
-    machine = PbsTranslator(()).interpret_reading(a_reading()).machine
+    machine = PbsTranslator(()).interpret_reading(a_reading().parsed()).machine
     assert [
         (each.job.id, each.job.submit_s, each.start_s, each.end_s, each.job.request.per_unit)
-        for each in translate_ended_jobs(past, machine)
+        for each in translate_ended_jobs({name: parse_job(record) for name, record in past.items()}, machine)
     ] == [(4 | 3 << 41, NOW - 100, NOW - 20, NOW - 11, (1, 1, 1, 1, 1)), (1, NOW, NOW, NOW + 61, (2, 1, 0, 0, 0))]
     assert np.array_equal(machine.capacity[0], [8, 7, 2, 0, 1024])
