@@ -28,7 +28,7 @@ from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.forecast_outcomes import ForecastOutcomeTracker
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from tests.builders import an_observation
+from tests.builders import a_cycle_report, an_observation
 from tests.fakes import FakeCluster, FakePace, FirstFit
 
 
@@ -94,7 +94,9 @@ def narrow_advice() -> AbstractContextManager[Any]:
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:
     """Return the report of a cycle that observed an empty cluster, and that these jobs had ended."""
-    return CycleReport(1, "shadow", float(now_s), observation=an_observation(now_s=now_s), ended=list(ended))
+    return a_cycle_report(
+        mode="shadow", at_unix_s=float(now_s), observation=an_observation(now_s=now_s), ended=list(ended)
+    )
 
 
 class Metrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
+from cpsched_bridge.cycle_report import BridgeRole, CycleReport, Decided, JobChanges, Mode
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import format_reason
@@ -89,6 +91,18 @@ def an_observation(
     """Return an observation, by default of an empty cluster."""
     cluster = cluster or a_cluster()
     return Observation(now_s, cluster, np.array(cluster.capacity if free is None else free), pending, **facts)
+
+
+def a_cycle_report(number: int = 1, mode: Mode = "control", at_unix_s: float = 0.0, **facts: Any) -> CycleReport:
+    """Return a report. Each fact belongs to the report, or to its role, decision or changes."""
+
+    def take(part: type[Any]) -> dict[str, Any]:
+        return {each.name: facts.pop(each.name) for each in fields(part) if each.name in facts}
+
+    role = BridgeRole(mode, **take(BridgeRole))
+    return CycleReport(
+        number, role, at_unix_s, changes=JobChanges(**take(JobChanges)), decided=Decided(**take(Decided)), **facts
+    )
 
 
 def an_entry(state: LedgerState, since_s: int = 95, job_id: int = 1, **facts: Any) -> ManagedJobEntry:

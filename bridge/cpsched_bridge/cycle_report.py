@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from cpsched.formatting import format_count
-from cpsched.model import Decision, EndedJob, Job, PendingReason, Placement, Snapshot
+from cpsched.model import Decision, Effort, EndedJob, Job, PendingReason, Placement, Snapshot
 from cpsched_bridge.ports import Lease, Observation, Outcome, ReadinessCheck
 
 Mode = Literal["shadow", "advise", "control", "paused"]
@@ -97,58 +98,93 @@ class PriorityBoostReport:
     """Number of jobs with another actor's boost, which the bridge does not change."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CycleReport:
-    """The report of one cycle, for the journal, the metrics, the log and the page."""
+@dataclass(frozen=True, slots=True)
+class BridgeRole:
+    """What the bridge may do in a cycle."""
 
-    number: int
     mode: Mode
-    at_unix_s: float
-    result: str = OK_RESULT
-    """`OK_RESULT`, or the snake-case name of the failure."""
-    seconds: Mapping[Phase, float] = field(default_factory=dict)
-    """Duration in seconds of each phase that ran."""
-    observation: Observation | None = None
+    other_leader: Lease | None = None
+    """The lease of another bridge that controls this cluster."""
+    paused: str = ""
+    """Why the bridge is paused although control or advise mode is configured, or "" if it is not paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """The jobs that started or ended, each reported once."""
+
+    started: Sequence[tuple[Job, int]] = ()
+    """Jobs first observed running or ended in this cycle, with their start times in seconds."""
+    ended: Sequence[EndedJob] = ()
+    past: Sequence[EndedJob] = ()
+    """Jobs that ended before the bridge started, as read in this cycle."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """The decision of a cycle, or how far it got."""
+
     snapshot: Snapshot | None = None
     """The input to the decision, with an estimate for every job."""
     decision: Decision | None = None
     """The decision, if it is valid."""
-    fallback: bool = False
-    """Whether the fallback decided instead of the configured policy."""
-    waits_for: str = ""
-    """The step that the decision waits for. If set, the cycle made no decision and did not fail."""
-    policy_failure: str = ""
-    """The policy failure's name in snake case if there is a snapshot but no decision."""
+    starts: Mapping[int, Placement] = field(default_factory=dict)
+    """The placements to start, by job id, or {} if the decision failed."""
+    limited: Mapping[int, str] = field(default_factory=dict)
+    """Site limits, with usage, that exclude jobs from the decision, by job id."""
     recorded: Any = None
     """The decision in the journal's format, even if invalid; see `store.round_records.decision_to_json`."""
     memory: Any = None
     """The dispatcher's state just before the decision, as JSON, or None if it exports no state."""
     replayable: bool = True
     """Whether the journal contains everything that the decision depended on."""
-    starts: Mapping[int, Placement] = field(default_factory=dict)
-    """The placements to start, by job id, or {} if the decision failed."""
+    fallback: bool = False
+    """Whether the fallback decided instead of the configured policy."""
+    policy_failure: str = ""
+    """The policy failure's name in snake case if there is a snapshot but no decision."""
+    waits_for: str = ""
+    """The step that the decision waits for. If set, the cycle made no decision and did not fail."""
+
+    @property
+    def effort(self) -> Effort | None:
+        """The decision's statistics."""
+        return None if self.decision is None else self.decision.effort
+
+    @cached_property
+    def waiting(self) -> Sequence[Job]:
+        """The jobs for which the decision was made."""
+        return () if self.snapshot is None else tuple(self.snapshot.queued_jobs())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CycleReport:
+    """The report of one cycle, for the journal, the metrics, the log and the page."""
+
+    number: int
+    role: BridgeRole
+    at_unix_s: float
+    result: str = OK_RESULT
+    """`OK_RESULT`, or the snake-case name of the failure."""
+    seconds: Mapping[Phase, float] = field(default_factory=dict)
+    """Duration in seconds of each phase that ran."""
     outcomes: Sequence[tuple[str, Outcome]] = ()
     """The kind (start, hold, release, boost or preempt) and outcome of each command."""
     bridge_events: Sequence[CycleEvent] = ()
     latencies_s: Sequence[float] = ()
     """Time in seconds from the decision until the job ran, for jobs first observed running in this cycle."""
-    started: Sequence[tuple[Job, int]] = ()
-    """Jobs first observed running or ended in this cycle, with their start times in seconds."""
-    ended: Sequence[EndedJob] = ()
-    past: Sequence[EndedJob] = ()
-    """Jobs that ended before the bridge started, as read in this cycle."""
-    waiting: Sequence[Job] = ()
-    """The jobs for which a decision was made."""
-    limited: Mapping[int, str] = field(default_factory=dict)
-    """Site limits, with usage, that exclude jobs from the decision, by job id."""
-    unscheduled: Mapping[int, UnscheduledReason] = field(default_factory=dict)
-    """Why the bridge does not schedule each other pending job, by job id."""
+    observation: Observation | None = None
+    changes: JobChanges = JobChanges()
     backoff: JobsInBackoff = NO_BACKOFF
     """The jobs in backoff after failed starts of their own or in their group."""
-    failing_users: int = 0
-    """Number of users whose starts have all failed, in control mode."""
+    decided: Decided = Decided()
+    unscheduled: Mapping[int, UnscheduledReason] = field(default_factory=dict)
+    """Why the bridge does not schedule each pending job without a decision, by job id."""
     boosts: PriorityBoostReport | None = None
     """The last result of advise mode, or None in other modes."""
+    checks: Sequence[ReadinessCheck] | None = None
+    """Results of the checks of control mode's requirements in this cycle, or None if no checks ran."""
+    failing_users: int = 0
+    """Number of users whose starts have all failed, in control mode."""
     starting: int = 0
     """Number of jobs that are released but not running yet."""
     held: int = 0
@@ -161,13 +197,7 @@ class CycleReport:
     """Time in seconds from this cycle's start to the next, as planned before the cycle's result was known."""
     slowed: bool = False
     """Whether cycles are slower than configured because the cluster is busy."""
-    checks: Sequence[ReadinessCheck] | None = None
-    """Results of the checks of control mode's requirements in this cycle, or None if no checks ran."""
-    paused: str = ""
-    """Why the bridge is paused although control or advise mode is configured, or "" if it is not paused."""
-    other_leader: Lease | None = None
-    """The lease of another bridge that controls this cluster."""
 
     def excludes(self, job_id: int) -> bool:
         """Return whether a site limit or a backoff excludes a job from the decision."""
-        return job_id in self.limited or job_id in self.backoff.reasons
+        return job_id in self.decided.limited or job_id in self.backoff.reasons

@@ -34,7 +34,7 @@ class Photographer:
 
     def __call__(self, report: CycleReport) -> None:
         """Record a cycle after the view has processed it."""
-        if not report.starts or len(report.waiting) < MANY:
+        if not report.decided.starts or len(report.decided.waiting) < MANY:
             return
         out = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
         out.print(self.view.render((WIDTH, HEIGHT)))

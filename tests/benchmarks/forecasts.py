@@ -19,8 +19,8 @@ import numpy as np
 from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecaster
+from tests.builders import a_cycle_report
 
 NODES, CORES, USERS = 500, 64, 200
 NOW_S = 1_000_000
@@ -71,9 +71,9 @@ def main() -> None:
     snapshot, past = site(pending)
     decision = ListDispatcher().decide(snapshot)
     forecaster = StartForecaster()
-    forecaster(CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past))
+    forecaster(a_cycle_report(mode="shadow", snapshot=snapshot, decision=decision, past=past))
     forecaster.refresh()  # compiled, and everything learned
-    report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision)
+    report = a_cycle_report(mode="shadow", snapshot=snapshot, decision=decision)
 
     def refresh() -> None:
         forecaster(report)
@@ -95,7 +95,7 @@ def main() -> None:
     idle = site(pending, seed=2, nodes=(400,), busy=250)[0]
     decided = ListDispatcher().decide(idle)
     half = StartForecaster()
-    half(CycleReport(1, "shadow", 0.0, snapshot=idle, decision=decided, past=past))
+    half(a_cycle_report(mode="shadow", snapshot=idle, decision=decided, past=past))
     rows["placing the queue"] = lambda: planned_queue(snapshot, decision.plan_s)
     half.backfill_windows()
     rows["windows, 250 idle"] = half.backfill_windows

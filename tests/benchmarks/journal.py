@@ -28,7 +28,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.registry import DISPATCHERS
-from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.cycle_report import BridgeRole, CycleReport, Decided, JobChanges
 from cpsched_bridge.store.journal import MAX_SEGMENT_ROUNDS, Journal
 from cpsched_bridge.store.round_records import decision_to_json, round_trip_json
 from cpsched_bridge.store.round_replay import replay_round
@@ -164,20 +164,21 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             began_s = time.process_time()
             report = CycleReport(
                 number,
-                "control",
+                BridgeRole("control"),
                 1e9 + number,
-                snapshot=snapshot,
-                started=begun,
-                ended=ended,
-                memory=round_trip_json(memory),
-                decision=decision,
-                recorded=decision_to_json(decision, snapshot),
-                starts=decision.starts_by_job(snapshot),
+                changes=JobChanges(begun, ended),
+                decided=Decided(
+                    snapshot=snapshot,
+                    decision=decision,
+                    starts=decision.starts_by_job(snapshot),
+                    recorded=decision_to_json(decision, snapshot),
+                    memory=round_trip_json(memory),
+                ),
                 seconds={"observe": 0.01 * random.random(), "decide": 0.01 * random.random()},
             )
             journal.write_round(report, spec)
             spent_s += (time.process_time() - began_s) * (number > first)
-            begun = world.start(report.starts)
+            begun = world.start(report.decided.starts)
             if number in (first, first + rounds):
                 sizes[number > first] = lasting_bytes(journal)
         numbers = range(max(1, first - 20), first + rounds, max(1, rounds // 20))

@@ -120,9 +120,9 @@ class Pair:
             self._bury(place)
             self.counts["killed"] += 1
             return
-        self.counts[report.mode] += 1
+        self.counts[report.role.mode] += 1
         owner = self.site.claimed.owner if self.site.claimed else None
-        if report.mode == "control" and report.result == "ok" and owner != place.backend.owner:
+        if report.role.mode == "control" and report.result == "ok" and owner != place.backend.owner:
             self.wrongs.append(f"second {self.site.now_s}: in control without the claim")
 
     def _born(self, place: Place) -> Bridge:

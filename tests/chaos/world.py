@@ -132,7 +132,7 @@ class World:
             self.counts["cannot start"] += 1
             return
         self.counts[report.result] += 1
-        self.site.note(f"cycle {report.number}: {report.mode} {report.result}")
+        self.site.note(f"cycle {report.number}: {report.role.mode} {report.result}")
         self._look(report)
 
     @property
@@ -148,17 +148,17 @@ class World:
     def _look(self, report: CycleReport) -> None:
         bridge = self._born()
         good = report.result == "ok" and not any(o.result != "done" for _, o in report.outcomes)
-        self._paused = self._paused + 1 if good and report.mode == "paused" else 0
+        self._paused = self._paused + 1 if good and report.role.mode == "paused" else 0
         if self._paused > LONG_PAUSED:
             self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs) - self._arrived)
             self.site.wrongs += judge.points_left(self.site, LONG_PAUSED + 1)
-        self._unheld = self._unheld + 1 if good and report.mode == "advise" else 0
+        self._unheld = self._unheld + 1 if good and report.role.mode == "advise" else 0
         if self._unheld > LONG_ADVISED:
             self.site.wrongs += judge.held_though_advised(self.site, frozenset(self.site.jobs) - self._arrived)
-        if not (good and report.mode == "control"):
+        if not (good and report.role.mode == "control"):
             self._good_since_s = max(self._good_since_s, self.site.now_s)
         self.site.wrongs += judge.pinned_too_long(self.site, self._good_since_s, START_TIMEOUT_S + SPARE_S)
-        if good and report.mode == "control":
+        if good and report.role.mode == "control":
             self.site.wrongs += judge.after_a_good_cycle(self.site, bridge.ledger.by_id, frozenset(self._arrived))
         self._arrived.clear()
 

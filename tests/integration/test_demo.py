@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program.demo import (
     START_COLUMNS,
     DemoLiveView,
@@ -24,7 +23,7 @@ from cpsched_bridge.program.demo import (
 )
 from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_cycle_report, a_job
 from tests.patience import ENOUGH_S
 
 DEMO = ["demo", "--dispatcher", "easy"]
@@ -65,7 +64,7 @@ def test_next_commands_use_program_name_as_called(monkeypatch, tmp_path):
 def test_live_view_truncates_only_nodes(columns):
     """With the longest text in each column, only a node list that exceeds the line is truncated."""
     site = MockCluster(a_cluster(1), [])
-    view = DemoLiveView("lookahead", site, site, "http://127.0.0.1:65535/", CycleReport(12_345, "control", 0.0))
+    view = DemoLiveView("lookahead", site, site, "http://127.0.0.1:65535/", a_cycle_report(12_345))
     nodes = ",".join(f"node{node:02}" for node in range(60))
     row = ("12 h 59 min", "1999999", "u0123456", "65536", nodes, "59 min 59 s")
     view.starts = [row] * 30

@@ -45,7 +45,7 @@ def bridge_run(folder, record, pace=EventDrivenClock):
 
     def note(report):
         assert report.result == "ok", report.bridge_events
-        starts.update({id: (report.observation.now_s, where) for id, where in report.starts.items()})
+        starts.update({id: (report.observation.now_s, where) for id, where in report.decided.starts.items()})
 
     bridge = a_bridge(
         folder,

@@ -157,7 +157,7 @@ class World:
         self.counts[report.result] += 1
         told = any(each.kind == "still_held" for each in report.bridge_events)
         closed = not self.server.queues[QUEUE].started
-        if report.mode == "advise" and report.result == "ok" and closed and not told:
+        if report.role.mode == "advise" and report.result == "ok" and closed and not told:
             self.server.wrongs.append("a bridge that advises leaves its queue closed")
         return report
 

@@ -78,7 +78,7 @@ def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Disp
                     _arrive(cluster, each)
             before = len(cluster.sent("start"))
             report = bridge.cycle()
-            modes.add(report.mode)
+            modes.add(report.role.mode)
             events += [happening.kind for happening in report.bridge_events]
             if any(cluster.jobs[id].stubborn for ids in cluster.sent("start")[before:] for id in ids):
                 tried_s.append(cluster.now_s)

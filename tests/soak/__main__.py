@@ -172,7 +172,7 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
             assert report.result == "ok", report.bridge_events
             assert report.observation is not None
             cycles += 1
-            ended += len(report.ended)
+            ended += len(report.changes.ended)
             hours = (time.monotonic() - began_s) / 3600
             done = hours >= given.hours or ended >= given.jobs
             if ended >= told_at + step or hours >= given.hours * (len(lines) + 1) / LINES or done:

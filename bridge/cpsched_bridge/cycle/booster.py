@@ -17,8 +17,8 @@ from cpsched_bridge.cycle.boost_planning import (
     plan_boost_changes,
 )
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import Decided, Observed
-from cpsched_bridge.cycle_report import Mode, PriorityBoostReport
+from cpsched_bridge.cycle.cycle_values import Observed
+from cpsched_bridge.cycle_report import Decided, Mode, PriorityBoostReport
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, BoostCommand, Outcome, QueueRank, SupportsBoost
 from cpsched_bridge.settings import AdviseModeSettings, Settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -22,20 +22,13 @@ from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
 from cpsched_bridge.cycle.bridge_memory import BridgeMemory
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
+from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs
 from cpsched_bridge.cycle.cycle_command_sender import OUTDATED_OBSERVATION, CycleCommandSender
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
-from cpsched_bridge.cycle.cycle_values import (
-    BridgeRole,
-    ClusterReading,
-    CycleValues,
-    Decided,
-    JobChanges,
-    Observed,
-    SelectedPreemptions,
-)
+from cpsched_bridge.cycle.cycle_values import ClusterReading, Observed, SelectedPreemptions
 from cpsched_bridge.cycle.decision_deadline import can_enforce_deadline
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
@@ -45,7 +38,7 @@ from cpsched_bridge.cycle.preemption_executor import PreemptionExecutor
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle.verified_decision import DecisionFailure
-from cpsched_bridge.cycle_report import NO_BACKOFF, CycleReport, PriorityBoostReport
+from cpsched_bridge.cycle_report import NO_BACKOFF, BridgeRole, CycleReport, Decided, JobChanges, PriorityBoostReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, LoopClock, Observation
@@ -148,7 +141,7 @@ class Bridge:
         if waits_for:
             self.parts.startup.record_decision_wait(waits_for, self._now_s)
         recorder = self._reporter.begin_cycle()
-        role, paused = BridgeRole(self.mode.choose_mode()), ""
+        role = BridgeRole(self.mode.choose_mode())
         self.timing.begin(recorder)
         observation, changes, backoff = None, JobChanges(), NO_BACKOFF
         decided, boosts, checks = Decided(waits_for=waits_for), None, None
@@ -163,7 +156,7 @@ class Bridge:
                     observation = reading.observation
                     role = self._renew_lease(observation, role, recorder)
             finally:
-                paused = self.mode.report_mode_change(role.mode, recorder)
+                role = replace(role, paused=self.mode.report_mode_change(role.mode, recorder))
             # 2. Learn which jobs ended and started, and select preemptions. The observation is then complete.
             changes = self._policies.learner.record_reading(reading)
             if self._booster is not None:
@@ -195,19 +188,31 @@ class Bridge:
         if observation is not None:
             self.timing.update_interval_by_load(observation.busy, recorder)
         # 8. Record the round and its events.
-        values = CycleValues(
+        counts = self.parts.ledger.count_jobs_by_state()
+        report = CycleReport(
+            number=recorder.number,
             role=role,
-            paused=paused,
+            at_unix_s=recorder.at_unix_s,
+            result=recorder.result,
+            seconds=dict(recorder.seconds),
+            outcomes=list(recorder.outcomes),
+            bridge_events=list(recorder.bridge_events),
+            latencies_s=list(recorder.latencies_s),
             observation=observation,
             changes=changes,
             backoff=backoff,
             decided=decided,
+            unscheduled=explain_unscheduled_jobs(observation, decided, self.parts.ledger.by_id, backoff),
             boosts=boosts,
             checks=checks,
-            overdue=self._sender.overdue_job_count,
             failing_users=len(self.mode.breaker.list_failing_users(self._now_s)),
+            starting=counts[LedgerState.STARTING],
+            held=sum(counts[state] for state in MANAGED_STATES),
+            overdue=self._sender.overdue_job_count,
+            gap_s=self.timing.gap_s,
+            pause_s=self.timing.cycle_interval_s,
+            slowed=self.timing.is_slowed,
         )
-        report = self._reporter.make_report(recorder, values, self.timing)
         report = self._reporter.record_cycle(report, recorder)
         # 9. Report the cycle to the log and the listeners.
         report = self._reporter.notify_listeners(report)
@@ -341,7 +346,7 @@ class Bridge:
         self._reporter.late += recorder.bridge_events
 
     def _report_startup_step(self, report: CycleReport) -> None:
-        self.parts.startup.report_step(report.waits_for)
+        self.parts.startup.report_step(report.decided.waits_for)
 
     def _no_hold_reason(self) -> str | None:
         """Return why the unpaused bridge must not hold or boost jobs, or None."""

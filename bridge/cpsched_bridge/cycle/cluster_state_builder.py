@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Cluster, ClusterState, IntArray, PendingCode, PendingReason, RunningJob, to_pending_reason
-from cpsched_bridge.cycle_report import NO_BACKOFF, JobsInBackoff, UnscheduledReason
+from cpsched_bridge.cycle_report import NO_BACKOFF, Decided, JobsInBackoff, UnscheduledReason
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKOFF_KIND, UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import UNMANAGED, format_reason
 
 T = TypeVar("T")
-NO_LIMIT_REASONS: Mapping[int, str] = MappingProxyType({})
 
 _UNMANAGED_BY_HOLD = {
     Hold.NONE: "not held: the cluster's own scheduler may start it",
@@ -106,21 +104,21 @@ def _index_nodes_by_name(cluster: Cluster) -> dict[str, int]:
 
 
 def explain_unscheduled_jobs(
-    seen: Observation,
-    waiting: frozenset[int],
+    observation: Observation | None,
+    decided: Decided,
     entries: Mapping[int, ManagedJobEntry],
-    limited: Mapping[int, str] = NO_LIMIT_REASONS,
     backoff: JobsInBackoff = NO_BACKOFF,
 ) -> dict[int, UnscheduledReason]:
-    """Return why the bridge does not schedule each pending job that is not in `waiting`, by job id.
-
-    `limited` contains the reason for each job that waits because of a site limit, by job id.
-    """
-    reasons = {left.job_id: UnscheduledReason(UNMANAGED, left.reason) for left in seen.unmanaged}
-    for pending in seen.pending:
+    """Return why the bridge does not schedule each pending job without a decision, by job id."""
+    if observation is None:
+        return {}
+    reasons = {left.job_id: UnscheduledReason(UNMANAGED, left.reason) for left in observation.unmanaged}
+    waiting = {job.id for job in decided.waiting}
+    for pending in observation.pending:
         id = pending.job.id
         if id not in waiting:
-            kind, reason = _explain_unscheduled(pending, entries.get(id), limited.get(id), backoff.reasons.get(id))
+            limit = decided.limited.get(id)
+            kind, reason = _explain_unscheduled(pending, entries.get(id), limit, backoff.reasons.get(id))
             reasons[id] = UnscheduledReason(kind, to_pending_reason(reason))
     return reasons
 

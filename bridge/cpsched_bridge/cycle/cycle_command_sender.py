@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cpsched.model import Job, Placement
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
-from cpsched_bridge.cycle.cycle_values import BridgeRole, Decided, Observed
+from cpsched_bridge.cycle.cycle_values import Observed
 from cpsched_bridge.cycle.intent_sender import (
     TRANSIENT_STATES,
     CycleCommandBudget,
@@ -21,6 +21,7 @@ from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.cycle.release_jobs import reopen_queues
 from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
+from cpsched_bridge.cycle_report import BridgeRole, Decided
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntry
@@ -149,7 +150,7 @@ class CycleCommandSender:
         if not self._send_intents(seen, allowance, recorder, selection) or not starts_follow:
             return
         allowance.left += kept_for_starts
-        jobs = {job.id: job for job in decided.list_waiting_jobs()}
+        jobs = {job.id: job for job in decided.waiting}
         wanted = [*preemptors, *((jobs[id], placement) for id, placement in starts.items())]
         chosen = allowance.take(wanted, lambda start: start[0].user)
         self._starts.record_decided_starts((job.id for job, _ in chosen), self._now_s)

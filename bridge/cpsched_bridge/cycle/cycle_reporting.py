@@ -6,16 +6,14 @@ Each step runs even if another step fails. For example, a full disk does not pre
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
 
-from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs, list_unscheduled_jobs
+from cpsched_bridge.cycle.cluster_state_builder import list_unscheduled_jobs
 from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, log_traceback
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_timing import CycleTiming
-from cpsched_bridge.cycle.cycle_values import CycleValues
 from cpsched_bridge.cycle_report import (
     OK_RESULT,
     SETTINGS_EVENT,
@@ -23,14 +21,13 @@ from cpsched_bridge.cycle_report import (
     CycleEvent,
     CycleReport,
     Mode,
-    UnscheduledReason,
     limit_events_per_kind,
 )
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
+from cpsched_bridge.store.ledger import Ledger
 
 Listener = Callable[[CycleReport], None]
 
@@ -93,55 +90,6 @@ class CycleReporter:
             CycleEvent("started", "after an unclean stop"),
         ]
 
-    def make_report(self, recorder: CycleRecorder, values: CycleValues, timing: CycleTiming) -> CycleReport:
-        """Return the report of a cycle, which has ended or failed."""
-        role, decided, counts = values.role, values.decided, self.ledger.count_jobs_by_state()
-        waiting = decided.list_waiting_jobs()
-        unscheduled: Mapping[int, UnscheduledReason] = {}
-        if values.observation is not None:
-            ids = frozenset(job.id for job in waiting)
-            unscheduled = explain_unscheduled_jobs(
-                values.observation, ids, self.ledger.by_id, decided.limited, values.backoff
-            )
-        return CycleReport(
-            number=recorder.number,
-            at_unix_s=recorder.at_unix_s,
-            result=recorder.result,
-            seconds=dict(recorder.seconds),
-            outcomes=list(recorder.outcomes),
-            bridge_events=list(recorder.bridge_events),
-            latencies_s=list(recorder.latencies_s),
-            mode=role.mode,
-            paused=values.paused,
-            other_leader=role.other_leader,
-            observation=values.observation,
-            started=values.changes.started,
-            ended=values.changes.ended,
-            past=values.changes.past,
-            backoff=values.backoff,
-            unscheduled=unscheduled,
-            snapshot=decided.snapshot,
-            decision=decided.decision,
-            starts=decided.starts,
-            waiting=waiting,
-            limited=decided.limited,
-            recorded=decided.recorded,
-            memory=decided.memory,
-            replayable=decided.replayable,
-            fallback=decided.fallback,
-            policy_failure=decided.policy_failure,
-            waits_for=decided.waits_for,
-            boosts=values.boosts,
-            checks=values.checks,
-            starting=counts[LedgerState.STARTING],
-            held=sum(counts[state] for state in MANAGED_STATES),
-            overdue=values.overdue,
-            failing_users=values.failing_users,
-            gap_s=timing.gap_s,
-            pause_s=timing.cycle_interval_s,
-            slowed=timing.is_slowed,
-        )
-
     def record_cycle(self, report: CycleReport, recorder: CycleRecorder) -> CycleReport:
         """Write the round and its events, and update the heartbeat if nothing failed. Return the completed report."""
         with recorder.fail_on_error(), recorder.measure("journal"):
@@ -178,8 +126,8 @@ class CycleReporter:
         return report
 
     def _write_cycle_to_journal(self, report: CycleReport) -> None:
-        if report.snapshot is not None and report.observation is not None:
-            spec = self.config.fallback if report.fallback else self.config.policy
+        if report.decided.snapshot is not None and report.observation is not None:
+            spec = self.config.fallback if report.decided.fallback else self.config.policy
             assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
             self.journal.write_unscheduled_jobs(list_unscheduled_jobs(report.observation, report.unscheduled))
@@ -191,5 +139,6 @@ class CycleReporter:
                 say = log.info if happening.kind in _INFORMATIVE_EVENTS else log.warning
                 job = None if happening.job_id is None else self.ledger.get_job_name(happening.job_id)
                 say(happening.kind, round=report.number, job=job, detail=happening.detail)
-            if report.starts and report.mode == "control":
-                log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))
+            starts, waiting = report.decided.starts, report.decided.waiting
+            if starts and report.role.mode == "control":
+                log.info("starts", round=report.number, jobs=len(starts), waiting=len(waiting))

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cpsched.model import Decision, EndedJob, Job, PendingReason, Placement, Snapshot
-from cpsched_bridge.cycle_report import JobsInBackoff, Mode, PriorityBoostReport
-from cpsched_bridge.ports import Lease, Observation, PendingJob, ReadinessCheck
+from cpsched.model import EndedJob, PendingReason
+from cpsched_bridge.cycle_report import BridgeRole, JobsInBackoff
+from cpsched_bridge.ports import Observation, PendingJob
 from cpsched_bridge.store.ledger import ManagedJobEntry
-
-
-@dataclass(frozen=True, slots=True)
-class BridgeRole:
-    """What the bridge may do in a cycle."""
-
-    mode: Mode
-    other_leader: Lease | None = None
-    """The lease of another bridge that controls this cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +56,6 @@ def _mark_ineligible(pending: PendingJob, reason: PendingReason) -> PendingJob:
     return replace(pending, job=replace(pending.job, ineligible=reason))
 
 
-@dataclass(frozen=True, slots=True)
-class JobChanges:
-    """The jobs that started or ended, each reported once."""
-
-    started: Sequence[tuple[Job, int]] = ()
-    ended: Sequence[EndedJob] = ()
-    past: Sequence[EndedJob] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
     """Everything that a decision depends on, except the policy."""
@@ -83,39 +65,3 @@ class Observed:
     backoff: JobsInBackoff
     entries: Mapping[int, ManagedJobEntry]
     """The ledger's entries before the pins of failed starts were removed, by job id."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decided:
-    """The decision of a cycle, or how far it got; `CycleReport` documents the fields."""
-
-    snapshot: Snapshot | None = None
-    decision: Decision | None = None
-    starts: Mapping[int, Placement] = field(default_factory=dict)
-    limited: Mapping[int, str] = field(default_factory=dict)
-    recorded: Any = None
-    memory: Any = None
-    replayable: bool = True
-    fallback: bool = False
-    policy_failure: str = ""
-    waits_for: str = ""
-
-    def list_waiting_jobs(self) -> list[Job]:
-        """Return the jobs for which a decision was made."""
-        return [] if self.snapshot is None else list(self.snapshot.queued_jobs())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CycleValues:
-    """What the steps of a cycle returned before it ended or failed; `CycleReport` documents the fields."""
-
-    role: BridgeRole
-    paused: str
-    observation: Observation | None
-    changes: JobChanges
-    backoff: JobsInBackoff
-    decided: Decided
-    boosts: PriorityBoostReport | None
-    checks: Sequence[ReadinessCheck] | None
-    overdue: int
-    failing_users: int

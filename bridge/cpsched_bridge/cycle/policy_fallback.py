@@ -15,9 +15,10 @@ from cpsched.formatting import format_count
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import Decided, Observed
+from cpsched_bridge.cycle.cycle_values import Observed
 from cpsched_bridge.cycle.policy_training import PolicyTrainer
 from cpsched_bridge.cycle.verified_decision import FALLBACK_PATH, DecisionFailure, VerifiedDecider
+from cpsched_bridge.cycle_report import Decided
 from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.settings import Settings

@@ -10,8 +10,9 @@ from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.cycle_failures import describe_failure
-from cpsched_bridge.cycle.cycle_values import ClusterReading, JobChanges
+from cpsched_bridge.cycle.cycle_values import ClusterReading
 from cpsched_bridge.cycle.decision_deadline import call_policy
+from cpsched_bridge.cycle_report import JobChanges
 from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import Observation
 

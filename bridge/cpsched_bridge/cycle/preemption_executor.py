@@ -18,7 +18,8 @@ from cpsched.model import Job, PendingCode, PendingReason, Placement, RunningJob
 from cpsched.site.preemption_plans import verify_preemption
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import BridgeRole, ClusterReading, SelectedPreemptions
+from cpsched_bridge.cycle.cycle_values import ClusterReading, SelectedPreemptions
+from cpsched_bridge.cycle_report import BridgeRole
 from cpsched_bridge.ports import (
     Backend,
     Hold,

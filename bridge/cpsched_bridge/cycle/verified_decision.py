@@ -15,9 +15,10 @@ from cpsched.policy import Policy
 from cpsched.site.admission import LimitCompliantDecision, decide_respecting_limits
 from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import Decided, Observed
+from cpsched_bridge.cycle.cycle_values import Observed
 from cpsched_bridge.cycle.decision_deadline import call_policy
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
+from cpsched_bridge.cycle_report import Decided
 from cpsched_bridge.errors import InvalidSetting, PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
 from cpsched_bridge.store.round_records import decision_to_json, round_trip_json

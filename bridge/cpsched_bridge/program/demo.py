@@ -241,8 +241,8 @@ class DemoLiveView:
         if seen is None:
             return
         self.twin.advance(seen.now_s)
-        jobs = {job.id: job for job in report.waiting}
-        for job_id, placement in report.starts.items():
+        jobs = {job.id: job for job in report.decided.waiting}
+        for job_id, placement in report.decided.starts.items():
             job = jobs[job_id]
             cores = str(job.request.units * job.request.per_unit[0])
             row = (format_duration(seen.now_s), str(job_id), job.user, cores, format_placement(placement, seen.cluster))

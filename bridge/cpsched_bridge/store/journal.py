@@ -217,9 +217,9 @@ class Journal(JournalReader):
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
         """Write a round that has a snapshot, with its decision or the failure's name."""
-        snapshot = report.snapshot
+        snapshot = report.decided.snapshot
         assert snapshot is not None
-        self._update_job_labels(report)
+        self._update_job_labels(report, snapshot)
 
         def write() -> None:
             if not self._may_write_delta(snapshot.cluster, policy):
@@ -248,15 +248,16 @@ class Journal(JournalReader):
         self._rounds_left, self._bytes_left = MAX_SEGMENT_ROUNDS, self._max_bytes // 16
 
     def _insert_round(self, report: CycleReport, snapshot: Snapshot) -> None:
+        decided = report.decided
         data = add_checksum(
             self._happened.encode_next(round_to_json(report, self._jobs.encode_rows(snapshot), self._labels))
         )
         explained = add_checksum(
-            self._explained.encode_next((report.recorded or failed_decision_to_json(""))["explained"])
+            self._explained.encode_next((decided.recorded or failed_decision_to_json(""))["explained"])
         )
-        path = report.policy_failure if report.decision is None else report.decision.effort.path
-        row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
-        counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
+        path = decided.policy_failure if decided.decision is None else decided.decision.effort.path
+        row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.role.mode)
+        counts = (len(snapshot.queue), len(snapshot.running), len(decided.starts))
         self._db.execute("insert or replace into rounds values (?,?,?,?,?,?,?,?,?,?)", (*row, *counts, path, data))
         self._db.execute(
             "insert or replace into explanations values (?,?,?)", (report.number, self._segment, explained)
@@ -264,25 +265,24 @@ class Journal(JournalReader):
         self._rounds_left -= 1
         self._bytes_left -= len(data) + len(explained)
 
-    def _update_job_labels(self, report: CycleReport) -> None:
+    def _update_job_labels(self, report: CycleReport, snapshot: Snapshot) -> None:
         """Store the labels of this round's jobs in memory, including jobs that have ended."""
-        assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
             named.update(report.observation.map_labels_by_job_id())
         if named:
-            here = [report.snapshot.table.jobs[slot].id for slot in _iterate_queued_and_running_slots(report.snapshot)]
-            here += [ended.job.id for ended in report.ended]
+            here = [snapshot.table.jobs[slot].id for slot in _iterate_queued_and_running_slots(snapshot)]
+            here += [ended.job.id for ended in report.changes.ended]
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
     def _insert_observed_jobs(self, report: CycleReport, snapshot: Snapshot) -> None:
         """Record the jobs first observed as running or ended, with nodes and times."""
-        if not (report.started or report.ended):
+        if not (report.changes.started or report.changes.ended):
             return
         table = snapshot.table
         slots = {table.jobs[slot].id: slot for slot in snapshot.running.tolist()}
-        ends = {ended.job.id: ended.end_s for ended in report.ended}
-        begun = [*report.started, *((ended.job, ended.start_s) for ended in report.ended)]
+        ends = {ended.job.id: ended.end_s for ended in report.changes.ended}
+        begun = [*report.changes.started, *((ended.job, ended.start_s) for ended in report.changes.ended)]
         self._db.executemany(
             """insert into past values (?,?,?,?,?,?,?,?) on conflict (job_id) do update set
                round = excluded.round, start_s = excluded.start_s, end_s = excluded.end_s,

@@ -190,10 +190,10 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
 
     `jobs` contains the rows of its jobs by id.
     """
-    snapshot = report.snapshot
+    decided, snapshot = report.decided, report.decided.snapshot
     assert snapshot is not None
     table = snapshot.table
-    recorded = report.recorded or failed_decision_to_json(report.policy_failure)
+    recorded = decided.recorded or failed_decision_to_json(decided.policy_failure)
     return {
         "now": snapshot.now_s,
         "jobs": jobs,
@@ -201,8 +201,8 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
         "queue": [table.jobs[slot].id for slot in snapshot.queue.tolist()],
         "running": _running_to_json(snapshot),
         "free": snapshot.free.ravel().tolist(),
-        "memory": report.memory,
-        "replayable": report.replayable,
+        "memory": decided.memory,
+        "replayable": decided.replayable,
         "decided": recorded["decided"],
         "sent": [[kind, o.job_id, o.result, o.detail] for kind, o in report.outcomes],
         "phases": list(report.seconds),

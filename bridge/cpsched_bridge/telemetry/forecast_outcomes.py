@@ -105,18 +105,18 @@ class ForecastOutcomeTracker:
         """Process a cycle's report and return it with the outcomes that it revealed."""
         kept = tuple(
             StartTimeOutcome(job.id, self.first_planned_s[job.id], start_s)
-            for job, start_s in report.started
+            for job, start_s in report.changes.started
             if job.id in self.first_planned_s
         )
         self._record_run_time_predictions(report)
         predicted = tuple(
             RunTimeOutcome(each.job.id, self._estimates.pop(each.job.id), each.run_s)
-            for each in report.ended
+            for each in report.changes.ended
             if each.job.id in self._estimates
         )
         self._record_first_expected_starts(report)
         context = context or BridgeStatusFacts()
-        context = replace(context, paused=context.paused or report.paused or None)
+        context = replace(context, paused=context.paused or report.role.paused or None)
         restarts, self._restarts = self._restarts, max(self._restarts, context.child_starts - 1)
         return CycleReportWithOutcomes(report, kept, predicted, context, self._restarts - restarts)
 
@@ -125,12 +125,12 @@ class ForecastOutcomeTracker:
 
         Later predictions depend on how long the job has run.
         """
-        snapshot = report.snapshot
+        snapshot = report.decided.snapshot
         if snapshot is None:
             return
         table, known = snapshot.table, self._estimates
-        slots = [*snapshot.queue.tolist(), *snapshot.running.tolist()] if report.started or not known else []
-        begun = {job.id for job, _ in report.started}
+        slots = [*snapshot.queue.tolist(), *snapshot.running.tolist()] if report.changes.started or not known else []
+        begun = {job.id for job, _ in report.changes.started}
         for slot in slots:
             if table.jobs[slot].id in begun:
                 known.setdefault(table.jobs[slot].id, int(table.estimate_s[slot]))
@@ -139,14 +139,14 @@ class ForecastOutcomeTracker:
 
     def _record_first_expected_starts(self, report: CycleReport) -> None:
         """Record the first expected starts. A cycle without a plan changes nothing."""
-        snapshot, decision = report.snapshot, report.decision
+        snapshot, decision = report.decided.snapshot, report.decided.decision
         if snapshot is None or decision is None or decision.plan_s is None:
             return
         before, jobs, found = self.first_planned_s, snapshot.table.jobs, dict[int, int]()
         for slot, start_s in zip(snapshot.queue.tolist(), decision.plan_s.tolist(), strict=True):
             if start_s != NEVER:
                 found[jobs[slot].id] = before.get(jobs[slot].id, start_s)
-        for id in report.starts:
+        for id in report.decided.starts:
             if id in before:
                 found[id] = before[id]
             else:

@@ -47,7 +47,7 @@ class LoopHealth:
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
-        self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
+        self._report, self._last_s, self._waits_for = report, self.clock(), report.decided.waits_for
 
     def on_startup_step(self, step: str) -> None:
         """Record a start-up step, which proves that the bridge is alive.
@@ -91,4 +91,6 @@ class LoopHealth:
     def describe_last_cycle(self) -> str:
         """Return a one-line summary of the last cycle."""
         report = self._report
-        return "no cycle has ended yet" if report is None else f"round {report.number}, {report.mode}, {report.result}"
+        if report is None:
+            return "no cycle has ended yet"
+        return f"round {report.number}, {report.role.mode}, {report.result}"

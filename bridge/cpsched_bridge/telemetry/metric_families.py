@@ -127,7 +127,7 @@ def _count_unusable_objects(cycle: CycleReportWithOutcomes) -> Samples | None:
 def _count_queued_jobs(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.observation is None:
         return None
-    return make_count_sampler(lambda cycle: map(get_first_partition, cycle.report.waiting))(cycle)
+    return make_count_sampler(lambda cycle: map(get_first_partition, cycle.report.decided.waiting))(cycle)
 
 
 def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
@@ -135,7 +135,7 @@ def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
     if observation is None:
         return None
     found: defaultdict[str, float] = defaultdict(float)
-    for job in cycle.report.waiting:
+    for job in cycle.report.decided.waiting:
         if is_unknown_time(job.submit_s, observation.now_s):
             continue
         partition = get_first_partition(job)
@@ -144,13 +144,13 @@ def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
 
 
 def _sample_waits(cycle: CycleReportWithOutcomes) -> Samples:
-    for job, start_s in cycle.report.started:
+    for job, start_s in cycle.report.changes.started:
         if not is_unknown_time(job.submit_s, start_s):
             yield (get_first_partition(job),), float(max(0, start_s - job.submit_s))
 
 
 def _sample_slowdowns(cycle: CycleReportWithOutcomes) -> Iterator[tuple[str, float]]:
-    for ended in cycle.report.ended:
+    for ended in cycle.report.changes.ended:
         if not is_unknown_time(ended.job.submit_s, ended.start_s):
             yield get_first_partition(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
 
@@ -161,8 +161,8 @@ def _count_pending_reasons(cycle: CycleReportWithOutcomes) -> Samples | None:
 
 
 def _count_decisions(cycle: CycleReportWithOutcomes) -> Samples:
-    if cycle.report.decision is not None:
-        effort = cycle.report.decision.effort
+    effort = cycle.report.decided.effort
+    if effort is not None:
         yield (effort.path, effort.status or "none"), 1.0
 
 
@@ -174,12 +174,12 @@ def _make_effort_sampler(
 
 
 def _get_effort_field(cycle: CycleReportWithOutcomes, name: str) -> float:
-    return float(getattr(cycle.report.decision.effort, name)) if cycle.report.decision is not None else 0.0
+    return float(getattr(cycle.report.decided.effort, name, 0.0))
 
 
 def _sample_optimality_gaps(cycle: CycleReportWithOutcomes) -> Iterator[float]:
     """Yield the gap between the best plan and its bound, as a share of the plan."""
-    effort = cycle.report.decision.effort if cycle.report.decision is not None else None
+    effort = cycle.report.decided.effort
     if effort is not None and effort.objective is not None and effort.bound is not None:
         distance, scale = effort.objective - effort.bound, abs(effort.objective)
         yield max(0.0, min(1.0, distance / scale)) if scale else 0.0
@@ -187,7 +187,8 @@ def _sample_optimality_gaps(cycle: CycleReportWithOutcomes) -> Iterator[float]:
 
 def _get_easy_ratios_and_area_weight(cycle: CycleReportWithOutcomes) -> Mapping[str, float]:
     """Return the ratios to the virtual EASY schedule and the weight `area`, by name."""
-    return cycle.report.decision.effort.ratios if cycle.report.decision is not None else {}
+    effort = cycle.report.decided.effort
+    return {} if effort is None else effort.ratios
 
 
 def _sample_easy_ratios(cycle: CycleReportWithOutcomes) -> Samples | None:
@@ -206,8 +207,8 @@ def _count_solver_runs(cycle: CycleReportWithOutcomes) -> float:
 
 
 def _count_unproved_searches(cycle: CycleReportWithOutcomes) -> float:
-    decision = cycle.report.decision
-    proved = decision is None or decision.effort.status in ("", "none", "optimal")
+    effort = cycle.report.decided.effort
+    proved = effort is None or effort.status in ("", "none", "optimal")
     return float(not proved) * _count_solver_runs(cycle)
 
 
@@ -244,7 +245,7 @@ def _make_resource_amount_sampler(free: bool) -> Callable[[CycleReportWithOutcom
 def _sample_readiness_checks(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.checks is None:
         return None
-    writes = cycle.report.mode != "shadow" or bool(cycle.report.paused)
+    writes = cycle.report.role.mode != "shadow" or bool(cycle.report.role.paused)
     return [
         ((check.name, "yes" if check.required and writes else "no"), float(check.ok)) for check in cycle.report.checks
     ]
@@ -276,10 +277,10 @@ METRICS: tuple[MetricFamily, ...] = (
            "Current seconds from the start of one cycle to the next; longer while the cluster is busy.",
            make_value_sampler(lambda c: c.report.pause_s)),
     MetricFamily("gauge", "cpsched_mode", "1 for the bridge's current mode.",
-           lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
+           lambda c: [((mode,), float(mode == c.report.role.mode)) for mode in MODES], ("mode",), len(MODES),
            _make_label_sets(*MODES)),
     MetricFamily("gauge", "cpsched_standby", "1 while another bridge controls the cluster.",
-           make_observation_value_sampler(lambda c: c.report.other_leader is not None)),
+           make_observation_value_sampler(lambda c: c.report.role.other_leader is not None)),
     MetricFamily("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.bridge_events],
            ("kind",), 12, _make_label_sets("start_failed", "start_refused")),
@@ -318,9 +319,9 @@ METRICS: tuple[MetricFamily, ...] = (
            "Weight of large jobs in the objective, adjusted from `cpsched_easy_ratio`.",
            _sample_area_weight),
     MetricFamily("gauge", "cpsched_fallback", "1 while the fallback replaces the configured policy.",
-           lambda c: [((), float(c.report.fallback))] if c.report.decision is not None else None),
+           lambda c: [((), float(c.report.decided.fallback))] if c.report.decided.decision is not None else None),
     MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions made by the fallback.",
-           make_value_sampler(lambda c: c.report.fallback)),
+           make_value_sampler(lambda c: c.report.decided.fallback)),
     # queue
     MetricFamily("gauge", "cpsched_queued_jobs", "Pending jobs that the bridge decides on.", _count_queued_jobs, ("partition",), MAX_PARTITION_SERIES),  # noqa: E501
     MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest pending job that the bridge decides on.", _sample_oldest_wait,  # noqa: E501
@@ -369,11 +370,11 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("histogram", "cpsched_decision_to_running_seconds",
            "Time from the decision to start a job until the job runs.",
            make_unlabeled_sampler(lambda c: c.report.latencies_s), buckets=_LATENCY_BUCKETS_S),
-    MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", make_value_sampler(lambda c: len(c.report.started))),  # noqa: E501
+    MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", make_value_sampler(lambda c: len(c.report.changes.started))),  # noqa: E501
     MetricFamily("counter", "cpsched_placement_mismatches",
            "Starts that the cluster placed differently than decided: on other nodes, or with other amounts on a node.",
            make_value_sampler(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.bridge_events))),
-    MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", make_value_sampler(lambda c: len(c.report.ended))),  # noqa: E501
+    MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", make_value_sampler(lambda c: len(c.report.changes.ended))),  # noqa: E501
     # predictions
     MetricFamily("histogram", "cpsched_start_time_error_seconds",
            "Absolute difference between actual and first expected start, by direction: `early` (or on time) or `late`.",

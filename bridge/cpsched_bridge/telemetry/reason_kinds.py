@@ -131,10 +131,10 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
         return None
     found = Counter[str](dict.fromkeys(REASON_KINDS, 0))
     found[UNMANAGED] += len(seen.unmanaged)
-    if report.decision is not None:
-        for reason, jobs in Counter(wait.reason for wait in report.decision.waits.values()).items():
+    if report.decided.decision is not None:
+        for reason, jobs in Counter(wait.reason for wait in report.decided.decision.waits.values()).items():
             found[classify_reason(reason)] += jobs
-    decided_on = {job.id for job in report.waiting}
+    decided_on = {job.id for job in report.decided.waiting}
     for pending in seen.pending:
         if pending.job.id not in decided_on:
             found[classify_unscheduled_job(pending, report.excludes(pending.job.id))] += 1

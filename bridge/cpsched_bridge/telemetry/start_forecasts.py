@@ -195,7 +195,7 @@ class StartForecaster:
                 # Jobs that started while no bridge was running may also have intervals.
                 self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
             self._clock_s = report.observation.now_s
-        snapshot, decision = report.snapshot, report.decision
+        snapshot, decision = report.decided.snapshot, report.decided.decision
         if snapshot is not None and decision is not None and decision.plan_s is not None:
             # A simulated cluster changes its arrays in place.
             free = frozen_array(np.array(snapshot.free))
@@ -203,12 +203,12 @@ class StartForecaster:
                 snapshot.now_s, snapshot.cluster, free, snapshot.table, snapshot.queue, snapshot.running,
                 by_construction=True,
             )  # fmt: skip
-            starts = decision.starts.slots if report.mode == "control" else snapshot.queue[:0]
+            starts = decision.starts.slots if report.role.mode == "control" else snapshot.queue[:0]
             self._latest = _LatestPlan(kept, np.array(decision.plan_s), np.array(starts))
         # Last, so that a job whose start is read is not in the queue of a plan that is read later.
-        self._unread.extend(report.past)
-        self._unread.extend(report.ended)
-        self._unread.extend((job.id, start_s) for job, start_s in report.started)
+        self._unread.extend(report.changes.past)
+        self._unread.extend(report.changes.ended)
+        self._unread.extend((job.id, start_s) for job, start_s in report.changes.started)
         if report.observation is not None:
             # After the starts, so that no job is absent whose start is not read.
             self._unread_observation = report.observation

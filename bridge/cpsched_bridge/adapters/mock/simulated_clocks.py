@@ -60,7 +60,7 @@ class EventDrivenClock(RealClock):
 
     def on_cycle(self, report: CycleReport) -> None:
         """Record the time at which the dispatcher requests its next run."""
-        self._again_s = None if report.decision is None else report.decision.again_s
+        self._again_s = None if report.decided.decision is None else report.decided.decision.again_s
 
     def _find_next_event_s(self) -> int | None:
         """Return the time of the next event or dispatcher run, whichever is earlier."""

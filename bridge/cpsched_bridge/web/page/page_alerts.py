@@ -43,7 +43,7 @@ def _list_bridge_alerts(last: CycleReport, paused: str) -> Iterator[PageAlert]:
         listed = [each.detail for each in last.bridge_events if each.kind == last.result][:_MAX_LISTED]
         text = f"The last cycle failed: {last.result.replace('_', ' ')}. This page shows an older state of the cluster."
         yield PageAlert(urgent=True, text=text, details=listed)
-    if last.fallback:
+    if last.decided.fallback:
         yield PageAlert(urgent=False, text="The fallback decides instead of the dispatcher.", details=[])
     if last.slowed:
         text = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."

@@ -130,7 +130,7 @@ class StatusPageState:
 
     def _record_ended_jobs(self, report: CycleReport, seen: Observation) -> None:
         now = {running.job.id: running for running in seen.running}
-        ends = {ended.job.id: ended.end_s for ended in report.ended}
+        ends = {ended.job.id: ended.end_s for ended in report.changes.ended}
         for id in self._running_by_id.keys() - now.keys():
             before, end_s = self._running_by_id[id], ends.get(id, seen.now_s)
             self._past.append(
@@ -183,17 +183,17 @@ def make_coverage_rows(counts: Counts) -> list[status_view.IntervalCoverageView]
 
 
 def _make_cycle_view(report: CycleReport) -> status_view.CycleView:
-    effort = report.decision.effort if report.decision is not None else None
+    effort = report.decided.effort
     gap = None
     if effort is not None and effort.objective is not None and effort.bound is not None:
         scale = abs(effort.objective)
         gap = max(0.0, min(1.0, (effort.objective - effort.bound) / scale)) if scale else 0.0
     return status_view.CycleView(
-        round=report.number, mode=report.mode, result=report.result,
+        round=report.number, mode=report.role.mode, result=report.result,
         path=effort.path if effort else "", status=effort.status if effort else "",
         considered=effort.considered if effort else 0, variables=effort.variables if effort else 0, gap=gap,
         decide_s=report.seconds.get("decide", 0.0), cycle_s=sum(report.seconds.values()),
-        queued=len(report.waiting), started=len(report.starts),
+        queued=len(report.decided.waiting), started=len(report.decided.starts),
     )  # fmt: skip
 
 
@@ -215,13 +215,13 @@ class _StatusPageViewBuilder:
         self, lines: list[status_view.CycleView], moments: list[status_view.ResourceUsageSample]
     ) -> status_view.StatusPageView:
         observation, report = self.instant.observation, self.instant.read
-        waiting = [] if report.snapshot is None else list(self._list_waiting_jobs(report.snapshot, report.decision))
+        snapshot, decision = report.decided.snapshot, report.decided.decision
         jobs = JobsView(
             now_s=observation.now_s,
-            mode=self.instant.last.mode,
+            mode=self.instant.last.role.mode,
             predictor=self.settings.policy.predictor,
-            waiting=waiting,
-            running=list(self._list_running_jobs(observation, report.snapshot)),
+            waiting=[] if snapshot is None else list(self._list_waiting_jobs(snapshot, decision)),
+            running=list(self._list_running_jobs(observation, snapshot)),
             unscheduled=list(self._list_unscheduled_jobs(observation, report)),
             ended=list(map(self._view_ended_job, self.past)),
         )
@@ -347,7 +347,7 @@ class _StatusPageViewBuilder:
                     kind=reason_kinds.UNMANAGED,
                     reason=self._get_visible_reason(left.reason),
                 )
-        decided_on = {job.id for job in report.waiting}
+        decided_on = {job.id for job in report.decided.waiting}
         for pending in observation.pending:
             job = pending.job
             if job.id not in decided_on:
@@ -401,9 +401,9 @@ class _StatusPageViewBuilder:
 
     def _make_status(self, jobs: JobsView) -> status_view.BridgeStatusView:
         instant, observation, last = self.instant, self.instant.observation, self.instant.last
-        paused = instant.context.paused or _format_startup_wait(last.waits_for)
+        paused = instant.context.paused or _format_startup_wait(last.decided.waits_for)
         counts = reason_kinds.count_jobs_by_reason(instant.read) or {}
-        decision = instant.read.decision
+        decision = instant.read.decided.decision
         return status_view.BridgeStatusView(
             version=version("cpsched"),
             cluster=sanitize_text(observation.cluster_name)[:80],
@@ -423,19 +423,18 @@ class _StatusPageViewBuilder:
     # --------------------------------------------------------------------------------------------------- the chart
 
     def _list_bars(self, seen: Observation, report: CycleReport) -> Iterable[status_view.GanttBar]:
-        ends, labels = _get_expected_ends(report.snapshot), seen.map_labels_by_job_id()
+        snapshot, decision = report.decided.snapshot, report.decided.decision
+        ends, labels = _get_expected_ends(snapshot), seen.map_labels_by_job_id()
         for ran in self.past:
             yield self._make_bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
         for running in seen.running:
             end_s = max(seen.now_s + 1, ends.get(running.job.id, running.start_s + running.job.walltime_s))
             label = labels.get(running.job.id, "")
             yield self._make_bar(running.job, "running", running.start_s, end_s, running.placement, label)
-        if report.snapshot is None or report.decision is None:
+        if snapshot is None or decision is None:
             return
-        jobs = {job.id: job for job in report.waiting}
-        planned = estimate_planned_placements(
-            report.snapshot, report.decision, seen.now_s + PLANNED_WINDOW_S, seen.outages
-        )
+        jobs = {job.id: job for job in report.decided.waiting}
+        planned = estimate_planned_placements(snapshot, decision, seen.now_s + PLANNED_WINDOW_S, seen.outages)
         for id, (begin_s, end_s, placement) in planned.items():
             yield self._make_bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
 

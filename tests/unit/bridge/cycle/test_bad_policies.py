@@ -149,8 +149,8 @@ def at(bridge_at):
 def assert_failed(bridge, report, metric, kinds):
     """One failed cycle: in the report, the journal and the metrics; nothing was sent, nothing forgotten."""
     assert report.result in kinds
-    assert report.starts == {}
-    assert report.decision is None
+    assert report.decided.starts == {}
+    assert report.decided.decision is None
     assert [(e.round, e.kind) for e in bridge.journal.list_events() if e.kind != "mode"] == [
         (report.number, report.result)
     ]
@@ -164,7 +164,7 @@ def assert_failed(bridge, report, metric, kinds):
 def assert_works_again(bridge, cluster):
     report = bridge.cycle()
     assert report.result == "ok", report.bridge_events
-    assert sorted(report.starts) == [1, 2]
+    assert sorted(report.decided.starts) == [1, 2]
     assert bridge.cycle().result == "ok"
     assert all(fake.running and fake.starts == 1 for fake in cluster.jobs.values())
 
@@ -189,7 +189,7 @@ def test_bad_dispatcher_costs_one_cycle(at, name):
 def test_persistently_bad_dispatcher_pauses_and_releases(at, name, monkeypatch):
     monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
-    modes = [bridge.cycle().mode for _ in range(3)]
+    modes = [bridge.cycle().role.mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]
     assert cluster.commands == [("release", (1, 2))]
     assert bridge.pause.read_reason().startswith("circuit breaker: 2 consecutive decisions failed")

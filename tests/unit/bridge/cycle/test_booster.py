@@ -55,7 +55,7 @@ def test_cluster_follows_plan_order_without_holds(tmp_path, site):
     metrics = Metrics()
     bridge = advising(tmp_path, site, listeners=(metrics,))
     report = bridge.cycle()
-    assert report.mode == "advise"
+    assert report.role.mode == "advise"
     assert order_of(site) == [4, 3, 2, 1]
     assert {name for name, _ in site.commands} == {"boost"}
     assert all(fake.hold is Hold.NONE for fake in site.jobs.values())
@@ -126,7 +126,7 @@ def test_pause_removes_points_and_resume_sets_them(tmp_path, site):
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
     bridge.pause.pause("for a while")
-    assert bridge.cycle().mode == "paused"
+    assert bridge.cycle().role.mode == "paused"
     assert not any(site.points.values())
     asked = len(site.commands)
     bridge.cycle()

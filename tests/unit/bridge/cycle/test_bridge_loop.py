@@ -52,7 +52,7 @@ def test_shadow_mode_decides_and_records_without_commands(bridge_at):
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = bridge_at(cluster, mode="shadow")
     for report in settle(bridge, cluster, 20):
-        assert sorted(report.starts) == [1, 2, 3]
+        assert sorted(report.decided.starts) == [1, 2, 3]
     assert cluster.commands == []
     assert list(bridge.ledger.list_entries()) == []
     assert len(list(bridge.journal.iterate_round_numbers())) == 20
@@ -144,8 +144,8 @@ def test_nodes_of_starting_job_are_not_reused(bridge_at):
     cluster.submit(a_job(2, per_unit=4))
     report = bridge.cycle()
     assert report.starting == 1
-    assert report.starts == {}
-    assert [job.id for job in report.waiting] == [2]
+    assert report.decided.starts == {}
+    assert [job.id for job in report.decided.waiting] == [2]
 
 
 def test_job_started_by_another_actor_is_running(bridge_at):
@@ -221,7 +221,7 @@ def test_unmanaged_job_takes_no_nodes_of_starts(cycles):
             answered = answered and report.result == "ok"
             left += [job.id for job in new] if report.result == "ok" else []
             assert [id for id in left if cluster.jobs[id].hold is not Hold.NONE] == []
-            assert not answered or all(cluster.jobs[id].running for id in report.starts)
+            assert not answered or all(cluster.jobs[id].running for id in report.decided.starts)
             left += [job.id for job in new]
 
 
@@ -255,7 +255,7 @@ def test_pause_releases_all_jobs_and_resume_holds_them(bridge_at):
     bridge.pause.pause("maintenance")
     cluster.submit(a_job(4))
     reports = settle(bridge, cluster, 3)
-    assert {report.mode for report in reports} == {"paused"}
+    assert {report.role.mode for report in reports} == {"paused"}
     assert {id: fake.hold for id, fake in cluster.jobs.items() if fake.pending} == dict.fromkeys((2, 3, 4), Hold.NONE)
     bridge.pause.resume()
     settle(bridge, cluster, 2)
@@ -284,7 +284,7 @@ def test_bad_decisions_are_not_applied_and_trip_breaker(bridge_at, dispatcher, k
     reports = settle(bridge, cluster, 6)
     assert [report.result for report in reports[:3]] == [kind] * 3
     assert "circuit_breaker_tripped" in kinds(reports[2])
-    assert reports[-1].mode == "paused"
+    assert reports[-1].role.mode == "paused"
     assert cluster.commands == [("release", (1, 2))]
     assert bridge.pause.read_reason().startswith("circuit breaker: 3 consecutive decisions failed")
 
@@ -294,7 +294,7 @@ def test_failed_starts_of_all_users_pause_bridge(bridge_at):
     cluster.submit(*(a_job(i, walltime_s=100 + i, user=f"u{i % 5}") for i in range(1, 21)), stubborn="bounced")
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster, 6)
-    assert reports[-1].mode == "paused"
+    assert reports[-1].role.mode == "paused"
     assert {fake.hold for fake in cluster.jobs.values()} == {Hold.NONE}
 
 
@@ -337,10 +337,10 @@ def test_reads_failed_history_later_and_learns_ends_once(bridge_at):
     cluster.past = [EndedJob(a_job(8), 0, 5), EndedJob(a_job(9), 0, 6)]
     for now_s in (1, 59):
         cluster.now_s = now_s
-        assert bridge.cycle().ended == []
+        assert bridge.cycle().changes.ended == []
     assert learned == [8]
     cluster.now_s = 60
-    assert bridge.cycle().ended == []
+    assert bridge.cycle().changes.ended == []
     assert learned == [8, 9]
     cluster.history_missing, cluster.past = False, [EndedJob(a_job(10), 0, 7)]
     cluster.now_s = 900

@@ -11,10 +11,11 @@ from cpsched_bridge.cycle.cluster_state_builder import (
     explain_unscheduled_jobs,
     list_unscheduled_jobs,
 )
+from cpsched_bridge.cycle_report import Decided
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
-from tests.builders import a_cluster, a_job, a_pending, a_running, an_observation
+from tests.builders import a_cluster, a_job, a_pending, a_running, a_snapshot, an_observation
 
 
 @pytest.mark.parametrize("controlling", [False, True])
@@ -121,17 +122,18 @@ def ours(state, why="", **facts):
     ],
 )
 def test_gives_reason_why_job_is_not_scheduled(job, entries, limit, kind, reason):
-    limited = {} if limit is None else {1: limit}
-    reasons = explain_unscheduled_jobs(an_observation(job), frozenset(), entries, limited)
+    decided = Decided(limited={} if limit is None else {1: limit})
+    reasons = explain_unscheduled_jobs(an_observation(job), decided, entries)
     assert list_unscheduled_jobs(an_observation(job), reasons) == [UnscheduledJob(1, kind, reason)]
-    assert explain_unscheduled_jobs(an_observation(job), frozenset({1}), entries, limited) == {}
+    decided = replace(decided, snapshot=a_snapshot(a_cluster(), [replace(job.job, ineligible=None)]))
+    assert explain_unscheduled_jobs(an_observation(job), decided, entries) == {}
 
 
 def test_lists_unsupported_jobs_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
     seen = an_observation(a_pending(a_job(user="bob"), label="1_7"), unmanaged=(left,))
     entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")
-    reasons = explain_unscheduled_jobs(seen, frozenset(), {1: entry})
+    reasons = explain_unscheduled_jobs(seen, Decided(), {1: entry})
     assert list_unscheduled_jobs(seen, reasons) == [
         UnscheduledJob(5, "unmanaged", "heterogeneous job", "5_1", "ada"),
         UnscheduledJob(1, "held", "held", "1_7", "bob"),

@@ -97,9 +97,9 @@ def test_report_contains_steps_before_failure(
         report.result,
         list(report.seconds),
         report.observation is not None,
-        [ended.job.id for ended in report.past],
-        None if report.snapshot is None else [job.id for job in report.snapshot.queued_jobs()],
-        sorted(report.starts),
+        [ended.job.id for ended in report.changes.past],
+        None if report.decided.snapshot is None else [job.id for job in report.decided.snapshot.queued_jobs()],
+        sorted(report.decided.starts),
         [(kind, outcome.job_id, outcome.result) for kind, outcome in report.outcomes],
     )
     assert report.result in {event.kind for event in report.bridge_events}

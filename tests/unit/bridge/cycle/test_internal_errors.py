@@ -94,14 +94,14 @@ def test_pauses_even_if_disk_is_full(bridge_at, tmp_path, monkeypatch):
     draft = tmp_path / "paused.new"
     draft.mkdir()
     assert bridge.cycle().result == "storage_error"
-    assert bridge.cycle().mode == "paused"
+    assert bridge.cycle().role.mode == "paused"
     assert cluster.commands == [("release", (1,))]
     assert bridge.pause.read_reason() is None
     draft.rmdir()
     bridge.cycle()
     assert bridge.pause.read_reason().startswith("circuit breaker: 1 consecutive decisions failed")
     bridge.pause.resume()
-    assert bridge.cycle().mode == "control"
+    assert bridge.cycle().role.mode == "control"
 
 
 def test_learns_after_failed_cycle_what_ended_before_it(bridge_at):

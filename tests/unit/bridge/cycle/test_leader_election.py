@@ -301,11 +301,11 @@ def test_bridge_stalled_during_cycle_sends_no_old_decision(tmp_path):
 def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     cluster = FakeCluster()
     shadow = a_bridge(tmp_path, cluster, mode="shadow")
-    assert shadow.cycle().other_leader is None
+    assert shadow.cycle().role.other_leader is None
     assert cluster.claimed is None
     cluster.claimed = OTHER
     report = shadow.cycle()
-    assert (report.mode, report.other_leader) == ("shadow", OTHER)
+    assert (report.role.mode, report.role.other_leader) == ("shadow", OTHER)
     assert [h.detail for h in report.bridge_events if h.kind == "other_bridge"] == [
         "another bridge is in control of this cluster: two:/state"
     ]
@@ -317,4 +317,4 @@ def test_keeps_lease_over_restart_that_keeps_jobs(tmp_path):
     bridge.cycle()
     bridge.stop()
     assert cluster.claimed is not None
-    assert a_bridge(tmp_path, cluster).cycle().mode == "control"
+    assert a_bridge(tmp_path, cluster).cycle().role.mode == "control"

@@ -73,7 +73,7 @@ def test_user_at_limit_delays_no_other_and_fails_no_start(tmp_path):
     assert running(cluster, "ada") == [1, 2]
     assert report.result == "ok"
     assert not [happening for happening in report.bridge_events if "fail" in happening.kind]
-    assert len(report.limited) == 58
+    assert len(report.decided.limited) == 58
 
 
 def test_journal_names_limit_and_usage(tmp_path):
@@ -105,7 +105,7 @@ def test_fallback_respects_power_cap(tmp_path):
     fallback = PolicySpec.of("easy").build()
     bridge = under_a_cap(a_bridge(tmp_path, cluster, Broken(), fallback=fallback), cores=8)
     report = settle(bridge, cluster, 2)[-1]
-    assert report.fallback
+    assert report.decided.fallback
     assert len(running(cluster, "bob")) == 7
 
 
@@ -178,5 +178,5 @@ def test_journal_has_memory_from_before_final_answer(tmp_path):
     bridge = a_bridge(tmp_path, cluster, Remembering())
     cluster.now_s = 1
     report = bridge.cycle()
-    assert report.memory == 1
-    assert report.decision.starts_by_job(report.snapshot) != {}
+    assert report.decided.memory == 1
+    assert report.decided.decision.starts_by_job(report.decided.snapshot) != {}

@@ -115,10 +115,10 @@ def test_resume_resets_failures_before_and_during_pause(bridge_at, monkeypatch):
     monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 3)
     bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
-    modes = [bridge.cycle().mode for _ in range(6)]
+    modes = [bridge.cycle().role.mode for _ in range(6)]
     assert modes == ["control"] * 3 + ["paused"] * 3
     bridge.pause.resume()
-    assert [bridge.cycle().mode for _ in range(4)] == ["control"] * 3 + ["paused"]
+    assert [bridge.cycle().role.mode for _ in range(4)] == ["control"] * 3 + ["paused"]
     assert told(bridge, "circuit_breaker_tripped") == ["3 consecutive decisions failed"] * 2
 
 
@@ -130,7 +130,7 @@ def test_only_controlling_bridge_pauses_itself(bridge_at, mode, monkeypatch):
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     if mode == "paused":
         bridge.pause.pause("maintenance")
-    assert [bridge.cycle().mode for _ in range(3)] == [mode] * 3
+    assert [bridge.cycle().role.mode for _ in range(3)] == [mode] * 3
     assert told(bridge, "circuit_breaker_tripped") == []
     assert bridge.pause.read_reason() == (None if mode == "shadow" else "maintenance")
 
@@ -284,7 +284,7 @@ def test_cycle_failing_before_decision_reports_only_that(bridge_at, monkeypatch,
     bridge = bridge_at(cluster)
     monkeypatch.setattr(bridge.ledger, call, full)
     report = bridge.cycle()
-    assert (report.result, report.snapshot) == ("storage_error", None)
+    assert (report.result, report.decided.snapshot) == ("storage_error", None)
     assert report.observation is not None
     assert [happening.kind for happening in report.bridge_events] == ["mode", "storage_error"]
     assert list(bridge.journal.iterate_round_numbers()) == []

@@ -64,11 +64,11 @@ def test_jobs_start_in_cycle_of_dispatcher_failure(at, name):
     bridge, cluster, metric = at(dispatcher=Bad(ALL[name]), cycle=limit)
     report = bridge.cycle()
     assert report.result == "ok"
-    assert sorted(report.starts) == [1, 2]
+    assert sorted(report.decided.starts) == [1, 2]
     assert kinds(report)[1:] == ["fallback"]
     assert kinds(report)[0] in {"decision_failed", "rule_broken", "decision_timeout"}
     assert (name in ENDLESS) == (kinds(report)[0] == "decision_timeout")
-    assert report.decision.effort.path == "fallback"
+    assert report.decided.decision.effort.path == "fallback"
     assert metric("cpsched_solves_total", path="fallback", status="none") == 1
     assert metric("cpsched_fallback") == 1
     assert bridge.settings.heartbeat_path.exists()
@@ -91,7 +91,7 @@ def test_failing_predictor_delays_no_job(at, part):
     cluster.past = [EndedJob(a_job(9), 0, 5)]
     bridge.policy.predictor = Guess(**{part: raising(RuntimeError("no idea"))})
     report = bridge.cycle()
-    assert (report.result, sorted(report.starts)) == ("ok", [1, 2])
+    assert (report.result, sorted(report.decided.starts)) == ("ok", [1, 2])
 
 
 def test_reports_begin_and_end_of_fallback_only(at):
@@ -102,7 +102,7 @@ def test_reports_begin_and_end_of_fallback_only(at):
     told += [kinds(bridge.cycle()) for _ in range(2)]
     assert told == [["decision_failed", "fallback"], ["decision_failed"], ["fallback_ended"], []]
     assert metric("cpsched_fallback") == 0
-    assert bridge.cycle().decision.effort.path == "first-fit"
+    assert bridge.cycle().decided.decision.effort.path == "first-fit"
 
 
 def test_retries_bad_policy_ever_less_often_without_pause(at, monkeypatch):
@@ -113,7 +113,7 @@ def test_retries_bad_policy_ever_less_often_without_pause(at, monkeypatch):
     for second in range(40):
         pace.at_s = float(second)
         before = tried.asked
-        assert bridge.cycle().mode == "control"
+        assert bridge.cycle().role.mode == "control"
         asked += [second] * (tried.asked - before)
     assert MAX_CONSECUTIVE_FAILURES == 3
     assert asked == [0, 1, 2, 3, 5, 9, 17, 33]
@@ -155,10 +155,10 @@ def test_pauses_if_policy_and_fallback_fail(at, monkeypatch):
     bridge, cluster, _ = at(dispatcher=Tried(), fallback=bad)
     report = bridge.cycle()
     assert report.result == "decision_failed"
-    assert report.starts == {}
+    assert report.decided.starts == {}
     assert "nor I" in report.bridge_events[-1].detail
     bridge.cycle()
-    assert bridge.cycle().mode == "paused"
+    assert bridge.cycle().role.mode == "paused"
     assert cluster.commands == [("release", (1, 2))]
 
 
@@ -177,7 +177,7 @@ def test_dispatcher_hung_in_compiled_code_costs_its_deadline(at):
         report = bridge.cycle()
     finally:
         apart.close()
-    assert sorted(report.starts) == [1, 2]
+    assert sorted(report.decided.starts) == [1, 2]
     assert kinds(report) == ["decision_timeout", "fallback"]
 
 
@@ -211,7 +211,7 @@ def test_fallback_decides_while_dispatcher_process_starts(at, monkeypatch):
     for second in range(MAX_CONSECUTIVE_FAILURES + 3):
         pace.at_s = float(second)
         report = bridge.cycle()
-        assert (report.result, report.mode, report.decision.effort.path) == ("ok", "control", "fallback")
+        assert (report.result, report.role.mode, report.decided.decision.effort.path) == ("ok", "control", "fallback")
         told.append(kinds(report))
     assert told == [["fallback"]] + [[]] * (MAX_CONSECUTIVE_FAILURES + 2)
     starting.words = None
@@ -232,10 +232,10 @@ def test_releases_jobs_if_startup_is_slow_without_fallback(at, monkeypatch):
     for second in (1.0, 2.0, MAX_HELD_WAIT_S, MAX_HELD_WAIT_S + 2.0):
         pace.at_s = second
         report = bridge.cycle()
-        assert (report.result, report.decision, report.waits_for) == ("ok", None, "compiles kernels")
-        modes.append(report.mode)
+        assert (report.result, report.decided.decision, report.decided.waits_for) == ("ok", None, "compiles kernels")
+        modes.append(report.role.mode)
     assert modes == ["control", "control", "control", "paused"]
     assert cluster.commands[-1] == ("release", (3,))
     starting.words = None
     bridge.cycle()
-    assert bridge.cycle().mode == "control"
+    assert bridge.cycle().role.mode == "control"

@@ -334,7 +334,7 @@ def test_new_leader_waits_for_the_victims_of_the_other_bridge(tmp_path, site):
     site.claimed = None
     pace.at_s += 200
     (report,) = settle(bridge, site, 1)
-    assert report.mode == "control"
+    assert report.role.mode == "control"
     assert stopped(site) == []
     assert site.jobs[1].hold is Hold.NONE
     site.now_s += VICTIMS_END_S

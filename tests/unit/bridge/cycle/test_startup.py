@@ -53,15 +53,15 @@ def test_neither_decides_nor_holds_before_startup_ends(bridge_at, cluster, steps
     bridge = bridge_at(cluster, startup=steps.startup)
     for _ in range(3):
         report = bridge.cycle()
-        assert (report.result, report.mode, report.decision) == ("ok", "paused", None)
-        assert report.waits_for == steps.words
+        assert (report.result, report.role.mode, report.decided.decision) == ("ok", "paused", None)
+        assert report.decided.waits_for == steps.words
     assert [kind for kind, _ in cluster.commands] == ["release"], "what the plugin holds does not wait for a compiler"
     assert bridge.pause.read_reason() is None, "no decision is no failed decision"
     assert bridge.settings.heartbeat_path.exists()
     steps.words = ""
     bridge.cycle()
     assert steps.told[-1] == ""
-    assert bridge.cycle().mode == "control"
+    assert bridge.cycle().role.mode == "control"
     bridge.cycle()
     assert cluster.jobs[3].starts == 1
 
@@ -69,9 +69,9 @@ def test_neither_decides_nor_holds_before_startup_ends(bridge_at, cluster, steps
 def test_shadow_mode_reads_during_startup(bridge_at, cluster, steps):
     bridge = bridge_at(cluster, startup=steps.startup, mode="shadow")
     report = bridge.cycle()
-    assert (report.result, report.mode, report.observation is None) == ("ok", "shadow", False)
+    assert (report.result, report.role.mode, report.observation is None) == ("ok", "shadow", False)
     steps.words = ""
-    assert bridge.cycle().decision is not None
+    assert bridge.cycle().decided.decision is not None
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_releases_jobs_of_previous_run_if_startup_is_slow(bridge_at, cluster, ta
     sent = []
 
     def look(report):
-        sent.append((report.mode, [kind for kind, _ in cluster.commands]))
-        if report.mode == "control":
+        sent.append((report.role.mode, [kind for kind, _ in cluster.commands]))
+        if report.role.mode == "control":
             pace.cycles = 0
 
     bridge = bridge_at(cluster, startup=startup, pace=pace, listeners=(look,), on_stop="keep", cycle={})

@@ -253,7 +253,7 @@ def test_unreadable_pause_file_means_paused(tmp_path, name):
     UNREADABLE[name](tmp_path / "paused")
     assert bridge.pause.read_reason()
     report = bridge.cycle()
-    assert report.mode == "paused"
+    assert report.role.mode == "paused"
     assert cluster.jobs[1].starts == 0
 
 

@@ -109,7 +109,7 @@ def test_unwritable_heartbeat_pauses_bridge_until_writable(tmp_path):
     found = []
     for _ in range(4):
         report = bridge.cycle()
-        found.append((report.mode, report.result))
+        found.append((report.role.mode, report.result))
         pace.at_s += 30
     assert found == [("control", "storage_error")] * 2 + [("paused", "storage_error")] * 2
     assert cluster.jobs[1].hold.value == "none"
@@ -117,4 +117,4 @@ def test_unwritable_heartbeat_pauses_bridge_until_writable(tmp_path):
     assert told[-1].startswith(f"paused the heartbeat {folder}/heartbeat cannot be written: No such file")
     assert bridge.pause.read_reason() is None, "no resume is needed"
     folder.mkdir()
-    assert [bridge.cycle().mode for _ in range(2)] == ["paused", "control"]
+    assert [bridge.cycle().role.mode for _ in range(2)] == ["paused", "control"]

@@ -21,7 +21,7 @@ from cpsched.model import (
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.cycle_report import CycleEvent, CycleReport
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Outcome
 from cpsched_bridge.store import journal as journals
@@ -38,7 +38,7 @@ from cpsched_bridge.store.round_records import (
     round_trip_json,
 )
 from cpsched_bridge.store.round_replay import replay_round
-from tests.builders import a_cluster, a_job, a_pending, a_running, an_observation
+from tests.builders import a_cluster, a_cycle_report, a_job, a_pending, a_running, an_observation
 from tests.fakes import FakeCluster, FirstFit
 from tests.stores import all_in_the_file, change, full_disk, rows, setting
 
@@ -59,7 +59,7 @@ def write(journal, number, scene, policy=None, record=POLICY, **facts):
     snapshot = policy.add_estimates(scene)
     decision = policy.decide(snapshot)
     made = {"snapshot": snapshot, "decision": decision, "recorded": decision_to_json(decision, snapshot)}
-    journal.write_round(CycleReport(number, "control", 1e9, seconds={"decide": 0.5}, **made, **facts), record)
+    journal.write_round(a_cycle_report(number, at_unix_s=1e9, seconds={"decide": 0.5}, **made, **facts), record)
     return decision
 
 
@@ -262,7 +262,7 @@ def test_replays_each_round_of_learning_dispatcher(bridge_at):
     """Recorded is what it knew before it decided, not after."""
     cluster = FakeCluster.of(*(a_job(id) for id in (1, 2, 3)), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster, mode="shadow", dispatcher=Rotating(), policy_spec=PolicySpec(f"{__name__}:Rotating"))
-    started = [list(bridge.cycle().starts) for _ in range(5)]
+    started = [list(bridge.cycle().decided.starts) for _ in range(5)]
     assert started == [[1], [2], [3], [1], [2]]
     assert [bridge.journal.read_round(n).memory["order"] for n in (1, 2, 3)] == [[], [1, 2, 3], [2, 3, 1]]
     assert all(replay_round(bridge.journal.read_round(number)).is_same_decision for number in (3, 1, 5, 2, 4))
@@ -469,7 +469,7 @@ def test_prunes_cluster_without_rounds(tmp_path):
 def test_lists_failed_round_with_failure_name(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     snapshot = POLICY.build().add_estimates(a_scene(queue=[a_job(1)]))
-    journal.write_round(CycleReport(3, "control", 1e9, snapshot=snapshot, policy_failure="decision_timeout"), POLICY)
+    journal.write_round(a_cycle_report(3, at_unix_s=1e9, snapshot=snapshot, policy_failure="decision_timeout"), POLICY)
     (line,) = journal.list_rounds()
     assert (line.number, line.path, line.queued, line.running, line.starts) == (3, "decision_timeout", 1, 0, 0)
     assert journal.read_round(3).queue == (a_job(1),)

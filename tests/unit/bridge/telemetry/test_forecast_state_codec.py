@@ -9,7 +9,6 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
 from cpsched.model import EndedJob, RunningJob
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
@@ -17,7 +16,7 @@ from cpsched_bridge.telemetry import forecast_state_codec
 from cpsched_bridge.telemetry.past_week_outcomes import CLASS_LABELS, WEEK_H, PastWeekIntervalOutcomes
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_report
-from tests.builders import a_cluster, a_job, a_snapshot
+from tests.builders import a_cluster, a_cycle_report, a_job, a_snapshot
 from tests.fuzz.stored import a_memory
 
 
@@ -45,7 +44,7 @@ def likely_start(forecaster, now_s=30_000):
     first = RunningJob(a_job(100, walltime_s=600, user="ada", name="run"), now_s, ((0, 1),))
     snapshot = a_snapshot(a_cluster(1, 1), [a_job(101, submit_s=now_s)], [first], now_s)
     decision = EasyDispatcher().decide(snapshot, "plan")
-    forecaster(CycleReport(2, "shadow", 0.0, snapshot=snapshot, decision=decision))
+    forecaster(a_cycle_report(2, mode="shadow", snapshot=snapshot, decision=decision))
     forecaster.refresh()
     return forecaster.intervals[101].median_s
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.cycle_report import CycleEvent, CycleReport
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.settings import CycleSettings
 from cpsched_bridge.telemetry.loop_health import LoopHealth
+from tests.builders import a_cycle_report
 
 
 @pytest.mark.parametrize(
@@ -21,12 +22,12 @@ def test_loop_is_alive_within_maximum_cycle_time(interval_s, max_backoff_s, long
     assert health.list_stall_reasons() == []
     now_s[0] += 1
     assert health.list_stall_reasons() == [f"no cycle has ended for {longest_s + 1} s; the limit is {longest_s} s"]
-    health(CycleReport(1, "control", 0.0))
+    health(a_cycle_report())
     assert health.list_stall_reasons() == []
 
 
 def test_failed_cycle_is_explained_by_its_own_failure():
     health = LoopHealth(CycleSettings())
     happened = [CycleEvent("start_failed", "job 7 did not start"), CycleEvent("backend_timeout", "no answer")]
-    health(CycleReport(5, "control", 0.0, result="backend_timeout", bridge_events=happened))
+    health(a_cycle_report(5, result="backend_timeout", bridge_events=happened))
     assert health.list_unready_reasons() == ["round 5 failed: backend_timeout", "no answer"]

@@ -5,7 +5,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cpsched.model import NO_STARTS, Decision, Effort, EndedJob
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import OBJECT_KINDS, Hold, ReadinessCheck, UnmanagedJob, UnusableObject
 from cpsched_bridge.settings import Settings
@@ -22,7 +21,7 @@ from cpsched_bridge.telemetry.metric_families import (
 )
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.web.status_application import StatusApplication
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_cycle_report, a_job, a_snapshot
 from tests.fakes import FakeCluster
 
 
@@ -118,7 +117,7 @@ def a_gauge(merged):
     row = MetricFamily("gauge", "cpsched_test", "Text.", lambda c: [(("a",), 1.0), (("b",), 5.0), (("c",), 3.0)], ("x",), 1,  # noqa: E501
                  merged=merged)  # fmt: skip
     exporter = PrometheusExporter([row])
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0)))
+    exporter(CycleReportWithOutcomes(a_cycle_report()))
     return scrape(exporter)
 
 
@@ -132,7 +131,7 @@ def test_merges_labels_beyond_bound():
 def test_oldest_pending_job_counts_at_any_position(submits_s):
     exporter, seen = PrometheusExporter(), FakeCluster(now_s=100).observe()
     waiting = [a_job(id, submit_s=submit_s, queue="a") for id, submit_s in enumerate(submits_s)]
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, observation=seen, waiting=waiting)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(observation=seen, snapshot=a_snapshot(a_cluster(), waiting))))
     assert scrape(exporter)["cpsched_oldest_pending_seconds", partition("a")] == 80
 
 
@@ -142,7 +141,7 @@ def test_oldest_pending_job_counts_at_any_position(submits_s):
 def test_exports_whether_mode_requires_failed_check(mode, paused, required):
     exporter = PrometheusExporter()
     checks = [ReadinessCheck("plugin", False, "", required=False), ReadinessCheck("clock", False, "", required=True)]
-    exporter(CycleReportWithOutcomes(CycleReport(1, mode, 0.0, checks=checks, paused=paused)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(mode=mode, checks=checks, paused=paused)))
     found = scrape(exporter)
     found = {labels: value for (name, labels), value in found.items() if name == "cpsched_check_ok"}
     assert found == {
@@ -154,7 +153,7 @@ def test_exports_whether_mode_requires_failed_check(mode, paused, required):
 def test_each_check_has_its_own_series():
     exporter = PrometheusExporter()
     checks = [ReadinessCheck(f"check {at}", at != 40, "") for at in range(41)]
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, checks=checks)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(checks=checks)))
     assert scrape(exporter)["cpsched_check_ok", (("check", "check 40"), ("required", "yes"))] == 0
 
 
@@ -163,9 +162,7 @@ def test_exports_time_of_checks_and_forgets_removed_ones():
 
     def cycle(*checks):
         exporter(
-            CycleReportWithOutcomes(
-                CycleReport(1, "control", 0.0, checks=[ReadinessCheck(n, ok, "") for n, ok in checks] or None)
-            )
+            CycleReportWithOutcomes(a_cycle_report(checks=[ReadinessCheck(n, ok, "") for n, ok in checks] or None))
         )
         return scrape(exporter)
 
@@ -178,13 +175,11 @@ def test_exports_time_of_checks_and_forgets_removed_ones():
 def test_counts_fallback_decision():
     exporter = PrometheusExporter()
     decision = Decision(NO_STARTS, Effort("easy", considered=1))
-    exporter(
-        CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=decision, fallback=True, overdue=2, gap_s=3.5))
-    )
+    exporter(CycleReportWithOutcomes(a_cycle_report(decision=decision, fallback=True, overdue=2, gap_s=3.5)))
     found = scrape(exporter)
     assert found["cpsched_decision_fallbacks_total", ()] == found["cpsched_fallback", ()] == 1
     assert found["cpsched_cycle_late_seconds_total", ()] == 3.5
-    exporter(CycleReportWithOutcomes(CycleReport(2, "control", 0.0, decision=decision)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(2, decision=decision)))
     assert scrape(exporter)["cpsched_fallback", ()] == 0
 
 
@@ -192,7 +187,7 @@ def solved(status, solver_s=0.1, objective=None, bound=None):
     """What an exporter serves after one decision of a solver."""
     exporter = PrometheusExporter()
     effort = Effort("solver", 5, 70, status, objective, bound, solver_s)
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
+    exporter(CycleReportWithOutcomes(a_cycle_report(decision=Decision(NO_STARTS, effort))))
     return scrape(exporter)
 
 
@@ -218,8 +213,8 @@ def test_gap_is_share_of_objective(objective, bound, gap):
 def test_ratios_to_easy_and_area_weight_are_gauges():
     effort = Effort("searched", 5, ratios={"large": 0.98, "waits": 0.71, "area": 1.5})
     exporter = PrometheusExporter()
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
-    exporter(CycleReportWithOutcomes(CycleReport(2, "control", 0.0)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(decision=Decision(NO_STARTS, effort))))
+    exporter(CycleReportWithOutcomes(a_cycle_report(2)))
     found = scrape(exporter)
     ratios = {
         labels: value
@@ -236,7 +231,7 @@ def test_ratios_to_easy_and_area_weight_are_gauges():
 )
 def test_prediction_error_is_log_ratio_with_direction(estimate_s, run_s, direction, log2):
     exporter = PrometheusExporter()
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0), predicted=(RunTimeOutcome(1, estimate_s, run_s),)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(), predicted=(RunTimeOutcome(1, estimate_s, run_s),)))
     found = scrape(exporter)
     assert found["cpsched_prediction_error_log2_ratio_sum", (("direction", direction),)] == pytest.approx(log2)
     assert found["cpsched_prediction_error_log2_ratio_count", (("direction", direction),)] == 1
@@ -245,7 +240,7 @@ def test_prediction_error_is_log_ratio_with_direction(estimate_s, run_s, directi
 @pytest.mark.parametrize(("start_s", "direction"), [(160, "late"), (40, "early"), (100, "early")])
 def test_start_delay_is_time_with_direction(start_s, direction):
     exporter = PrometheusExporter()
-    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0), kept=(StartTimeOutcome(1, 100, start_s),)))
+    exporter(CycleReportWithOutcomes(a_cycle_report(), kept=(StartTimeOutcome(1, 100, start_s),)))
     found = scrape(exporter)
     assert found["cpsched_start_time_error_seconds_sum", (("direction", direction),)] == abs(start_s - 100)
     counts = {

@@ -9,7 +9,6 @@ from cpsched.errors import InvalidValue
 from cpsched.forecast import FIRST_CLASS
 from cpsched.model import Cluster, EndedJob, NodeSetCondition, PendingCode, PendingReason, RunningJob
 from cpsched.run_time_model import RunTimeModel
-from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Hold, PendingJob
 from cpsched_bridge.telemetry.start_forecasts import (
     HypotheticalSubmission,
@@ -17,7 +16,7 @@ from cpsched_bridge.telemetry.start_forecasts import (
     find_partition_node_set,
     list_requestable_partitions,
 )
-from tests.builders import a_cluster, a_job, a_pending, a_snapshot, an_observation
+from tests.builders import a_cluster, a_cycle_report, a_job, a_pending, a_snapshot, an_observation
 
 CLUSTER = a_cluster(1, 1)
 BUSY = RunningJob(a_job(100, walltime_s=600), 900, ((0, 1),))
@@ -34,7 +33,7 @@ def a_cycle(now_s, queue=(), running=(BUSY,), mode="control", **facts):
 
 def a_cycle_without_plan(now_s, pending=(), running=(BUSY,), mode="control", **facts):
     seen = an_observation(*pending, cluster=CLUSTER, now_s=now_s, running=tuple(running))
-    return CycleReport(1, mode, 0.0, observation=seen, **facts)
+    return a_cycle_report(mode=mode, observation=seen, **facts)
 
 
 def refreshed(forecaster, *reports):

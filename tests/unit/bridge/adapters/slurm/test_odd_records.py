@@ -104,7 +104,7 @@ def test_odd_record_does_not_fail_cycle(name: str, tmp_path: Path) -> None:
     scene = Scene()
     ODD[name](scene)
     report = cycle(scene, tmp_path)
-    assert scene.job("first")["id"] in {job.id for job in report.waiting}, "the others are decided on"
+    assert scene.job("first")["id"] in {job.id for job in report.decided.waiting}, "the others are decided on"
 
 
 @pytest.mark.parametrize("name", [name for name in ODD if name.startswith("node") and "negative alloc" not in name])
@@ -113,10 +113,10 @@ def test_odd_node_gets_no_job_and_frees_no_resources(name: str, tmp_path: Path) 
     ODD[name](scene)
     at = 1 if name == "node: configuration shrunk" else 2
     report = cycle(scene, tmp_path)
-    assert report.snapshot is not None
-    assert report.snapshot.free[at].tolist() == [0, 0, 0]
-    assert all(node != at for starts in report.starts.values() for node, _ in starts)
-    assert all(node != at for running in report.snapshot.running_jobs() for node, _ in running.placement)
+    assert report.decided.snapshot is not None
+    assert report.decided.snapshot.free[at].tolist() == [0, 0, 0]
+    assert all(node != at for starts in report.decided.starts.values() for node, _ in starts)
+    assert all(node != at for running in report.decided.snapshot.running_jobs() for node, _ in running.placement)
 
 
 @pytest.mark.parametrize("name", ODD_PENDING)
@@ -140,7 +140,7 @@ def test_unreadable_running_job_holds_whole_nodes(facts: dict[str, Any], tmp_pat
     scene.job("two-by-two").update(facts)
     report = cycle(scene, tmp_path)
     assert report.observation is not None
-    assert report.snapshot is not None
+    assert report.decided.snapshot is not None
     found = next(each for each in report.observation.running if each.job.name == "two-by-two")
     assert found.placement != ()
-    assert all(report.snapshot.free[node].sum() == 0 for node, _ in found.placement)
+    assert all(report.decided.snapshot.free[node].sum() == 0 for node, _ in found.placement)

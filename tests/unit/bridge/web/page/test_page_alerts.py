@@ -3,17 +3,17 @@
 import re
 from dataclasses import replace
 
-from cpsched_bridge.cycle_report import CycleEvent, CycleReport
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage, ReadinessCheck, UnusableObject
 from cpsched_bridge.web.page.page_alerts import list_alerts
-from tests.builders import a_cluster, an_observation
+from tests.builders import a_cluster, a_cycle_report, an_observation
 
 CLUSTER = a_cluster(nodes=20)
 
 
 def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
-    report = CycleReport(1, "control", 0.0, **facts)
+    report = a_cycle_report(**facts)
     found = list_alerts(
         report,
         paused,
@@ -30,7 +30,7 @@ def test_reports_no_alert_if_all_is_well():
 
 def test_sorts_urgent_alerts_first():
     events = [CycleEvent("backend_timeout", "no answer")]
-    report = CycleReport(1, "control", 0.0, "backend_timeout", bridge_events=events, overdue=1, fallback=True)
+    report = a_cycle_report(result="backend_timeout", bridge_events=events, overdue=1, fallback=True)
     found = list_alerts(
         report,
         "by an administrator",
