@@ -11,7 +11,6 @@ import structlog
 from typing_extensions import override
 
 from cpsched.model import EndedJob
-from cpsched.site import multifactor_priority
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
@@ -24,9 +23,10 @@ from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_b
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.unmanaged_by_policy import (
+    find_jobs_above_own_limits,
+    find_jobs_of_unusable_policy,
     list_unusable_policy_objects,
-    unmanage_jobs_above_own_limits,
-    unmanage_jobs_of_unusable_policy,
+    unmanage_jobs,
 )
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
@@ -152,10 +152,33 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         licenses = reading.policy.licenses if reading is not None else ()
         exempt_qos = reading.policy.partition_limit_exemptions if reading is not None else {}
         observation = translator.observe(records, pinned, self._get_account_parents(), licenses, exempt_qos)
-        observation = self._apply_site_policy(observation, records, notes)
-        if self._load is not None and (busy := self._load.poll()):
-            observation = dataclasses.replace(observation, busy=busy)
-        return observation
+        busy = "" if self._load is None else self._load.poll()
+        if reading is None:
+            return dataclasses.replace(observation, notes=notes, busy=busy)
+
+        # The site's priorities and limits complete the observation. Jobs that they do not cover are left to Slurm.
+        self._update_ranking_policy(reading)
+        pending, left_by_policy = unmanage_jobs(
+            observation.pending, find_jobs_of_unusable_policy(observation.pending, reading)
+        )
+        pending, limits = self._ranking.rank_jobs(pending, records)
+        pending, left_by_limits = unmanage_jobs(pending, find_jobs_above_own_limits(limits))
+        observation = dataclasses.replace(
+            observation,
+            pending=tuple(pending),
+            unmanaged=(*observation.unmanaged, *left_by_policy, *left_by_limits),
+            limits=limits,
+            unusable=(*observation.unusable, *list_unusable_policy_objects(reading)),
+            notes=notes,
+            busy=busy,
+        )
+        return self._preemptors.leave(observation, records.jobs, reading.policy, self.preemption_options)
+
+    def _update_ranking_policy(self, reading: SitePolicyReading) -> None:
+        assert self._policy is not None
+        if self._ranked_by != self._policy.version:
+            self._ranking.set_policy(reading)
+            self._ranked_by = self._policy.version
 
     def _finish_transport_trial(self, jobs: int) -> None:
         """Use the transport that the trial chooses after a reading of this number of jobs, if it ends now."""
@@ -346,24 +369,6 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._transport.close()
         if self.transport_trial is not None:
             self.transport_trial.pyslurm.close()
-
-    def _apply_site_policy(self, seen: Observation, records: SlurmRecords, notes: tuple[str, ...]) -> Observation:
-        """Return the observation with the site's priorities and limits, if known."""
-        if self._policy is None:
-            return seen
-        reading = self._policy.reading
-        if reading is None:
-            return dataclasses.replace(seen, notes=notes)
-        if self._ranked_by != self._policy.version:
-            self._ranking.set_policy(reading)
-            self._ranked_by = self._policy.version
-        seen = unmanage_jobs_of_unusable_policy(seen, reading)
-        cpus = sum(node.effective_cpus or 0 for node in records.nodes)
-        size = multifactor_priority.ClusterSize(len(records.nodes), cpus)
-        ranked = self._ranking.apply_ranking(seen, records.jobs, size, records.reservations)
-        ranked = unmanage_jobs_above_own_limits(ranked)
-        ranked = self._preemptors.leave(ranked, records.jobs, reading.policy, self.preemption_options)
-        return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _get_translator(self) -> SlurmTranslator:
         """Return the translator, which is created on first use from the configuration."""

@@ -25,12 +25,13 @@ from cpsched.site.multifactor_priority import (
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmReservation
 from cpsched.slurm_text.site_policy import SitePolicyReading
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import (
     count_held_licenses,
     parse_requested_licenses,
 )
-from cpsched_bridge.ports import Observation, PendingJob
+from cpsched_bridge.ports import PendingJob
 
 ENDING_STATES = frozenset({"COMPLETING", "STAGE_OUT", "REQUEUED"})
 """States of ended jobs whose nodes are still busy. Such a job holds its licenses, and counts against no other limit."""
@@ -277,30 +278,27 @@ class PriorityRanker:
         else:
             self._now = RankedJobs.for_policy(reading)
 
-    def apply_ranking(
-        self,
-        seen: Observation,
-        records: Sequence[SlurmJob],
-        machine: ClusterSize,
-        reservations: Sequence[SlurmReservation] = (),
-    ) -> Observation:
-        """Return the observation with ranked jobs, their limits, and the counted usage."""
-        waiting = [job for job in records if job.state == slurm_states.PENDING]
-        self.clearances.record_reading(waiting, seen.now_s)
+    def rank_jobs(
+        self, pending: Sequence[PendingJob], records: SlurmRecords
+    ) -> tuple[list[PendingJob], PendingJobLimitsAndUsage]:
+        """Return the jobs with their ranks, and their limits with the counted usage."""
+        now_s, waiting = records.now_s, [job for job in records.jobs if job.state == slurm_states.PENDING]
+        self.clearances.record_reading(waiting, now_s)
         by_number = {number: job for job in waiting for number in array_tasks.list_job_numbers(job)}
-        context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances, reservations)
-        if self._due_s == 0 or seen.now_s >= self._due_s:
+        size = ClusterSize(len(records.nodes), sum(node.effective_cpus or 0 for node in records.nodes))
+        context = PriorityRankingInput(pending, by_number, size, now_s, self.clearances, records.reservations)
+        if self._due_s == 0 or now_s >= self._due_s:
             if self._due_s and self._next is None:
                 self._next = RankedJobs.for_policy(self._now.reading)
-            self._due_s = seen.now_s + self._now.reading.policy.priority.period_s
+            self._due_s = now_s + self._now.reading.policy.priority.period_s
         self._rank_batch_for_next_ranking(context)
         now = self._now
-        now.rank(context, now.find_stale_jobs(seen.pending))
-        if len(now.known) > len(seen.pending):
-            now.retain_jobs({each.job.id for each in seen.pending})
-        pending = tuple([now.known[each.job.id][1] for each in seen.pending])
-        used = now.compute_running_limit_usage(records, seen.now_s)
-        return dataclasses.replace(seen, pending=pending, limits=PendingJobLimitsAndUsage(now.standings, used))
+        now.rank(context, now.find_stale_jobs(pending))
+        if len(now.known) > len(pending):
+            now.retain_jobs({each.job.id for each in pending})
+        used = now.compute_running_limit_usage(records.jobs, now_s)
+        ranked = [now.known[each.job.id][1] for each in pending]
+        return ranked, PendingJobLimitsAndUsage(now.standings, used)
 
     def _rank_batch_for_next_ranking(self, context: PriorityRankingInput) -> None:
         """Rank more jobs for the next ranking, which takes effect once it is complete."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping, Sequence
 
+from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.slurm_text.accounts import UnreadablePolicyObject
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
-from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, UnusableObject
+from cpsched_bridge.ports import Hold, PendingJob, UnmanagedJob, UnusableObject
 
 _MAX_QUOTED_CHARS = 80
 """Maximum length of a value quoted in a message."""
@@ -23,63 +24,47 @@ def _make_unusable_object(unreadable: UnreadablePolicyObject) -> UnusableObject:
     return UnusableObject(unreadable.kind, unreadable.name, unreadable.field, "unreadable", detail[:_MAX_QUOTED_CHARS])
 
 
-def unmanage_jobs_of_unusable_policy(seen: Observation, reading: SitePolicyReading) -> Observation:
-    """Leave to Slurm the jobs that depend on unusable policy objects.
-
-    The objects are associations, QOS and partitions. The returned observation lists them.
-    """
-    unusable = list_unusable_policy_objects(reading)
-    if not unusable:
-        return seen
-    why = {
-        each.job.id: reading.unreadable.find_object_of_job(
-            each.job.user, each.job.account, each.job.queue, each.job.qos, reading.policy
-        )
-        for each in seen.pending
-    }
-    return dataclasses.replace(
-        seen,
-        pending=tuple(each for each in seen.pending if why[each.job.id] is None),
-        unmanaged=(
-            *seen.unmanaged,
-            *(
-                _make_unmanaged_job(each, f"{found.kind} {found.name}", str(_make_unusable_object(found)))
-                for each in seen.pending
-                if (found := why[each.job.id])
-            ),
-        ),
-        unusable=(*seen.unusable, *unusable),
-    )
+def find_jobs_of_unusable_policy(
+    pending: Sequence[PendingJob], reading: SitePolicyReading
+) -> dict[int, JobNotModelled]:
+    """Return why jobs depend on an unusable association, QOS or partition, by job id."""
+    if not list_unusable_policy_objects(reading):
+        return {}
+    faults = {}
+    for each in pending:
+        job = each.job
+        unusable = reading.unreadable.find_object_of_job(job.user, job.account, job.queue, job.qos, reading.policy)
+        if unusable is not None:
+            detail = str(_make_unusable_object(unusable))
+            faults[job.id] = JobNotModelled(f"{unusable.kind} {unusable.name}", detail)
+    return faults
 
 
-def unmanage_jobs_above_own_limits(seen: Observation) -> Observation:
-    """Leave to Slurm the jobs whose request violates a limit per job.
+def find_jobs_above_own_limits(limits: PendingJobLimitsAndUsage) -> dict[int, JobNotModelled]:
+    """Return why requests violate a limit per job, by job id.
 
     Slurm starts such a job if an operator has set the request, but does not show who has set it.
     """
-    assert seen.limits is not None
-    above = {
-        number: standing.barred or ""
-        for number, standing in seen.limits.standings.items()
+    return {
+        number: JobNotModelled("its request exceeds a limit per job", standing.barred or "")
+        for number, standing in limits.standings.items()
         if standing.exceeds_own_limit
     }
-    if not above:
-        return seen
-    what = "its request exceeds a limit per job"
-    return dataclasses.replace(
-        seen,
-        pending=tuple(each for each in seen.pending if each.job.id not in above),
-        unmanaged=(
-            *seen.unmanaged,
-            *(_make_unmanaged_job(each, what, above[each.job.id]) for each in seen.pending if each.job.id in above),
-        ),
-    )
 
 
-def _make_unmanaged_job(pending: PendingJob, what: str, full: str) -> UnmanagedJob:
+def unmanage_jobs(
+    pending: Sequence[PendingJob], faults: Mapping[int, JobNotModelled]
+) -> tuple[list[PendingJob], list[UnmanagedJob]]:
+    """Return the jobs without a fault, and the others as left to Slurm."""
+    managed = [each for each in pending if each.job.id not in faults]
+    left = [_make_unmanaged_job(each, faults[each.job.id]) for each in pending if each.job.id in faults]
+    return managed, left
+
+
+def _make_unmanaged_job(pending: PendingJob, fault: JobNotModelled) -> UnmanagedJob:
     return UnmanagedJob(
         pending.job.id,
-        JobNotModelled(what, full).reason,
+        fault.reason,
         pending.label,
         pending.job.user,
         held_for_bridge=pending.waits_for_bridge,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos
+from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy, PriorityWeights
 from cpsched.site.site_policy import PartitionPolicy, SitePolicy
 from cpsched.slurm_text.jobs import JobDependencies, SlurmJob
@@ -23,8 +24,9 @@ from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     compute_priority_points,
     get_job_tres,
 )
-from cpsched_bridge.ports import Hold, Observation, PendingJob
-from tests.builders import a_cluster, a_job, a_slurm_job
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched_bridge.ports import Hold, PendingJob
+from tests.builders import a_job, a_slurm_job
 from tests.reach import entries
 
 NOW_S = 10_000
@@ -228,27 +230,29 @@ def test_rounds_time_limit_up_to_minutes(walltime_s: int, minutes: int) -> None:
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 
+def a_reading(now_s: int, *ids: int) -> SlurmRecords:
+    return SlurmRecords(now_s, [], [], [], [a_record(id=id) for id in ids])
+
+
 def test_keeps_ranks_of_pending_jobs_for_period() -> None:
     ranking = PriorityRanker()
     ranking.set_policy(READING)
-    cluster = a_cluster()
 
-    def applied(*ids: int, now_s: int = NOW_S) -> Observation:
-        waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in ids)
-        seen = Observation(now_s, cluster, cluster.capacity.copy(), waiting)
-        return ranking.apply_ranking(seen, [a_record(id=id) for id in ids], MACHINE)
+    def rank(*ids: int, now_s: int = NOW_S) -> tuple[list[PendingJob], PendingJobLimitsAndUsage]:
+        waiting = [PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in ids]
+        return ranking.rank_jobs(waiting, a_reading(now_s, *ids))
 
-    first = applied(1, 2, 3)
-    assert sorted(first.limits.standings) == [1, 2, 3]  # type: ignore[union-attr]
-    standing, size = first.limits.standings[2], entries(ranking)  # type: ignore[union-attr]
-    second = applied(2, 3)
-    assert sorted(second.limits.standings) == [2, 3]  # type: ignore[union-attr]
-    assert second.limits.standings[2] is standing  # type: ignore[union-attr]
+    first, limits = rank(1, 2, 3)
+    assert sorted(limits.standings) == [1, 2, 3]
+    standing, size = limits.standings[2], entries(ranking)
+    second, limits = rank(2, 3)
+    assert sorted(limits.standings) == [2, 3]
+    assert limits.standings[2] is standing
     assert entries(ranking) < size
-    assert [each.job.priority for each in second.pending] == [each.job.priority for each in first.pending[1:]]
-    assert sorted(applied(2, 3, 4).limits.standings) == [2, 3, 4]  # type: ignore[union-attr]
-    assert applied(2, 3, 4, now_s=NOW_S + 299).limits.standings[2] is standing  # type: ignore[union-attr]
-    last = applied(2, 3, 4, now_s=NOW_S + 300).limits.standings  # type: ignore[union-attr]
+    assert [each.job.priority for each in second] == [each.job.priority for each in first[1:]]
+    assert sorted(rank(2, 3, 4)[1].standings) == [2, 3, 4]
+    assert rank(2, 3, 4, now_s=NOW_S + 299)[1].standings[2] is standing
+    last = rank(2, 3, 4, now_s=NOW_S + 300)[1].standings
     assert last[2] is not standing, "all are ranked again after the period"
     assert sorted(last) == [2, 3, 4]
 
@@ -256,12 +260,11 @@ def test_keeps_ranks_of_pending_jobs_for_period() -> None:
 def test_continues_ranking_longer_than_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job a cycle, and a cycle a period: a begun ranking is continued, not restarted."""
     monkeypatch.setattr(rankings, "RANKED_PER_CYCLE", 1)
-    ranking, cluster = PriorityRanker(), a_cluster()
+    ranking = PriorityRanker()
     ranking.set_policy(reading_with(priority=dataclasses.replace(POLICY.priority, period_s=1)))
-    waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
-    records = [a_record(id=id) for id in (1, 2, 3)]
+    waiting = [PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3)]
     seen = []
     for now_s in range(NOW_S, NOW_S + 8):
-        ranking.apply_ranking(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)
+        ranking.rank_jobs(waiting, a_reading(now_s, 1, 2, 3))
         seen.append(ranking._now)  # noqa: SLF001
     assert len({id(each) for each in seen}) >= 3
