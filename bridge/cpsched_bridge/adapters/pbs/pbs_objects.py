@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from cpsched.parsing.pbs_select import parse_duration_s, parse_size_bytes
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
+from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 Value = str | tuple[str, ...] | dict[str, "str | tuple[str, ...]"]
 Record = dict[str, Value]
@@ -47,16 +48,6 @@ class UnquotedValue(str):
     """
 
     __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadablePbsObject:
-    """A PBS object that the reader omits because it is unreadable."""
-
-    kind: str
-    """Kind of the object: vnode, job, queue or reservation."""
-    name: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +227,13 @@ class PbsRecords:
     resources: Mapping[str, PbsCustomResource] = field(default_factory=dict)
     schedulers: Mapping[str, PbsScheduler] = field(default_factory=dict)
     """PBS's schedulers, which are read only on request."""
-    unreadable: tuple[UnreadablePbsObject, ...] = ()
+    unreadable: tuple[UnusableObject, ...] = ()
     """Objects omitted from the objects above."""
+
+
+def make_unusable_object(kind: ObjectKind, name: str, why: str) -> UnusableObject:
+    """Return the object that is excluded because it is unreadable."""
+    return UnusableObject(kind, name[:80], "record", "unreadable", why[:200])
 
 
 def select_managed_queues(queues: Mapping[str, PbsQueue], names: Collection[str]) -> dict[str, PbsQueue]:
@@ -268,6 +264,10 @@ class _Attributes:
         """Return whether a boolean attribute is set and true."""
         return self.text(name).lower() in ("true", "t", "1", "y", "yes")
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return all text values of an attribute that PBS may print several times."""
+        return list_text_values(self.record.get(name))
+
     def parts(self, name: str) -> dict[str, str]:
         """Return the parts of an attribute whose values are single texts."""
         parts = self.record.get(name, {})
@@ -297,7 +297,6 @@ def parse_job(record: Record) -> PbsJob:
     requested = read.parts("Resource_List")
     if UNREADABLE_KEY in record:
         read.unreadable[UNREADABLE_KEY] = str(record[UNREADABLE_KEY])
-    subjobs = record.get("max_run_subjobs")
     return PbsJob(
         state=read.text("job_state"),
         substate=read.text("substate"),
@@ -315,7 +314,7 @@ def parse_job(record: Record) -> PbsJob:
         boost=None if "Resource_List" in read.unreadable else _parse_or_none(int, requested.get(BOOST_RESOURCE, "0")),
         priority=read.parse("Priority", float, 0.0),
         accrue_type=read.parse("accrue_type", float, 0.0),
-        submit_s=read.parse("ctime" if record.get("ctime") else "qtime", parse_unix_time_s, 0),
+        submit_s=read.parse("ctime" if read.texts("ctime") else "qtime", parse_unix_time_s, 0),
         eligible_s=read.parse("eligible_time", parse_duration_s, None),
         start_s=read.parse("stime", parse_unix_time_s, None),
         used_walltime_s=_parse_or_none(parse_duration_s, read.parts("resources_used").get("walltime", "")),
@@ -323,7 +322,7 @@ def parse_job(record: Record) -> PbsJob:
         hold_types=read.text("Hold_Types", "n"),
         has_dependency="depend" in record,
         exit_status=read.text("Exit_status"),
-        max_running_subjobs=int(subjobs) if isinstance(subjobs, str) and subjobs.isdigit() else None,
+        max_running_subjobs=read.parse("max_run_subjobs", int, None),
         unreadable=read.unreadable,
     )
 
@@ -340,10 +339,8 @@ def parse_vnode(record: Record) -> PbsVnode:
         allows_only_single_host_jobs=read.flag("no_multinode_jobs"),
         available=read.parts("resources_available"),
         assigned=read.parts("resources_assigned"),
-        jobs=list_text_values(record.get("jobs")),
-        reservations=frozenset(
-            name.strip() for value in list_text_values(record.get("resv")) for name in value.split(",")
-        ),
+        jobs=read.texts("jobs"),
+        reservations=frozenset(name.strip() for value in read.texts("resv") for name in value.split(",")),
         unreadable=read.problem,
     )
 
@@ -369,7 +366,7 @@ def parse_server(record: Record) -> PbsServer:
     return PbsServer(
         version=read.text("pbs_version"),
         host=read.text("server_host"),
-        managers=list_text_values(record.get("managers")),
+        managers=read.texts("managers"),
         is_scheduling=read.flag("scheduling"),
         keeps_history=read.flag("job_history_enable"),
         accrues_eligible_time=read.flag("eligible_time_enable"),
@@ -395,7 +392,7 @@ def parse_reservation(record: Record) -> PbsReservationRecord:
         duration_s = read.parse("reserve_duration", parse_duration_s, None)
         end_s = None if duration_s is None else start_s + duration_s
     read.text("resv_nodes")
-    vnodes = tuple(name for text in list_text_values(record.get("resv_nodes")) for name in parse_vnode_names(text))
+    vnodes = tuple(name for text in read.texts("resv_nodes") for name in parse_vnode_names(text))
     state = read.text("reserve_state")
     missing = "has no start or no end" if start_s is None or end_s is None else ""
     return PbsReservationRecord(state, start_s or 0, end_s or 0, vnodes, read.problem or missing)

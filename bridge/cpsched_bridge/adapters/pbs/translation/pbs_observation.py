@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsRecords,
     PbsServer,
     PbsVnode,
-    UnreadablePbsObject,
+    make_unusable_object,
     select_managed_queues,
 )
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_reservations
@@ -32,14 +32,10 @@ from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
-from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
+from cpsched_bridge.ports import Lease, Observation, UnusableObject
 
 ENDED_STATES = frozenset("XF")
 """States of ended subjobs and jobs that PBS still shows."""
-OBJECT_KINDS_BY_PBS_NAME: Mapping[str, ObjectKind] = {
-    "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
-}  # fmt: skip
-"""Names that the ports use for PBS's kinds of objects."""
 MAX_UNUSED_NODE_SETS = 100
 """All node sets are dropped if unused sets outnumber used sets by more than this number."""
 
@@ -102,12 +98,16 @@ class PbsTranslator:
         wait = translate_pending_jobs(seen.jobs, numbers, context)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
-        named_queues = {name: seen.queues[name] for name in self.queues if name in seen.queues}
+        queues = [(name, seen.queues[name]) for name in self.queues if name in seen.queues]
         unreadable = (
             *seen.unreadable,
-            *(UnreadablePbsObject("vnode", name, each.unreadable) for name, each in seen.vnodes.items()),
+            *(
+                make_unusable_object("node", name, each.unreadable)
+                for name, each in seen.vnodes.items()
+                if each.unreadable
+            ),
             *machine.list_vnodes_with_unreadable_amounts(vnodes, found),
-            *(UnreadablePbsObject("queue", name, each.unreadable) for name, each in named_queues.items()),
+            *(make_unusable_object("partition", name, each.unreadable) for name, each in queues if each.unreadable),
             *odd_reservations,
         )
         return TranslatedPbsReading(
@@ -120,7 +120,7 @@ class PbsTranslator:
             vnodes,
             kept,
             (
-                *(_make_unusable_object(each) for each in unreadable if each.why),
+                *unreadable,
                 *machine.list_limited_vnodes(vnodes, found),
             ),
             seen.now_s,
@@ -191,10 +191,6 @@ def is_job_queued_in_open_queue(seen: PbsRecords) -> bool:
     """Return whether a queued job waits in an open queue."""
     served = {name for name, queue in seen.queues.items() if queue.unreadable or queue.is_started}
     return any(job.state == "Q" and job.queue in served for job in seen.jobs.values())
-
-
-def _make_unusable_object(odd: UnreadablePbsObject) -> UnusableObject:
-    return UnusableObject(OBJECT_KINDS_BY_PBS_NAME[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
 
 
 def find_lease(server: PbsServer) -> Lease | None:

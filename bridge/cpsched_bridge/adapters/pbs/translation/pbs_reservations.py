@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cpsched.model import BoolArray
-from cpsched_bridge.adapters.pbs.pbs_objects import PbsReservationRecord, PbsVnode, UnreadablePbsObject
+from cpsched_bridge.adapters.pbs.pbs_objects import PbsReservationRecord, PbsVnode, make_unusable_object
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
-from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Outage
+from cpsched_bridge.ports import UNLIMITED_WALLTIME_S, Outage, UnusableObject
 
 _STATES_WITHOUT_VNODES = frozenset({
     "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
@@ -38,12 +38,12 @@ def translate_reservations(
     vnodes: Mapping[str, PbsVnode],
     machine: ConfiguredVnodeTable,
     now_s: int,
-) -> tuple[tuple[PbsReservation, ...], list[UnreadablePbsObject]]:
+) -> tuple[tuple[PbsReservation, ...], list[UnusableObject]]:
     """Return the reservations that have not ended, and the unreadable reservations."""
     reservations, unreadable = [], []
     for name, record in sorted(records.items()):
         if record.unreadable and record.state not in _STATES_WITHOUT_VNODES:
-            unreadable.append(UnreadablePbsObject("reservation", name, record.unreadable))
+            unreadable.append(make_unusable_object("reservation", name, record.unreadable))
             showing = [vnode for vnode, shown in vnodes.items() if name in shown.reservations]
             members = machine.mask_of_names([*record.vnodes, *showing])
             reservations.append(PbsReservation(name, members, now_s, now_s + UNLIMITED_WALLTIME_S))

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsQueue,
     PbsVnode,
     UnquotedValue,
-    UnreadablePbsObject,
+    make_unusable_object,
     parse_resource_amount,
 )
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
@@ -286,7 +286,7 @@ def _parse_assigned_amounts(assigned: Mapping[str, str], machine: ConfiguredVnod
 
 def list_vnodes_with_unreadable_amounts(
     vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable
-) -> Iterable[UnreadablePbsObject]:
+) -> Iterable[UnusableObject]:
     """Yield the vnodes that receive no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
@@ -294,7 +294,7 @@ def list_vnodes_with_unreadable_amounts(
             for resource in machine.resources:
                 _parse_resource_amount(vnodes[name].assigned, resource, machine.sizes)
         except UNREADABLE_FIELD_ERRORS as error:
-            yield UnreadablePbsObject("vnode", name, str(error))
+            yield make_unusable_object("node", name, str(error))
 
 
 def list_vnode_outages(vnodes: Mapping[str, PbsVnode], machine: ConfiguredVnodeTable, now_s: int) -> Iterable[Outage]:

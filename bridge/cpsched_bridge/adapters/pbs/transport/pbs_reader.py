@@ -23,8 +23,8 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsVnode,
     Record,
     UnquotedValue,
-    UnreadablePbsObject,
     is_text_resource,
+    make_unusable_object,
     parse_job,
     parse_queue,
     parse_reservation,
@@ -36,6 +36,7 @@ from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendUnavailable
+from cpsched_bridge.ports import UnusableObject
 
 JOBS_COMMAND = ("qstat", "-f", "-F", "json", "-t")
 QUEUES_COMMAND = ("qstat", "-Q", "-f", "-F", "json")
@@ -165,7 +166,7 @@ class PbsStateReader:
             if name not in found.doubtful and JOB_PATTERN.fullmatch(name) is not None
         }
 
-    def _parse_jobs(self, text: str, until_s: float) -> tuple[dict[str, PbsJob], tuple[UnreadablePbsObject, ...]]:
+    def _parse_jobs(self, text: str, until_s: float) -> tuple[dict[str, PbsJob], tuple[UnusableObject, ...]]:
         """Return the jobs by name, and the unreadable objects."""
         found = parse_pbs_json(text, "Jobs")
         odd = [name for name in found.records if not JOB_PATTERN.fullmatch(name)]
@@ -175,7 +176,7 @@ class PbsStateReader:
             alone = self._query_job_alone(name, until_s) if at < MAX_SINGLE_QUERIES else None
             found.records[name] = {UNREADABLE_KEY: MALFORMED} if alone is None else alone
         jobs = {name: parse_job(record) for name, record in found.records.items()}
-        return jobs, tuple(UnreadablePbsObject("job", name, "is not a job name") for name in odd)
+        return jobs, tuple(make_unusable_object("job", name, "is not a job name") for name in odd)
 
     def _query_job_alone(self, name: str, until_s: float) -> Record | None:
         """Return a job queried alone, or None if it is still unreadable."""
