@@ -9,62 +9,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
+
+from typing_extensions import TypeVarTuple, Unpack
 
 from tests.slurm.harness import TRANSPORT, CommandFailed, Slurm, docker, wait_until
+from tests.slurm.inside import bridge_files
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 FIRST_CYCLE_S = 240
 """Time limit in seconds of the first cycle, because the first start compiles the kernels."""
-
-READ = """
-import json, sqlite3, sys
-state = sys.argv[1]
-def rows(file, query, *values):
-    try:
-        db = sqlite3.connect(f"file:{state}/{file}.sqlite?mode=ro", uri=True, timeout=5)
-        return db.execute(query, values).fetchall()
-    except sqlite3.OperationalError:
-        return []
-def records():
-    from cpsched_bridge.store.journal import Journal
-    journal = Journal(f"{state}/journal.sqlite", read_only=True)
-    return [journal.read_round(number) for number in journal.iterate_round_numbers()]
-"""
-
-ANSWER = """
-import contextlib, io, json, sys, traceback
-for line in sys.stdin:
-    code, *sys.argv[1:] = json.loads(line)
-    output, error = io.StringIO(), ""
-    try:
-        with contextlib.redirect_stdout(output):
-            exec(compile(code, "<test>", "exec"), {"__name__": "__main__"})
-    except Exception:
-        error = traceback.format_exc()
-    print(json.dumps([output.getvalue(), error]), flush=True)
-"""
-
-
-class PythonProcess:
-    """A Python process in a container that runs code on request. To start one for each poll would take 0.3 s."""
-
-    def __init__(self, container: str) -> None:
-        words = ("docker", "exec", "--interactive", "--user", "cpsched", container, "python", "-c", ANSWER)
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, code: str, *arguments: str) -> str:
-        """Run code with arguments in `sys.argv[1:]`, and return what it prints."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([code, *arguments]) + "\n")
-        self._process.stdin.flush()
-        output, error = json.loads(self._process.stdout.readline() or '["", "the process has ended"]')
-        if error:
-            raise CommandFailed(f"{code}\n{error}")
-        return str(output)
-
-
-python_process = cache(PythonProcess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +42,29 @@ class Step:
     why: str
 
 
+class FileReader:
+    """A process in a container that runs functions of `bridge_files`. To start one for each poll would take 0.3 s."""
+
+    def __init__(self, container: str) -> None:
+        words = ("exec", "--interactive", "--user", "cpsched", container, "python", "-m", "tests.slurm.inside")
+        self._process = subprocess.Popen(["docker", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def call(self, function: Callable[[Unpack[Ts]], T], *arguments: Unpack[Ts]) -> T:
+        """Return a function's result as a JSON value."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([function.__module__, function.__name__, arguments]) + "\n")
+        self._process.stdin.flush()
+        result: T
+        result, error = json.loads(self._process.stdout.readline() or '[null, "the process has ended"]')
+        if error:
+            raise CommandFailed(f"{function.__name__}: {error}")
+        return result
+
+
+file_reader = cache(FileReader)
+
+
 class LiveBridge:
     """A state directory, and the bridge processes that use it one after the other.
 
@@ -96,6 +75,7 @@ class LiveBridge:
     def __init__(self, slurm: Slurm, name: str, **settings: Any) -> None:
         self.slurm = slurm
         self.container = slurm.python_container()
+        self.files = file_reader(self.container)
         self.state = f"/tmp/bridges/{name}-{time.monotonic_ns()}"
         self.config = f"{self.state}/bridge.yaml"
         content: dict[str, Any] = {
@@ -152,21 +132,8 @@ class LiveBridge:
 
     def cpu_s(self) -> dict[str, float]:
         """Return the CPU seconds used by the bridge and its pyslurm and dispatcher processes, by name."""
-        code = (
-            "import json, os, sys\n"
-            "found = {}\n"
-            "for pid in sys.argv[1:]:\n"
-            "    words = open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()\n"
-            "    line = open(f'/proc/{pid}/cmdline').read()\n"
-            "    modules = {'isolation_worker': 'dispatcher', 'pyslurm_worker': 'pyslurm'}\n"
-            "    name = next((modules[module] for module in modules if module in line), 'bridge')\n"
-            "    found[name] = (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')\n"
-            "print(json.dumps(found))"
-        )
         children = self.shell(f"pgrep -P {self.pid} -f cpsched_bridge", check=False).split()
-        words = [str(self.pid), *children]
-        found: dict[str, float] = json.loads(python_process(self.container).run(code, *words))
-        return found
+        return self.files.call(bridge_files.cpu_s, str(self.pid), *children)
 
     def kill(self, signal: str = "KILL") -> None:
         self.shell(f"kill -{signal} $(cat {self.state}/pid)", check=False)
@@ -179,17 +146,16 @@ class LiveBridge:
 
     # The bridge's files
 
-    def read(self, code: str) -> Any:
-        """Run Python code on the bridge's files, and return the JSON value that it prints."""
-        return json.loads(python_process(self.container).run(f"{READ}\n{code}", self.state))
+    def query(self, file: str, text: str, *values: str) -> list[list[Any]]:
+        """Return the rows of a query on the bridge's journal or state file."""
+        return self.files.call(bridge_files.query, self.state, file, text, *values)
 
     def log(self) -> str:
         return self.shell(f"cat {self.state}/log", check=False)
 
     def rounds(self) -> int:
         """Return the number of the last round in the journal."""
-        found = self.read('print(json.dumps(rows("journal", "select max(round) from rounds")))')
-        return int(found[0][0] or 0) if found else 0
+        return self.files.call(bridge_files.last_round, self.state)
 
     def wait_until(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
         """Poll until `condition` returns a true value. The error ends with the bridge's log of that time."""
@@ -213,7 +179,7 @@ class LiveBridge:
 
     def ledger(self) -> dict[str, LedgerJob]:
         """Return the ledger by job label."""
-        found = self.read('print(json.dumps(rows("state", "select label, state, nodes, why from jobs")))')
+        found = self.query("state", "select label, state, nodes, why from jobs")
         return {
             label: LedgerJob(label, state, tuple(sorted(name for name, units in json.loads(nodes) if units)), why)
             for label, state, nodes, why in found
@@ -221,63 +187,38 @@ class LiveBridge:
 
     def events(self) -> list[str]:
         """Return the kinds of the journal's events, oldest first."""
-        return [
-            kind for (kind,) in self.read('print(json.dumps(rows("journal", "select kind from events order by seq")))')
-        ]
+        return [kind for (kind,) in self.query("journal", "select kind from events order by seq")]
 
     def commands(self, label: str) -> int:
         """Return the number of transitions of a job in the ledger, a measure of its cost."""
         query = "select count(*) from transitions join jobs on jobs.id = job_id where label = ?"
-        found = self.read(f"print(json.dumps(rows('state', {query!r}, {label!r})))")
-        return int(found[0][0]) if found else 0
+        return int(self.query("state", query, label)[0][0])
 
     def transitions(self) -> dict[str, list[Step]]:
         """Return each job's changes of state by job number, oldest first."""
         query = "select job_id, round, after, why from transitions order by seq"
         found: dict[str, list[Step]] = {}
-        for number, *step in self.read(f"print(json.dumps(rows('state', {query!r})))"):
+        for number, *step in self.query("state", query):
             found.setdefault(str(number), []).append(Step(*step))
         return found
 
     def seconds(self) -> list[dict[str, float]]:
         """Return the durations of every round's phases in seconds."""
-        return self.read("print(json.dumps([dict(record.seconds) for record in records()]))")
+        return self.files.call(bridge_files.seconds, self.state)
 
     def work(self) -> list[int | None]:
         """Return the `work` limit of `lookahead` in every round, or None without a limit in seconds."""
-        return self.read("print(json.dumps([(record.memory or {}).get('work') for record in records()]))")
+        return self.files.call(bridge_files.work_limits, self.state)
 
     def decided(self) -> list[tuple[str, int, int]]:
         """Return, for every round, the decision path, the number of queued jobs, and the number of starts."""
-        code = "[(record.effort.path, len(record.queue), len(record.starts)) for record in records()]"
-        return [tuple(row) for row in self.read(f"print(json.dumps({code}))")]
+        return self.files.call(bridge_files.decided, self.state)
 
     def latencies_s(self) -> list[float]:
         """Return the seconds from each start decision to the round that observed the job as running."""
-        return self.read(
-            """
-when = {}
-for record in records():
-    phases = record.seconds
-    seen = record.at_unix_s + phases.get("observe", 0)
-    when[record.number] = (seen, seen + sum(phases.get(p, 0) for p in ("reconcile", "decide", "verify")))
-decided, found = {}, []
-for number, job, after in rows("state", "select round, job_id, after from transitions order by seq"):
-    if after == "starting":
-        decided[job] = number
-    elif after in ("running", "ended") and job in decided:
-        start = decided.pop(job)
-        if start in when and number in when:
-            found.append(when[number][0] - when[start][1])
-print(json.dumps(found))"""
-        )
+        return self.files.call(bridge_files.latencies_s, self.state)
 
     def metric(self, name: str) -> float:
         """Return a metric's value; the name includes labels."""
-        code = (
-            "import sys, urllib.request\n"
-            "text = urllib.request.urlopen('http://127.0.0.1:9764/metrics', timeout=5).read().decode()\n"
-            "lines = [line for line in text.splitlines() if line.startswith(sys.argv[1] + ' ')]\n"
-            "print(lines[0].rsplit(' ', 1)[1] if lines else 0)"
-        )
-        return float(python_process(self.container).run(code, name))
+        lines = self.files.call(bridge_files.page, 9764, "/metrics").splitlines()
+        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} ")), 0.0)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, docker, wait_until
+from tests.slurm.inside import adapter
 
 Policy = dict[str, Any]
 """The section `policy` of a bridge's settings."""
@@ -24,41 +25,12 @@ Policy = dict[str, Any]
 AT_ONCE = 350
 """Number of jobs of many sizes that start before the measured cycles."""
 
-BURST = """
-import json, os, sys, time
-import numpy as np
-from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_options import Options, make_transport
-from cpsched_bridge.ports import StartOrder
-count = int(sys.argv[1])
-backend = SlurmBackend(make_transport(Options(transport=os.environ["CPSCHED_TRANSPORT"])))
-seen = backend.observe()
-free, orders = seen.free.copy(), []
-for p in seen.pending[:count]:
-    need = np.array(p.job.request.per_unit)
-    node = int(np.flatnonzero((free >= need).all(axis=1))[-1 - len(orders) % 50])
-    free[node] -= need
-    orders.append(StartOrder(p.job, ((seen.cluster.node_names[node], 1),), p.start_settings))
-wanted = {o.job.id for o in orders}
-decided = time.monotonic()
-outcomes = backend.start(orders)
-commanded = time.monotonic()
-while True:
-    seen = backend.observe()
-    running = {r.job.id for r in seen.running}
-    if wanted <= running or time.monotonic() - decided > 60:
-        break
-    time.sleep(0.05)
-print(json.dumps([len(wanted & running), commanded - decided, time.monotonic() - decided,
-    sum(o.result != "done" for o in outcomes)]))
-"""
-
 
 def burst(slurm: Slurm, count: int) -> None:
     """Release `count` held jobs in one batch, and print the time until all are seen running."""
     slurm.plugin(on=True, begin_delay_s=0)
     slurm.burst(count, "-n1", "-t5", script="sleep 120")
-    running, commands_s, all_s, failed = slurm.python(BURST, str(count))
+    running, commands_s, all_s, failed = slurm.call(adapter.start_burst, count)
     print(f"{running} of {count} jobs RUNNING {all_s:.2f} s after the decision ({commands_s:.2f} s for the commands)")
     if failed:
         print(f"  {failed} commands were not taken")

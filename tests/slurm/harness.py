@@ -23,8 +23,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from typing_extensions import TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -583,6 +587,15 @@ class Slurm:
             stdin=code, timeout_s=timeout_s,
         )  # fmt: skip
         return json.loads(output) if output.strip() else None
+
+    def call(
+        self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts, user: str = "cpsched", timeout_s: float = 120
+    ) -> T:
+        """Run a function of `tests.slurm.inside` in the bridge's image, and return its result as a JSON value."""
+        command = ("python", "-m", "tests.slurm.inside", function.__module__, function.__name__, json.dumps(arguments))
+        output = docker("exec", "--user", user, self.python_container(), *command, timeout_s=timeout_s)
+        result: T = json.loads(output)
+        return result
 
     def reset(self) -> None:
         """Reset to an empty queue, idle nodes, no reservations, no bridge, and the plugin off."""

@@ -75,7 +75,7 @@ def measure(slurm: Slurm, bridge: LiveBridge | None, jobs: int, others: int) -> 
     lines.append(f"lost: {len(set(ids['alice']) - {'refused'} - known)}")
     if bridge is not None:
         ledger = bridge.ledger()
-        by_bridge = {label for (label,) in bridge.read(f'print(json.dumps(rows("state", "{STARTED}")))')}
+        by_bridge = {label for (label,) in bridge.query("state", STARTED)}
         waiting = [job for job, state in now.items() if state in ("held", "pending")]
         states = Counter(ledger[job].state if job in ledger else "unknown" for job in waiting)
         lines.append(f"waiting jobs in the ledger: {dict(states)}")

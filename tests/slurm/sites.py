@@ -362,8 +362,8 @@ def run_config(
     with LiveBridge(slurm, config.cluster, **settings) as bridge:
         ours, labels = measure(slurm, config, run, jobs)
         bridge.wait_for_rounds(1)
-        started = {label for (label,) in bridge.read(f"print(json.dumps(rows('state', {STARTED!r})))")}
-        why = bridge.read(f"print(json.dumps(rows('state', {LEFT!r})))")
+        started = {label for (label,) in bridge.query("state", STARTED)}
+        why = bridge.query("state", LEFT)
     left = sum(label not in started for label in labels) / len(labels)
     control = Control.SERVED if left <= MAX_LEFT_SHARE else Control.LEFT
     reasons = [f"warnings: {', '.join(warnings)}"] if warnings else []

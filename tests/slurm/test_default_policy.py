@@ -11,10 +11,8 @@ import pytest
 from cpsched_bridge.settings import PolicySettings
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm
+from tests.slurm.inside import bridge_files
 
-DECIDED = """
-print(json.dumps([[each.policy.dispatcher, each.failure] for each in records() if each.queue]))
-"""
 FAILURES = "select detail from events where kind = 'fallback' and detail like 'the fallback decides:%'"
 ENOUGH = 5
 """Minimum number of rounds with pending jobs that the default policy decides."""
@@ -26,15 +24,14 @@ def test_default_policy_decides_without_fallback(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "default", policy={}) as bridge:
 
-        def decided() -> list[list[str]]:
+        def decided() -> list[tuple[str, str]]:
             """Return the dispatcher and error of each round since the default policy first decided."""
-            found: list[list[str]] = bridge.read(DECIDED)
+            found = bridge.files.call(bridge_files.dispatchers, bridge.state)
             names = [dispatcher for dispatcher, _ in found]
             return found[names.index(default) :] if default in names else []
 
         def failures() -> list[list[str]]:
-            found: list[list[str]] = bridge.read(f"print(json.dumps(rows('journal', {FAILURES!r})))")
-            return found
+            return bridge.query("journal", FAILURES)
 
         jobs = slurm.burst(60, "-N3", "--exclusive", "-t1", script="sleep 3")
         bridge.wait_until(lambda: failures() or len(decided()) >= ENOUGH, 300, f"{default} decides")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import textwrap
 from collections.abc import Iterator
 
 import pytest
 
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import EndedJob, Slurm, wait_until
+from tests.slurm.inside import adapter
 
 WEIGHTS = (
     "PriorityWeightAge=1000", "PriorityWeightFairShare=10000", "PriorityWeightJobSize=5000",
@@ -27,21 +27,6 @@ def weighed(slurm: Slurm) -> Iterator[Slurm]:
         yield slurm
     for name in QOS:
         slurm.run("sacctmgr", "--immediate", "modify", "qos", "where", f"name={name}", "set", "Priority=0")
-
-
-ASK = textwrap.dedent(
-    """
-    import json, os, time
-    from cpsched_bridge.adapters.slurm.slurm_options import Options, connect
-    backend = connect(Options(transport=os.environ["CPSCHED_TRANSPORT"]))
-    seen = backend.observe()
-    checks = {check.name: (check.ok, check.detail) for check in backend.run_checks()}
-    pending = {each.label: each.job.priority for each in seen.pending}
-    print(json.dumps({"checks": checks, "priorities": pending, "notes": seen.notes}))
-    backend.close()
-"""
-)
-"""Code that prints the doctor's checks, and the priorities that the bridge computes for all pending jobs."""
 
 
 def submit_many(slurm: Slurm, count: int) -> list[str]:
@@ -71,7 +56,7 @@ def test_priorities_equal_sprio_before_and_after_release(weighed: Slurm) -> None
         jobs = submit_many(slurm, 200)
         held = jobs[::2]
         slurm.run("scontrol", "hold", ",".join(held))
-        found = slurm.python(ASK)
+        found = slurm.call(adapter.read_priorities)
         assert found["notes"] == []
         ok, detail = found["checks"]["priorities"]
         assert ok, detail

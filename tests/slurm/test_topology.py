@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.slurm.harness import RELEASE, Slurm
+from tests.slurm.inside import transports
 
 pytestmark = [
     pytest.mark.conformance,
@@ -34,19 +34,6 @@ TOPOLOGIES = """
 SWITCHES = {"n1": "s1", "n2": "s1", "n3": "s2", "n4": "s2"}
 LEAVES = {"n1": 0, "n2": 0, "n3": 1, "n4": 1}
 BLOCKS = {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
-READ = """
-import json, sys
-from dataclasses import asdict
-from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-transport = {"cli": SlurmCliTransport, "pyslurm": PyslurmTransport}[sys.argv[1]]()
-seen, facts = transport.read(), transport.gather_doctor_facts()
-named = {each.name: each.topology for each in seen.partitions}
-configured = facts["config"].topology_plugin
-topologies = {name: asdict(topology) for name, topology in seen.topologies.items()}
-print(json.dumps([topologies, named, configured, facts["topology_plugins"]]))
-transport.close()
-"""
 
 
 @pytest.fixture
@@ -67,7 +54,7 @@ def with_topologies(slurm: Slurm) -> Iterator[Slurm]:
 @pytest.mark.parametrize("transport", ["cli", *(["pyslurm"] if RELEASE["pyslurm"] else [])])
 def test_reads_topologies_of_topology_yaml(with_topologies: Slurm, transport: str) -> None:
     """The setting `TopologyPlugin` still shows topology/flat, which Slurm does not use."""
-    seen: Any = with_topologies.python(READ, transport)
+    seen = with_topologies.call(transports.read_topologies, transport)
     trees = {"plugin": "topology/tree", "networks": SWITCHES, "leaves": LEAVES}
     blocks = {"plugin": "topology/block", "networks": BLOCKS, "leaves": {}}
     topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": {"plugin": "", "networks": {}, "leaves": {}}}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.slurm.harness import RELEASE, Slurm
+from tests.slurm.inside import adapter, transports
 
 EXPLAINED = {
     ("special_requests", "['sockets_per_node']", "['sockets_per_node', 'tres_per_socket']"): (
@@ -58,82 +59,10 @@ held --job-name="$(printf "$2" "$array")"; held --comment="$(printf "$2" "$ended
 held --mail-user="$(printf 'a\nMinMemoryCPU=1M')" --mail-type=ALL
 """
 
-COMPARE = r"""
-import json
-from dataclasses import asdict
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-
-def plain(record):
-    if not isinstance(record, tuple):
-        return asdict(record)
-    # pyslurm shows neither of these requests
-    requests = sorted(record.special_requests - {"preferred_features", "node_counts"})
-    return record._asdict() | {"special_requests": requests, "gres_per_node": dict(record.gres_per_node)}
-
-library, text = PyslurmTransport(60.0), SlurmCliReader(60.0)
-before, read, after = library.read(), text.read(), library.read()
-found, counts = [], {}
-for kind, key in (("jobs", "id"), ("nodes", "name"), ("partitions", "name"), ("reservations", "name")):
-    readings = (map(plain, getattr(seen, kind)) for seen in (before, read, after))
-    first, here, last = ({record[key]: record for record in reading} for reading in readings)
-    found += [[kind, str(number), "missing"] for number in first.keys() & last.keys() - here.keys()]
-    found += [[kind, str(number), "of nobody"] for number in here.keys() - first.keys() - last.keys()]
-    for number in first.keys() & here.keys() & last.keys():
-        for name, value in here[number].items():
-            counts[kind] = counts.get(kind, 0) + 1
-            if value not in (first[number][name], last[number][name]):
-                state = here[number].get("state")
-                found.append([kind, str(number), state, name, repr(first[number][name]), repr(value)])
-CHECKED = ("state_reason", "priority", "admin_comment", "comment", "requeue_count", "array_id", "array_task_id",
-           "array_tasks_waiting", "start_time", "partition", "qos")
-looked = {job.id: job for job in text.read_jobs(None)}
-for job in read.jobs:
-    again = looked.get(job.id)
-    for name in CHECKED if again is not None and again.state == job.state else ():
-        value, other = getattr(job, name), getattr(again, name)
-        if value != other:
-            found.append(["looks", str(job.id), name, repr(value), repr(other)])
-mine, theirs = plain(text.read_config()), plain(library.read_config())
-found += [["config", "", name, repr(theirs[name]), repr(mine[name])] for name in theirs if mine[name] != theirs[name]]
-def alike(job):
-    '''Without what says nothing: the name that stands for none, and how many nodes a job had that had nothing.'''
-    job = job._replace(name="" if job.name == "(null)" else job.name, user_id=None, time_limit=None)
-    return job._replace(constraints=tuple(job.constraints), num_nodes=job.num_nodes if job.allocated_tres else 1)
-
-past = {job.id: job for job in library.read_accounting(0)}
-for job in text.read_accounting(0):
-    if job.id not in past or alike(past[job.id]) != alike(job):
-        found.append(["past", str(job.id), "", repr(past.get(job.id)), repr(job)])
-layouts = [job for job in read.jobs if job.layout]
-answer = {"found": found, "counts": counts, "jobs": len(read.jobs), "layouts": len(layouts), "looked": len(looked)}
-answer |= {"guarded": [read.guarded, before.guarded], "outside": read.outside == before.outside}
-print(json.dumps(answer))
-library.close()
-"""
-
-
-TRY_BOTH = """
-import json
-from cpsched_bridge.adapters.slurm import slurm_options
-from cpsched_bridge.adapters.slurm.transport import transport_trial
-transport_trial.MIN_JOBS = 0
-backend = slurm_options.connect(slurm_options.Options(site_policy=False, deadline_s=60.0))
-infos = [backend.transport_info]
-for _ in range(30):
-    backend.observe()
-    if backend.transport_trial is None:
-        break
-    backend.transport_trial.pyslurm.reader.client.wait_until_ready(20.0)
-infos.append(backend.transport_info)
-print(json.dumps(infos))
-backend.close()
-"""
-
 
 @pytest.mark.skipif(not RELEASE["pyslurm"], reason="the image has no pyslurm")
 def test_auto_measures_both_transports(slurm: Slurm) -> None:
-    first, chosen = slurm.python(TRY_BOTH, timeout_s=120)
+    first, chosen = slurm.call(adapter.try_both_transports)
     assert first == "cli: auto: pyslurm has not been tried yet"
     pattern = r"(cli|pyslurm): auto: one reading of \d+ jobs took \d+\.\d\d s with cli and \d+\.\d\d s with pyslurm"
     assert re.fullmatch(pattern, chosen), chosen
@@ -151,8 +80,7 @@ def compared(slurm: Slurm) -> dict[str, Any]:
         "users=alice",
     )
     slurm.run("bash", "-c", SUBMIT, "submit", LETTER, FORGED, user="alice", timeout_s=300)
-    found: dict[str, Any] = slurm.python(COMPARE, timeout_s=300)
-    return found
+    return slurm.call(transports.compare, timeout_s=300)
 
 
 def is_explained(kind: str, number: str, *facts: str) -> bool:

@@ -6,6 +6,7 @@ import html
 
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import RELEASE, Slurm
+from tests.slurm.inside import bridge_files
 
 NAME = "cpsched-bridge"
 FIELD = "BurstBuffer" if RELEASE["slurm"] == "22.05" else "Comment"
@@ -24,15 +25,14 @@ def two(slurm: Slurm) -> tuple[LiveBridge, LiveBridge]:
 
 def last_mode(bridge: LiveBridge) -> str:
     """Return the mode that the bridge last reported."""
-    query = "select detail from events where kind = ''mode'' order by seq desc limit 1".replace("''", "'")
-    found = bridge.read(f'print(json.dumps(rows("journal", "{query}")))')
-    return str(found[0][0]) if found else ""
+    query = "select detail from events where kind = 'mode' order by seq desc limit 1"
+    return str(bridge.query("journal", query)[0][0])
 
 
 def started_by(bridge: LiveBridge) -> int:
     """Return the number of starts. A start is recorded again when its answer arrives later than in the same second."""
     query = "select distinct job_id, round from transitions where why = 'decided'"
-    return len(bridge.read(f"print(json.dumps(rows('state', {query!r})))"))
+    return len(bridge.query("state", query))
 
 
 def claim(slurm: Slurm) -> str:
@@ -53,8 +53,8 @@ def test_later_bridge_yields_reports_and_starts_nothing(slurm: Slurm) -> None:
         assert last_mode(second) == told
         assert told in second.cpsched("status")
         assert f"the lease is held by test-python:{first.state}" in second.cpsched("doctor", check=False)
-        page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9765/').read().decode())"
-        assert told.removeprefix("paused ") in html.unescape(second.shell(f'python -c "{page}"'))
+        page = slurm.call(bridge_files.page, 9765, "/")
+        assert told.removeprefix("paused ") in html.unescape(page)
         second.stop()
         assert first.events().count("mode") == 1
     finally:

@@ -1,0 +1,92 @@
+"""Read the files, metrics and processes of a bridge."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.round_records import RoundRecord
+
+
+def query(state: str, file: str, text: str, *values: str) -> list[list[Any]]:
+    """Return the rows of a query. Raise `sqlite3.OperationalError` without the file or the table."""
+    with closing(sqlite3.connect(f"file:{state}/{file}.sqlite?mode=ro", uri=True, timeout=5)) as database:
+        return [list(row) for row in database.execute(text, values)]
+
+
+def last_round(state: str) -> int:
+    """Return the number of the last round in the journal, or 0 before the first round."""
+    if not Path(state, "journal.sqlite").exists():
+        return 0
+    tables = query(state, "journal", "select name from sqlite_master where name = 'rounds'")
+    ((number,),) = query(state, "journal", "select max(round) from rounds") if tables else [[None]]
+    return number or 0
+
+
+def _records(state: str) -> list[RoundRecord]:
+    journal = Journal(f"{state}/journal.sqlite", read_only=True)
+    return [journal.read_round(number) for number in journal.iterate_round_numbers()]
+
+
+def seconds(state: str) -> list[dict[str, float]]:
+    """Return the durations of every round's phases in seconds."""
+    return [dict(record.seconds) for record in _records(state)]
+
+
+def work_limits(state: str) -> list[int | None]:
+    """Return the `work` limit of `lookahead` in every round, or None without a limit in seconds."""
+    return [(record.memory or {}).get("work") for record in _records(state)]
+
+
+def decided(state: str) -> list[tuple[str, int, int]]:
+    """Return, for every round, the decision path, the number of queued jobs, and the number of starts."""
+    return [(record.effort.path, len(record.queue), len(record.starts)) for record in _records(state)]
+
+
+def dispatchers(state: str) -> list[tuple[str, str]]:
+    """Return the dispatcher and the failure of each round with queued jobs."""
+    return [(record.policy.dispatcher, record.failure) for record in _records(state) if record.queue]
+
+
+def latencies_s(state: str) -> list[float]:
+    """Return the seconds from each start decision to the round that observed the job as running."""
+    times: dict[int, tuple[float, float]] = {}
+    for record in _records(state):
+        observed = record.at_unix_s + record.seconds.get("observe", 0)
+        decision_s = sum(record.seconds.get(phase, 0) for phase in ("reconcile", "decide", "verify"))
+        times[record.number] = observed, observed + decision_s
+    starts: dict[int, int] = {}
+    latencies = []
+    for number, job, after in query(state, "state", "select round, job_id, after from transitions order by seq"):
+        if after == "starting":
+            starts[job] = number
+        elif after in ("running", "ended") and job in starts:
+            start = starts.pop(job)
+            if start in times and number in times:
+                latencies.append(times[number][0] - times[start][1])
+    return latencies
+
+
+def cpu_s(*pids: str) -> dict[str, float]:
+    """Return the CPU seconds of the bridge and of its pyslurm and dispatcher processes, by name."""
+    modules = {"isolation_worker": "dispatcher", "pyslurm_worker": "pyslurm"}
+    found = {}
+    for pid in pids:
+        process = Path("/proc", pid)
+        fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+        line = (process / "cmdline").read_text()
+        name = next((modules[module] for module in modules if module in line), "bridge")
+        found[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def page(port: int, path: str) -> str:
+    """Return what a bridge serves."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        text: str = response.read().decode()
+    return text
