@@ -52,6 +52,14 @@ def test_hosted_checks_run_on_oldest_and_newest_python(python):
     assert {"target": "test", "python": python} in jobs["check"]["strategy"]["matrix"]["include"]
 
 
+def test_hosted_workflows_run_make_targets():
+    targets = set(re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())
+    texts = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    used = {name for text in texts for name in re.findall(r"(?:- run: make |target: )([a-z-]+)", text)}
+    assert used - targets == set()
+    assert {"test", "release", "test-role"} <= used
+
+
 def committed(tree, name, *tags):
     """The version of a new commit of the tree."""
     (tree / name).write_text(name)
