@@ -68,7 +68,7 @@ def _write_sbom(path: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
     bill = json.loads(path.read_text())
-    query = ["dpkg-query", "--show", "--showformat", r"${Package} ${Version}\n", "python3.11", "libbz2-1.0"]
+    query = ["dpkg-query", "--show", "--showformat", r"${Package} ${Version}\n", "python3.[0-9][0-9]", "libbz2-1.0"]
     container = ["docker", "run", "--rm", "--network=none", "cpsched/package-python"]
     output = subprocess.run([*container, *query], capture_output=True, text=True, check=True).stdout
     for name, version in map(str.split, output.splitlines()):
