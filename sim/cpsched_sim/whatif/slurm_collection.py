@@ -55,6 +55,7 @@ MIXED_CLUSTERS_ERROR = (
     "sacctmgr printed associations of more than one cluster, so the accounts' shares and limits are omitted; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
+ONE_USER_ERROR = "sacct printed those of one user only, as with PrivateData=jobs; ask a Slurm operator to collect"
 HOURS_PER_REQUEST = 24
 """Hours of accounting data per command. This bounds the size of an output."""
 COMMAND_TIMEOUT_S = 600
@@ -102,6 +103,9 @@ def collect_from_slurm(
         NODES: ask("scontrol -o show node"),
     }
     lacking: dict[str, str] = {}
+    users = {row.split("|")[USER_COLUMN] for row in files[JOBS].splitlines()[1:]}
+    if len(users) == 1:
+        lacking["the jobs of other users"] = ONE_USER_ERROR
     of = ""
     for name in sorted(OPTIONAL_TABLES, key=lambda name: name != CONFIG):  # first: contains the cluster's name
         try:

@@ -406,6 +406,16 @@ def test_reports_and_omits_associations_of_several_clusters(tmp_path):
     assert load_site_policy_file(site / "policy.yaml").file.dumps.associations == ""
 
 
+def test_reports_that_sacct_hides_jobs_of_other_users(tmp_path):
+    def ask(command):
+        output = answers(command)
+        return "".join(row for row in output.splitlines(True) if "|zoe|" not in row)
+
+    found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
+    assert list(found.lacking) == ["the jobs of other users", "reservations.txt"]
+    assert "PrivateData=jobs" in found.lacking["the jobs of other users"]
+
+
 def test_collects_without_policy_if_a_setting_cannot_be_read(tmp_path):
     config = CONFIG + "PriorityCalcPeriod = soon\n"
     found = collect_from_slurm(1, tmp_path / "site", False, replied({"scontrol show config": config}), NOW)
