@@ -195,6 +195,8 @@ def main(arguments: list[str]) -> int:
     except Wrong as wrong:
         print(f"release-check: {wrong}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
