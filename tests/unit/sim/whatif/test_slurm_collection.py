@@ -2,7 +2,10 @@
 
 import json
 import os
+import shlex
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -23,6 +26,7 @@ from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_replay import replay_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
+from tests import warm
 from tests.unit.sim.whatif.accounting import FIRST_S
 
 NOW = datetime.fromtimestamp(FIRST_S + 2 * 86_400, UTC)
@@ -294,16 +298,12 @@ def test_collects_and_reports_on_slurm_host(tmp_path, monkeypatch):
     """Stand-ins of the commands on the PATH, as a host with Slurm has them."""
     programs = tmp_path / "bin"
     programs.mkdir()
+    code = f"import sys; from {__name__} import answers; print(answers(' '.join(sys.argv[1:])), end='')"
+    server = warm.server(__name__)
     for name in ("sacct", "sacctmgr", "sshare", "scontrol"):
-        script = programs / name
-        script.write_text(
-            "#!/usr/bin/env python3\nimport os, sys\n"
-            f"sys.path.insert(0, {os.getcwd()!r}); sys.path[1:1] = {[p for p in __import__('sys').path if p]!r}\n"
-            "from tests.unit.sim.whatif.test_slurm_collection import answers\n"
-            f"try:\n    print(answers(' '.join([{name!r}, *sys.argv[1:]])), end='')\n"
-            "except Exception as error:\n    sys.exit(str(error))\n"
-        )
-        script.chmod(0o755)
+        words = [sys.executable, str(Path(warm.__file__)), server, "-c", code, name]
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     days = (datetime.now(UTC) - datetime.fromtimestamp(FIRST_S, UTC)).days + 2
     if days < 1:
