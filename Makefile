@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Test processes: one more than two cores, because some tests wait. Each needs 8 CPU seconds to collect the tests.
+# Test processes: one more than two cores, because some tests wait. Each needs 5 CPU seconds to collect the tests.
 PROCESSES ?= 3
 
 .PHONY: help demo test bytecode nightly corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint style types coverage test-newest test-oldest bundle packages image release release-check test-packages test-readme test-role formats test-pbs bench studies docs docs-serve man example-settings picture clean
