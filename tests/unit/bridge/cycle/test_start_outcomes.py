@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from cpsched.model import EndedJob, RunningJob
-from cpsched_bridge.backoff_groups import BackoffGroupKey
+from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.start_outcomes import FailureCause, ObservedStartOutcomes, StartOutcomeTracker
 from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.ports import ClusterReason, Hold, Observation
+from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation
 from cpsched_bridge.store.ledger import PERMITTED_TRANSITIONS, LedgerState, LedgerTransition, ManagedJobEntry
 from tests.builders import a_cluster, a_job, a_pending, an_observation
 from tests.fakes import FakePace
@@ -55,6 +55,39 @@ def test_classifies_outcome_of_start(after: LedgerState) -> None:
     assert plain.began == ({1: ""} if after in (LedgerState.RUNNING, LedgerState.ENDED) else {})
     assert plain.failed == ()
     assert len(outcomes([a_failure("n0", after=after)], observed()).failed) == 1
+
+
+def test_cause_and_group_of_failed_start() -> None:
+    """The job needs two cores on each of its nodes. Where two are free just so, the cluster itself is suspect."""
+    scope, own, alike = (
+        BackoffGroupKey("qos", ("fast",)),
+        BackoffGroupKey("job", ("1",)),
+        make_equivalence_class_key(JOB),
+    )
+    limit = ClusterReason("QOSGrpCpuLimit", scope)
+    rule = ClusterReason("QOSMaxWall", scope, clears_on_end=False)
+    failed, refused = a_failure("n0", "n1"), ManagedJobEntry(1, LedgerState.HELD, 9, cause="refused")
+    table = {
+        "a limit": (replace(failed, cluster_reason=limit), {}, {}, ("limit", scope, "QOSGrpCpuLimit")),
+        "a rule": (replace(failed, cluster_reason=rule), {}, {}, ("cluster", scope, "QOSMaxWall")),
+        "its owner": (failed, {"hold": Hold.USER}, {}, ("owner", own, "StartFailed")),
+        "the cluster's hold": (
+            failed, {"hold": Hold.USER, "holder": Holder.CLUSTER}, {}, ("unknown", alike, "StartFailed"),
+        ),
+        "other jobs": (failed, {"lower_priority": True}, {}, ("precedence", own, "StartFailed")),
+        "one node is gone": (a_failure("n0", "gone"), {}, {}, ("precedence", own, "StartFailed")),
+        "just enough is free": (failed, {}, {"free": [[2], [2], [0]]}, ("unknown", alike, "StartFailed")),
+        "one node is full": (failed, {}, {"free": [[4], [1], [4]]}, ("precedence", own, "StartFailed")),
+        "a refusal": (LedgerTransition(LedgerState.STARTING, refused), {}, {}, ("unknown", alike, "StartFailed")),
+    }  # fmt: skip
+    found = {}
+    for name, (transition, job, facts, _) in table.items():
+        pending = a_pending(JOB, **{"hold": Hold.ADMIN, **job})
+        seen = an_observation(pending, cluster=CLUSTER, now_s=9, **facts)
+        (failure,) = outcomes([transition], seen).failed
+        assert failure.pending is pending
+        found[name] = (failure.cause, failure.group, failure.reason)
+    assert found == {name: expected for name, (*_, expected) in table.items()}
 
 
 def test_takes_users_of_successful_starts_from_reading() -> None:
