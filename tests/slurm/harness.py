@@ -190,7 +190,7 @@ class Slurm:
 
     def node_host(self) -> str:
         """Return a service that runs nodes, and therefore has slurm.conf even without a controller."""
-        return NODES[0] if NODES[0] in self._states() else "wide"
+        return NODES[0] if NODES[0] in self._containers or NODES[0] in self._states() else "wide"
 
     def run(
         self,
@@ -401,11 +401,12 @@ class Slurm:
         While it is on, new jobs arrive delayed, as at a site with the default settings. With `begin_delay_s` 0, they
         arrive held, which a test without a bridge can observe.
         """
-        if on:
-            delay = "" if begin_delay_s is None else f"begin_delay_s = {begin_delay_s}, "
-            self.run("sed", "-i", f"s/{{.*bridge_uid = /{{ {delay}bridge_uid = /", "/etc/slurm/cpsched.lua")
-            self.run("touch", "/etc/slurm/job_submit.lua")
-        self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
+        if not on:
+            self.run("touch", "/etc/slurm/cpsched.off")
+            return
+        delay = "" if begin_delay_s is None else f"begin_delay_s = {begin_delay_s}, "
+        edit = f"sed -i 's/{{.*bridge_uid = /{{ {delay}bridge_uid = /' /etc/slurm/cpsched.lua"
+        self.run("sh", "-c", f"{edit} && touch /etc/slurm/job_submit.lua && rm -f /etc/slurm/cpsched.off")
 
     @contextmanager
     def without_plugin(self) -> Iterator[None]:
