@@ -59,7 +59,7 @@ chaos: kernels                  ## kill the bridge at random moments among rando
 soak: kernels                   ## run a bridge on an accelerated site and measure memory, files, ledger and journal; HOURS=1
 	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1)
 
-mutants: kernels                ## mutation tests of the critical modules, one or two hours for all; MODULE=cpsched/feasibility.py
+mutants: kernels                ## mutation tests of the critical modules, one or two hours for all; MODULE=cpsched/feasibility.py EVERY=5
 	tests/mutate $(MODULE)
 
 kernels: $(VENV)/.installed     # compiled once, so that test processes do not repeat it
