@@ -58,6 +58,15 @@ def test_licenses_limit_running_jobs_whatever_is_enforced(limits_hold):
     assert verdict(at, asks(), TWO) == ("AssocMaxJobsLimit" if limits_hold else None)
 
 
+@pytest.mark.parametrize(
+    ("in_use", "reserved", "expected"), [(1, 2, None), (2, 2, "Licenses"), (3, 0, None), (0, 9, "Licenses")]
+)
+def test_reserved_licenses_stay_free(in_use, reserved, expected):
+    job = asks(license_matlab=2, **{"reserved-license/matlab": reserved})
+    at = replace(site(), licenses={"matlab": 5})
+    assert verdict(at, job, [asks("bob", license_matlab=in_use)]) == expected
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
 def test_no_subset_of_admitted_jobs_exceeds_licenses(jobs, data):
     totals = {"a": 5, "b": 3}
@@ -191,6 +200,13 @@ def test_exempt_job_still_counts_for_others(narrow, wide, safe, reason):
     assert verdict(at, free, [free]) is None
 
 
+def test_job_counts_for_its_qos_although_that_of_its_partition_decides():
+    at = site(AccountingLimits(group_jobs=1), part=AccountingLimits(group_jobs=9))
+    elsewhere = asks()._replace(partition="other")
+    assert verdict(at, elsewhere, [asks()]) == "QOSGrpJobsLimit"
+    assert verdict(at, asks(), [elsewhere]) is None
+
+
 def test_checks_group_limits_up_to_root():
     at = site(user=AccountingLimits(group_tres={"cpu": 99}), root=AccountingLimits(group_tres={"cpu": 3}))
     assert verdict(at, asks()) == "AssocGrpCpuLimit"
@@ -220,10 +236,11 @@ def test_counts_used_minutes_and_with_safe_planned_ones(safe, spent_min, running
 
 
 def test_counts_association_minutes_and_wall_time():
-    at = site(account=AccountingLimits(group_tres_minutes={"cpu": 10}), root=AccountingLimits(group_wall_min=100))
+    at = site(account=AccountingLimits(group_tres_minutes={"cpu": 10}), root=AccountingLimits(group_wall_min=1000))
     assert verdict(at, asks(), (), LimitUsageMinutes(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
-    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 100.5})) == "AssocGrpWallLimit"
-    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 99.9})) is None
+    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 1000.5})) == "AssocGrpWallLimit"
+    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 999.9})) is None
+    assert verdict(site(root=AccountingLimits(group_wall_min=0)), asks()) == "AssocGrpWallLimit"
 
 
 def test_safe_mode_refuses_excessive_wall_time_at_once():
@@ -239,7 +256,7 @@ def test_usage_factor_scales_minutes_only_if_enabled():
 
 
 def test_free_qos_ignores_used_minutes():
-    at = site(AccountingLimits(group_tres_minutes={"cpu": 10}), usage_factor=0.0)
+    at = site(AccountingLimits(group_tres_minutes={"cpu": 1}), usage_factor=0.0)
     assert verdict(at, asks(), (), LimitUsageMinutes(qos_minutes={"normal": {"cpu": 99}})) is None
 
 
