@@ -17,6 +17,7 @@ from cpsched_bridge.cycle import booster
 from cpsched_bridge.cycle.boost_planning import PriorityBoostLimits
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_reporting import Listener
+from cpsched_bridge.cycle.peer_link import PeerLink
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
@@ -56,6 +57,7 @@ def a_bridge(
     fallback: Policy | None = None,
     startup: BridgeStartupSteps | None = None,
     systemd: SystemdNotifier | None = None,
+    link: PeerLink | None = None,
     **settings: Any,
 ) -> OpenBridge:
     """Return a bridge, by default in control mode, with its files in `state_dir`."""
@@ -74,6 +76,7 @@ def a_bridge(
         fallback=fallback,
         startup=startup or BridgeStartupSteps(),
         systemd=systemd or SystemdNotifier(),
+        link=link or PeerLink(),
     )
     return OpenBridge(parts)
 

@@ -181,6 +181,8 @@ class FakeCluster:
     history_missing: bool = False
     transport_info: str = ""
     starts_in_one_change: bool = True
+    epoch: int = 0
+    """What changes carry; ignored."""
     scheduler_interval_s: float = 60.0
     _told: set[tuple[int, int]] = field(default_factory=set)
     _pending_before: dict[int, PendingJob] = field(default_factory=dict)
@@ -415,13 +417,6 @@ class FakeCluster:
             return False
         self.claimed = lease
         return True
-
-    def release_lease(self, lease: Lease) -> None:
-        self._call("disclaim", lambda: self._disclaim(lease))
-
-    def _disclaim(self, lease: Lease) -> None:
-        if self.claimed == lease:
-            self.claimed = None
 
     def read_ranks(self) -> Sequence[QueueRank]:
         """Rank as in Slurm, without the points of held jobs."""

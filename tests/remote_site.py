@@ -46,7 +46,6 @@ _CALLS = frozenset(
         "read_ranks",
         "set_boosts",
         "acquire_lease",
-        "release_lease",
         "run_checks",
     }
 )
@@ -82,6 +81,7 @@ class RemoteBackend(Backend, SupportsBoost):
     history_missing = False
     transport_info = ""
     starts_in_one_change = True
+    epoch = 0
 
     def __init__(self, path: Path, deadline_s: float) -> None:
         self._path, self._deadline_s = path, deadline_s
@@ -168,10 +168,6 @@ class RemoteBackend(Backend, SupportsBoost):
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         taken: bool = self._ask("acquire_lease", lease, expected)
         return taken
-
-    @override
-    def release_lease(self, lease: Lease) -> None:
-        self._ask("release_lease", lease)
 
     @override
     def run_checks(self) -> Sequence[ReadinessCheck]:

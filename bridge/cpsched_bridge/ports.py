@@ -267,6 +267,10 @@ class Lease:
     """Counter that increases while the process is in control. A lease that stops changing belongs to a dead bridge."""
     where: str
     """Host and state directory, for display."""
+    epoch: int = 0
+    """Number that increases with each takeover. The bridge's changes carry it; see `Backend.epoch`."""
+    standby: str = ""
+    """Name of the bridge that may take over soon after the owner's last message, or empty. See `leader_election`."""
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -485,6 +489,8 @@ class ReadinessCheck:
     """The only mode that the check applies to, or empty for every mode that writes to the cluster."""
 
 
+FENCED_EPOCH = 1
+"""`Backend.epoch` of a bridge that does not lead, smaller than that of any leader."""
 UNLIMITED_WALLTIME_S = 365 * 86400 + 1
 """Walltime in seconds of a job without a time limit. No limit in whole minutes is equal to it."""
 UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
@@ -501,6 +507,12 @@ class Backend(Protocol):
     may have been changed. In all other cases, they return `unknown` for each job whose outcome is uncertain.
 
     `adapters/mock/mock_backend.py` is a complete, minimal example.
+    """
+
+    epoch: int
+    """The epoch that changes of jobs carry, or 0 if they carry none.
+
+    A cluster that supports it refuses a change with a smaller epoch than an earlier change.
     """
 
     @property
@@ -599,13 +611,8 @@ class Backend(Protocol):
 
         If `expected` is None, write `lease` only if there is no lease. Change nothing if the cluster has any other
         lease. Raise `CommandRefused` if the cluster cannot store a lease or does not permit the bridge to write one.
-        """
-        ...
 
-    def release_lease(self, lease: Lease) -> None:
-        """Remove `lease` from the cluster unless another lease has replaced it.
-
-        Raise the same errors as `acquire_lease`.
+        Unlike the other methods, it may be called by another thread during a call.
         """
         ...
 

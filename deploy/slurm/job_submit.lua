@@ -35,6 +35,10 @@ the bridge sets the job's partition to bridge:start/NODES. bridge:start/NODES/MI
 a job that names several partitions, a final /PARTITION selects the partition in which the job starts; the number of
 nodes before it may be empty (bridge:start/NODES//PARTITION).
 
+Of two bridges, one leads. Each takeover increases an epoch, which the bridge adds to its changes: bridge:start:EPOCH,
+or bridge:set:EPOCH[/PARTITION] for any other change, or bridge:release:EPOCH. The plugin refuses a change with a smaller
+epoch than an earlier one, which comes from a bridge that was suspended and does not lead any more.
+
 The plugin leaves these jobs to Slurm. It neither holds nor marks them:
   - heterogeneous jobs: their components cannot be updated individually
   - scrontab jobs: they cannot be updated
@@ -75,6 +79,9 @@ local settings = {
    -- Number of one user's new jobs that are delayed within begin_delay_s. Further ones are held at submission, so that
    -- the bridge can hold all delayed jobs in time, and Slurm starts none of them before jobs that are held.
    max_delayed_jobs = 200,
+   -- A file in which this plugin keeps the largest epoch of the bridges across restarts of slurmctld. See wake_file for
+   -- its folder. Without the folder, a restart forgets the epoch.
+   epoch_file = "/run/cpsched/epoch",
 }
 
 local file = io.open("/etc/slurm/cpsched.lua", "r")
@@ -324,6 +331,32 @@ local function start_in(partition)
    return (count == "" or least) and nodes, tonumber(least), tonumber(most), own
 end
 
+-- Parse a request that the bridge makes with the partition: the action, the epoch (nil if not given), and the rest.
+local function request_in(partition)
+   local action, epoch, rest = string.match(partition, "^bridge:(%a+):?(%d*)(.*)$")
+   return action, tonumber(epoch), rest
+end
+
+local newest_epoch = 0
+local epoch_file = io.open(settings.epoch_file, "r")
+if epoch_file then
+   newest_epoch = tonumber(epoch_file:read("*l")) or 0
+   epoch_file:close()
+end
+
+-- Return whether a bridge of a later epoch has changed jobs. Record the largest epoch.
+local function is_superseded(epoch)
+   if epoch > newest_epoch then
+      newest_epoch = epoch
+      local out = io.open(settings.epoch_file, "w")
+      if out then
+         out:write(string.format("%.0f\n", epoch))
+         out:close()
+      end
+   end
+   return epoch < newest_epoch
+end
+
 local function refuse(message)
    slurm.log_user("%s", message)
    return slurm.ERROR
@@ -338,10 +371,19 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
    local managed = job_rec.admin_comment == WAIT
    local comment = job_rec.comment
 
-   -- Translate a start in one change to its node list, number of nodes, partition and release.
+   -- Check the epoch, and translate the bridge's request. A start sets node list, number of nodes, partition and release.
    if by_bridge and job_desc.partition ~= nil then
-      local nodes, least, most, own = start_in(job_desc.partition)
-      if nodes then
+      local action, epoch, rest = request_in(job_desc.partition)
+      if epoch and is_superseded(epoch) then
+         return refuse("another bridge has taken over")
+      end
+      local nodes, least, most, own = start_in("bridge:" .. (action or "") .. (rest or ""))
+      if epoch and (action == "set" or action == "release") then
+         job_desc.partition = string.match(rest, "^/?(.*)$")
+         if action == "release" then
+            job_desc.priority = INFINITE
+         end
+      elseif nodes then
          if job_rec.priority ~= 0 then
             return refuse("is not held")
          end

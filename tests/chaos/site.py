@@ -279,10 +279,6 @@ class Site(FakeCluster):
         self.fuse.burn()
         return taken
 
-    def release_lease(self, claim: Lease) -> None:
-        self.fuse.burn()
-        super().release_lease(claim)
-
 
 @dataclass
 class PreemptingSite(Preempting, Site):

@@ -33,6 +33,7 @@ from cpsched_bridge.cycle.decision_deadline import can_enforce_deadline
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
 from cpsched_bridge.cycle.observation_reader import ObservationReader
+from cpsched_bridge.cycle.peer_link import PeerLink
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.preemption_executor import PreemptionExecutor
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
@@ -74,6 +75,8 @@ class BridgeComponents:
     systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
     startup: BridgeStartupSteps = field(default_factory=BridgeStartupSteps)
     """Steps to finish before the first decision."""
+    link: PeerLink = field(default_factory=PeerLink)
+    """The link to the other bridge of the cluster."""
 
 
 class Bridge:
@@ -82,7 +85,8 @@ class Bridge:
     def __init__(self, parts: BridgeComponents) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
         asked = take_leadership_file(settings).consume_request
-        election = LeaderElection(backend, make_lease(settings.state_dir), settings.lease.duration_s, asked)
+        lease = make_lease(settings.state_dir, pace.unix_s())
+        election = LeaderElection(backend, lease, settings.lease.duration_s, asked, parts.link)
         breaker, heartbeat = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _read_heartbeat_age_s(settings))
@@ -292,8 +296,8 @@ class Bridge:
         return self._booster.apply(observed, decided, self._now_s, recorder)
 
     def _is_observation_outdated(self) -> bool:
-        """Return whether another bridge may have taken over since the last observation."""
-        return self.mode.leader_election.is_lease_observation_stale(self._now_s)
+        """Return whether another bridge may have taken over."""
+        return self.mode.leader_election.is_lease_expired(self._now_s)
 
     def stop(self) -> list[str]:
         """Release the held jobs unless `on_stop` is `keep`. Return one line per problem."""
@@ -314,8 +318,9 @@ class Bridge:
             unwritten = are_only_disk_problems(problems)
             if self._booster is not None:
                 problems += remove_all_boosts(self._booster.backend, self._booster.book)
-            with contextlib.suppress(BackendError):  # the lease expires later
-                (election.write_jobs_released_notice if unwritten else election.release_lease)()
+            if unwritten or not problems:  # otherwise, the lease expires later
+                with contextlib.suppress(BackendError):
+                    election.release_lease(have_jobs_been_released=unwritten)
         if self._preemptions is not None and settings.on_stop != "keep":
             self._preemptions.drop_open_preemptions()
         counts = ledger.count_jobs_by_state()
@@ -329,8 +334,9 @@ class Bridge:
         self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_TIMEOUT_S)}")
 
     def _is_other_bridge_in_control(self, seen: Observation) -> bool:
-        """Return whether another bridge is in control, according to a new observation."""
-        return self.mode.leader_election.find_other_leader(seen.lease, self._now_s) is not None
+        """Return whether another bridge is in control, or takes over at once, according to a new observation."""
+        election = self.mode.leader_election
+        return election.find_other_leader(seen.lease, self._now_s) is not None or election.has_standby(self._now_s)
 
     def _run_startup_tasks(self) -> None:
         """Update the heartbeat, and remove old pins. The first cycle reports the events."""

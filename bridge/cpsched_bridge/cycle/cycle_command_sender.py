@@ -28,7 +28,7 @@ from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntr
 
 PRUNE_EVERY_CYCLES = 1000
 """Number of cycles between clean-ups of the ledger."""
-OUTDATED_OBSERVATION = "the observation is so old that another bridge may have taken over; no commands are sent"
+OUTDATED_OBSERVATION = "the lease has expired, so another bridge may have taken over; no commands are sent"
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class CycleCommandSender:
         chosen = allowance.take(wanted, lambda start: start[0].user)
         self._starts.record_decided_starts((job.id for job, _ in chosen), self._now_s)
         self._starts.refused = self._commands.start(make_start_orders(chosen, seen), seen, recorder)
-        if not self.leader_election.is_lease_observation_stale(self._now_s):
+        if not self.leader_election.is_lease_expired(self._now_s):
             self._commands.send_intents(seen, allowance, recorder)
 
     def _open_queues_without_leader(self, role: BridgeRole, recorder: CycleRecorder) -> None:
@@ -168,7 +168,7 @@ class CycleCommandSender:
         self, seen: Observation, allowance: CycleCommandBudget, recorder: CycleRecorder, selection: IntentSelection
     ) -> bool:
         """Send the ledger's intents, or return False if the observation is too old."""
-        if self.leader_election.is_lease_observation_stale(self._now_s):
+        if self.leader_election.is_lease_expired(self._now_s):
             recorder.record_failure("outdated", OUTDATED_OBSERVATION)
             return False
         self._commands.send_intents(seen, allowance, recorder, selection)

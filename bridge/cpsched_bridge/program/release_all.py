@@ -8,7 +8,7 @@ import time
 from cpsched.errors import join_abbreviated
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle.booster import remove_all_boosts
-from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE, RENEWALS_PER_LEASE
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RENEWALS_PER_LEASE
 from cpsched_bridge.cycle.release_jobs import HarmlessDiskProblem, release_all_jobs
 from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, ReleasedWithoutLedger, SettingsError
 from cpsched_bridge.ports import Backend, Lease, SupportsBoost
@@ -135,7 +135,7 @@ def _publish_jobs_released_notice(backend: Backend, own: str) -> None:
         there = backend.observe().lease
         if there is None or there.bridge == own:
             backend.acquire_lease(
-                Lease(own, RELEASE_NOTICE, 0 if there is None else there.beat + 1, "release-all"), there
+                Lease(own, JOBS_RELEASED, 0 if there is None else there.beat + 1, "release-all"), there
             )
 
 

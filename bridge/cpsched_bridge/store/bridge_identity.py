@@ -23,9 +23,13 @@ _MAX_BYTES = 16_384
 """Maximum size of the file in bytes. A path has at most 4,096 bytes."""
 
 
-def make_lease(state_dir: Path) -> Lease:
-    """Return a new bridge process's lease, not yet renewed, for a state directory."""
-    return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, f"{_get_host_name()}:{state_dir.absolute()}")
+def make_lease(state_dir: Path, started_s: float) -> Lease:
+    """Return a new bridge process's lease, not yet renewed, for a state directory.
+
+    Its first epoch is the start in Unix seconds, so that epochs also increase if the lease on the cluster is lost.
+    """
+    where = f"{_get_host_name()}:{state_dir.absolute()}"
+    return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, where, int(started_s))
 
 
 def ensure_bridge_name(state_dir: Path) -> str:

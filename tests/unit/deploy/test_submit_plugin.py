@@ -389,6 +389,34 @@ def test_bridge_pins_and_releases_in_one_change(plugin: SubmitPlugin, wish: str,
     }
 
 
+@pytest.mark.parametrize(
+    ("wish", "facts", "change"),
+    [
+        ("bridge:start:30/n1//short", {}, {"partition": "short", "req_nodes": "n1", "priority": RELEASE}),
+        ("bridge:release:30", {}, {"partition": "", "priority": RELEASE}),
+        ("bridge:set:30", {"priority": 7}, {"partition": ""}),
+        ("bridge:set:30/main,short", {"priority": 7}, {"partition": "main,short"}),
+    ],
+)
+def test_refuses_changes_of_an_earlier_epoch(wish: str, facts: dict[str, object], change: dict[str, object]) -> None:
+    """It remembers the largest epoch over a restart. Changes without an epoch, and those of others, are not checked."""
+    plugin = SubmitPlugin(epoch="29")
+    record = {**MANAGED, "comment": None, **facts}
+    told = plugin.modify(BRIDGE, record, partition=wish)
+    assert told is not None
+    assert {name: value for name, value in told.items() if name != "comment"} == change
+    assert plugin.written == [("/run/cpsched/epoch", "30\n")]
+    assert plugin.modify(BRIDGE, record, partition=wish) == told
+    for earlier in ("29", "1"):
+        assert plugin.modify(BRIDGE, record, partition=wish.replace("30", earlier)) is None
+        again = SubmitPlugin(epoch="30")
+        assert again.modify(BRIDGE, record, partition=wish.replace("30", earlier)) is None
+        assert again.written == []
+    assert plugin.modify(ALICE, record, partition="bridge:set:29") == {"partition": "bridge:set:29"}
+    assert plugin.modify(BRIDGE, record, partition="short") == {"partition": "short"}
+    assert len(plugin.written) == 1
+
+
 @pytest.mark.parametrize("uid", [ALICE, ROOT])
 @pytest.mark.parametrize("wish", ["bridge:start/n1", "bridge:start/n1/1-1"])
 def test_start_partition_of_other_users_is_ordinary(plugin: SubmitPlugin, uid: int, wish: str) -> None:

@@ -33,6 +33,7 @@ class MockBackend(Backend, SupportsBoost):
     history_missing = False
     transport_info = ""
     starts_in_one_change = True
+    epoch = 0
 
     def __init__(self, site: MockCluster, clock: SimulatedClock) -> None:
         self.site = site
@@ -98,10 +99,6 @@ class MockBackend(Backend, SupportsBoost):
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         return self.site.acquire_lease(lease, expected)
-
-    @override
-    def release_lease(self, lease: Lease) -> None:
-        self.site.release_lease(lease)
 
     @override
     def run_checks(self) -> Sequence[ReadinessCheck]:

@@ -193,11 +193,6 @@ class MockCluster:
         self._claim = lease
         return True
 
-    def release_lease(self, lease: Lease) -> None:
-        """Remove the lease if it is the current lease."""
-        if self._claim == lease:
-            self._claim = None
-
     # ---- implementation
 
     def _submit_job(self, item: TraceJob) -> None:

@@ -73,6 +73,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     child_starts = 0
     history_missing = False
     starts_in_one_change = True
+    epoch = 0  # PBS has no hook that could refuse an earlier epoch
     scheduler_interval_s = 60.0  # PBS also schedules at each event, long before `scheduler_iteration` (600 s) ends
     transport_info = ""
 
@@ -399,12 +400,6 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         except BackendTimeout as error:
             raise BackendUnavailable(str(error)) from error
         return pbs_observation.find_lease(self._reader.read_server()) == lease
-
-    @override
-    def release_lease(self, lease: Lease) -> None:
-        there = pbs_observation.find_lease(self._reader.read_server())
-        if there is not None and there.owner == lease.owner:
-            self._commands.clear_lease(LEASE_RESOURCE)
 
     @override
     def run_checks(self) -> Sequence[ReadinessCheck]:

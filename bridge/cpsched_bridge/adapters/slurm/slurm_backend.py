@@ -93,6 +93,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
+    epoch = 0
     history_missing = False
     """Whether the last `read_history` was incomplete because the accounting database did not answer."""
     preemption_options: PreemptionOptions | None = None
@@ -288,16 +289,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         """Write the lease into a far-future reservation, which operators may create."""
-        seen = (
-            None
-            if expected is None or self._seen is None
-            else lease_reservation.find_lease_comment(self._seen.reservations)
-        )
-        return self._transport.acquire_lease(lease_reservation.format_lease(lease), seen)
-
-    @override
-    def release_lease(self, lease: Lease) -> None:
-        self._transport.release_lease(lease_reservation.format_lease(lease))
+        before = None if expected is None else lease_reservation.format_lease(expected)
+        return self._transport.acquire_lease(lease_reservation.format_lease(lease), before)
 
     @override
     def run_checks(self) -> Sequence[ReadinessCheck]:
@@ -394,7 +387,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         for at in range(0, len(orders), BATCH_SIZE):
             part = orders[at : at + BATCH_SIZE]
             try:
-                outcomes += _send_isolating_failures(partial(self._transport.send, kind), part)
+                outcomes += _send_isolating_failures(partial(self._transport.send, kind, epoch=self.epoch), part)
             except BackendError as error:
                 if not outcomes:
                     raise

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
 from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_command_sender
-from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, make_transition
@@ -578,7 +578,7 @@ def test_hold_after_unrecorded_release_is_administrators(bridge_at, monkeypatch,
         read_only(bridge, patched)
         assert [problem.split(":")[0] for problem in bridge.stop()][:1] == ["the ledger cannot be written"]
     assert cluster.jobs[1].hold is Hold.NONE
-    assert cluster.claimed.run == RELEASE_NOTICE
+    assert cluster.claimed.run == JOBS_RELEASED
     if not word:
         cluster.claimed = None
     cluster.jobs[1].hold, cluster.drained = Hold.ADMIN, set()
@@ -586,7 +586,7 @@ def test_hold_after_unrecorded_release_is_administrators(bridge_at, monkeypatch,
     settle(after, cluster)
     assert (cluster.jobs[1].hold is Hold.ADMIN) == word
     assert (1 in [id for kind, ids in cluster.commands if kind == "start" for id in ids]) != word
-    assert cluster.claimed.run != RELEASE_NOTICE
+    assert cluster.claimed.run != JOBS_RELEASED
     if word:
         cluster.jobs[1].hold = Hold.NONE
         settle(after, cluster)
@@ -603,6 +603,6 @@ def test_release_mark_stays_until_ledger_has_recorded_it(bridge_at, monkeypatch)
         bridge.stop()
         after = bridge_at(cluster)
         after.cycle()
-        assert cluster.claimed.run == RELEASE_NOTICE
+        assert cluster.claimed.run == JOBS_RELEASED
     settle(after, cluster)
     assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, LedgerState.HELD), "it had no hold: adopted again"

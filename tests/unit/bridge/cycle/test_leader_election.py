@@ -7,10 +7,17 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.leader_election import RENEWALS_PER_LEASE, LeaderElection
+from cpsched_bridge.cycle.leader_election import (
+    LINK_LOST_S,
+    RELEASED,
+    RENEWALS_PER_LEASE,
+    SHORT_LEASE_S,
+    LeaderElection,
+)
+from cpsched_bridge.cycle.peer_link import PeerMessage
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Hold, Lease, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import FENCED_EPOCH, Hold, Lease, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_cluster, a_job
@@ -100,12 +107,100 @@ def test_deleted_lease_still_belongs_to_owner():
     assert not bridge.in_control
 
 
-def test_takes_over_soon_after_orderly_stop_of_other_bridge():
+def test_takes_over_at_once_after_orderly_stop_of_other_bridge():
     bridge = Looking(OTHER)
     bridge.look()
-    bridge.cluster.claimed = None
-    bridge.for_seconds(GONE_S / RENEWALS_PER_LEASE)
-    assert bridge.in_control
+    bridge.cluster.claimed = replace(OTHER, run=RELEASED, beat=5, epoch=30)
+    assert bridge.look() is None
+    assert bridge.cluster.claimed == replace(MINE, beat=1, epoch=31)
+
+
+def test_each_takeover_increases_the_epoch_that_changes_carry():
+    bridge = Looking(replace(OTHER, epoch=30))
+    bridge.for_seconds(GONE_S)
+    assert bridge.cluster.epoch == FENCED_EPOCH
+    bridge.look()
+    assert bridge.cluster.claimed.epoch == bridge.cluster.epoch == 31
+    bridge.cluster.claimed = replace(OTHER, beat=9, epoch=32)
+    bridge.look()
+    assert bridge.cluster.epoch == FENCED_EPOCH
+
+
+class Linked(Looking):
+    """A leader with a link that is up, until `cut`."""
+
+    def __init__(self, claimed: Lease | None = None) -> None:
+        super().__init__(claimed)
+        self.cut = False
+        peer = PeerMessage(OTHER.bridge, OTHER.run)
+        self.leader_election.link.send = lambda message: None if self.cut else peer
+
+    def look(self, after_s: float = 1.0, wanted: bool = True) -> Lease | None:
+        self.leader_election.keep_link(self.now_s + after_s)
+        return super().look(after_s, wanted)
+
+
+def test_leader_names_standby_and_renews_as_rarely_as_before():
+    bridge = Linked()
+    bridge.look()
+    assert bridge.cluster.claimed == replace(MINE, beat=1)
+    bridge.look()
+    assert bridge.cluster.claimed == replace(MINE, beat=2, standby="bbbb")
+    bridge.for_seconds(GONE_S - 1)
+    assert bridge.cluster.claimed == replace(MINE, beat=1 + RENEWALS_PER_LEASE, standby="bbbb")
+
+
+def test_leader_returns_to_long_lease_before_the_short_one_ends():
+    """It does so during a cycle, without an observation."""
+    bridge = Linked()
+    bridge.for_seconds(2)
+    bridge.cut = True
+    for seconds in range(1, int(SHORT_LEASE_S)):
+        bridge.leader_election.keep_link(bridge.now_s + seconds)
+        assert (bridge.cluster.claimed.standby == "bbbb") == (seconds < LINK_LOST_S)
+        assert not bridge.leader_election.is_lease_expired(bridge.now_s + seconds)
+    assert not bridge.leader_election.is_lease_expired(bridge.now_s + GONE_S)
+    assert bridge.leader_election.is_lease_expired(bridge.now_s + 3 + GONE_S)
+
+
+def test_leader_whose_long_lease_cannot_be_written_sends_nothing():
+    bridge = Linked()
+    bridge.for_seconds(2)
+    bridge.cut = True
+    bridge.cluster.fail("claim", BackendTimeout("no answer"), times=9)
+    expired = []
+    for seconds in range(1, 9):
+        bridge.leader_election.keep_link(bridge.now_s + seconds)
+        expired.append(bridge.leader_election.is_lease_expired(bridge.now_s + seconds))
+    assert expired == [False] * 5 + [True] * 3
+
+
+def test_standby_takes_over_soon_after_last_message():
+    there = replace(OTHER, standby=MINE.bridge)
+    bridge = Looking(there)
+    link = bridge.leader_election.link
+    for _ in range(int(GONE_S)):
+        link.receive(PeerMessage(OTHER.bridge, OTHER.run, is_leader=True), bridge.now_s + 1.0)
+        assert bridge.look() == there
+    assert bridge.for_seconds(SHORT_LEASE_S - 1) == {there}
+    assert bridge.look() is None
+
+
+def test_standby_waits_for_long_lease_if_the_leader_does_not_name_it():
+    bridge = Looking(replace(OTHER, standby="cccc"))
+    assert bridge.for_seconds(GONE_S) == {replace(OTHER, standby="cccc")}
+    assert bridge.look() is None
+
+
+def test_hung_cycle_sends_no_messages():
+    bridge = Linked()
+    bridge.look()
+    sent = []
+    bridge.leader_election.link.send = sent.append
+    bridge.leader_election.keep_link(bridge.now_s + GONE_S - 1)
+    bridge.leader_election.keep_link(bridge.now_s + GONE_S)
+    assert sent == [PeerMessage(*MINE.owner, MINE.where, True)]
+    assert bridge.leader_election.link.receive(PeerMessage("bbbb", "7"), 0.0) == PeerMessage()
 
 
 def test_restarted_bridge_reacquires_own_lease_at_once():
@@ -184,7 +279,7 @@ def test_paused_bridge_releases_lease():
     bridge = Looking()
     bridge.look()
     bridge.look(wanted=False)
-    assert bridge.cluster.claimed is None
+    assert bridge.cluster.claimed == replace(MINE, run=RELEASED, beat=2)
 
 
 def refused(work):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, ReleasedWithoutLedger, SettingsError
 from cpsched_bridge.ports import Hold, Lease, Outcome
 from cpsched_bridge.program import bootstrap, release_all
@@ -85,7 +85,7 @@ def test_release_all_marks_cluster_if_ledger_is_unwritable(stranded, there):
     with no_byte_to_write():
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert cluster.claimed.bridge == ("other" if there == "another's" else own)
-    assert (cluster.claimed.run == RELEASE_NOTICE) == (there != "another's")
+    assert (cluster.claimed.run == JOBS_RELEASED) == (there != "another's")
     cluster.jobs[3].hold = Hold.ADMIN
     if there != "another's":
         after = a_bridge(settings.state_dir, cluster)
@@ -106,13 +106,13 @@ def test_release_all_marks_cluster_if_ledger_opens_readonly(stranded, monkeypatc
     words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert words.endswith("note: the ledger cannot be written: database or disk is full")
-    assert cluster.claimed.run == RELEASE_NOTICE
+    assert cluster.claimed.run == JOBS_RELEASED
 
 
 def test_release_all_leaves_no_mark_if_ledger_is_written(stranded):
     settings, cluster = stranded
     release_all.release_all(settings, "bridge.yaml", None, False)
-    assert cluster.claimed.run != RELEASE_NOTICE
+    assert cluster.claimed.run != JOBS_RELEASED
 
 
 def test_release_all_reads_wal_of_killed_bridge(stranded, tmp_path):

@@ -90,10 +90,6 @@ class PbsCommands:
             ["qmgr", "-c", f'set server resources_available.{resource} = "{_require_match(LEASE_PATTERN, text)}"']
         )
 
-    def clear_lease(self, resource: str) -> None:
-        """Remove the lease from the server."""
-        self._programs.run_command(["qmgr", "-c", f"unset server resources_available.{resource}"])
-
 
 def _require_match(rule: re.Pattern[str], text: str) -> str:
     if not rule.fullmatch(text):

@@ -109,8 +109,11 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def send(self, kind: OrderKind, orders: Sequence[JobOrder]) -> Sequence[CommandReply]:
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> Sequence[CommandReply]:
         """Execute the orders, and return one reply per order in the same sequence.
+
+        If the submit plugin is loaded and `epoch` is not 0, every change except `preempt` carries the epoch, and the
+        plugin refuses it after a change with a larger one.
 
         - `start` (`StartOrder`): pin and release jobs that are still pending and held. Each record is changed once, or
           pinned first and then released.
@@ -130,10 +133,6 @@ class SlurmTransport(Protocol):
         None, create the reservation, which must not exist. See `Backend.acquire_lease` and
         `translation.lease_reservation`.
         """
-        ...
-
-    def release_lease(self, text: str) -> None:
-        """Delete the lease reservation if its text equals `text`."""
         ...
 
     def close(self) -> None:

@@ -86,9 +86,6 @@ class Played:
         self.lease_calls.append(("acquire_lease", text, expected))
         return True
 
-    def release_lease(self, text: str) -> None:
-        self.lease_calls.append(("release_lease", text))
-
 
 @pytest.fixture
 def scene() -> Scene:
@@ -408,8 +405,7 @@ WORDS = "bridge=aa&run=1&beat=2&on=one:/state"
 def test_acquires_lease_if_none_was_read(backend: SlurmBackend, child: Played) -> None:
     backend.observe()
     assert backend.acquire_lease(CLAIM, None)
-    backend.release_lease(CLAIM)
-    assert child.lease_calls == [("acquire_lease", WORDS, None), ("release_lease", WORDS)]
+    assert child.lease_calls == [("acquire_lease", WORDS, None)]
 
 
 def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, child: Played, scene: Scene) -> None:

@@ -91,13 +91,6 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
             raise _make_backend_error_for_refusal(error) from error
 
     @override
-    def release_lease(self, text: str) -> None:
-        try:
-            self._claiming.release_lease(text)
-        except LeaseCommandRefused as error:
-            raise _make_backend_error_for_refusal(error) from error
-
-    @override
     def close(self) -> None:
         self._records.close()
 

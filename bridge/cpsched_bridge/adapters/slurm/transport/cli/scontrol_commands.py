@@ -68,7 +68,10 @@ class JobRecordLookup(Protocol):
 
 @dataclass(slots=True)
 class SubmitPluginCapability:
-    """A record of whether the submit plugin can pin and release in one change."""
+    """A record of whether the submit plugin carries out requests that the bridge makes with a job's partition.
+
+    A request is `bridge:ACTION:EPOCH/ARGUMENTS`, see `job_submit.lua`.
+    """
 
     work: bool = True
     """False after the first rejection: the plugin is too old or does not accept this user as the bridge."""
@@ -83,12 +86,22 @@ class ScontrolJobActions(SingleJobActions):
     alone_below = 0  # a query for twenty jobs takes one process, as does a query for one job
 
     def __init__(
-        self, reading: JobRecordLookup, session: ScontrolSession, starts: SubmitPluginCapability | None = None
+        self,
+        reading: JobRecordLookup,
+        session: ScontrolSession,
+        plugin: SubmitPluginCapability | None = None,
+        epoch: int = 0,
     ) -> None:
         self._reading = reading
         self._session = session
-        self._starts = starts or SubmitPluginCapability()
+        self._plugin = plugin or SubmitPluginCapability()
+        self._fence = f":{epoch}" if epoch else ""
         self._guarded = False
+
+    @property
+    def _is_fenced(self) -> bool:
+        """Whether changes carry the epoch."""
+        return bool(self._fence) and self._guarded and self._plugin.work
 
     @override
     def has_submit_plugin(self) -> bool:
@@ -131,15 +144,15 @@ class ScontrolJobActions(SingleJobActions):
         if settings.nice is not None:
             others.append(f"Nice={settings.nice}")
 
-        wish = "/".join(["bridge:start", names, node_count, settings.partition]).rstrip("/")
-        if self._guarded and self._starts.work:
+        wish = "/".join([f"bridge:start{self._fence}", names, node_count, settings.partition]).rstrip("/")
+        if self._guarded and self._plugin.work:
             try:
                 send_or_raise(self._session, " ".join([f"update JobId={label} Partition={wish}", *others]))
                 return
             except ControllerCallError as error:
                 if error.lost or INVALID_PARTITION_ERROR not in str(error):
                     raise
-                self._starts.work = False
+                self._plugin.work = False
         send_or_raise(self._session, " ".join([f"update JobId={label}", *pin, *others]))
         try:
             send_or_raise(self._session, f"release {label}")
@@ -148,7 +161,20 @@ class ScontrolJobActions(SingleJobActions):
 
     @override
     def hold(self, job: SlurmJob) -> None:
-        send_or_raise(self._session, f"hold {array_records.format_job_selector(job)}")
+        selector = array_records.format_job_selector(job)
+        if not self._is_fenced:
+            send_or_raise(self._session, f"hold {selector}")
+        elif text := self._update(f"update JobId={selector} Priority=0"):
+            raise ControllerCallError(text, lost=may_command_have_taken_effect(text))
+
+    def _update(self, command: str) -> str:
+        """Send an update that carries the epoch, if possible. Return the error, or ""."""
+        if self._is_fenced:
+            text = send_and_read_error(self._session, add_request(command, f"bridge:set{self._fence}"))
+            if INVALID_PARTITION_ERROR not in text:
+                return text
+            self._plugin.work = False
+        return send_and_read_error(self._session, command)
 
     @override
     def release(self, jobs: Sequence[SlurmJob]) -> list[CommandReply]:
@@ -159,6 +185,8 @@ class ScontrolJobActions(SingleJobActions):
         plain = [at for at, job in enumerate(jobs) if not job.array_id]
         parts = [plain[at : at + MAX_RELEASES_PER_CALL] for at in range(0, len(plain), MAX_RELEASES_PER_CALL)]
         parts += [[at] for at, job in enumerate(jobs) if job.array_id]
+        if self._is_fenced:
+            parts = [[at] for at in range(len(jobs))]
         answers: list[CommandReply] = [CommandReply("done")] * len(jobs)
         for part in parts:
             self._release_chunk([jobs[at] for at in part], part, answers)
@@ -171,7 +199,13 @@ class ScontrolJobActions(SingleJobActions):
         """
         code: OutcomeCode = ""
         try:
-            text = self._session.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")
+            selector = ",".join(map(array_records.format_job_selector, jobs))
+            text = INVALID_PARTITION_ERROR
+            if self._is_fenced:
+                text = self._session.send_command(f"update JobId={selector} Partition=bridge:release{self._fence}")
+                self._plugin.work = INVALID_PARTITION_ERROR not in text
+            if INVALID_PARTITION_ERROR in text:
+                text = self._session.send_command(f"release {selector}")
             lost = may_command_have_taken_effect(text)
         except (ControllerCallError, JobCommandRefused) as error:
             text, lost, code = str(error), isinstance(error, ControllerCallError) and error.lost, error.code
@@ -194,7 +228,12 @@ class ScontrolJobActions(SingleJobActions):
 
     @override
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
-        return [send_and_read_error(self._session, command) for command in commands]
+        return [
+            self._update(command)
+            if command.startswith("update JobId=")
+            else send_and_read_error(self._session, command)
+            for command in commands
+        ]
 
 
 class SlurmCliOrderExecutor:
@@ -207,12 +246,12 @@ class SlurmCliOrderExecutor:
         self._reading = reading
         self._deadline_s = deadline_s
         self._budget = budget or SlurmRpcTokenBucket()
-        self._starts = SubmitPluginCapability()
+        self._plugin = SubmitPluginCapability()
 
-    def send(self, kind: OrderKind, orders: Sequence[JobOrder]) -> list[CommandReply]:
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[CommandReply]:
         """Execute the orders, and return one reply per order."""
         with self._open_session() as session:
-            executor = SlurmOrderExecutor(self._make_actions(session))
+            executor = SlurmOrderExecutor(self._make_actions(session, epoch))
             act: Callable[[Sequence[JobOrder]], list[CommandReply]] = getattr(executor, kind)
             try:
                 return act(orders)
@@ -220,8 +259,8 @@ class SlurmCliOrderExecutor:
                 refusal = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
                 raise refusal(str(error)) from error
 
-    def _make_actions(self, session: ScontrolSession) -> ScontrolJobActions:
-        return ScontrolJobActions(self._reading, session, self._starts)
+    def _make_actions(self, session: ScontrolSession, epoch: int) -> ScontrolJobActions:
+        return ScontrolJobActions(self._reading, session, self._plugin, epoch)
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Run scontrol commands, and return the error of each, or "" on success."""
@@ -230,6 +269,12 @@ class SlurmCliOrderExecutor:
 
     def _open_session(self) -> ScontrolSession:
         return ScontrolSession(self._deadline_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
+
+
+def add_request(command: str, request: str) -> str:
+    """Return an update with a request to the submit plugin in front of the partition that it sets, if any."""
+    changed, count = re.subn(r"(?<= Partition=)(?=\S)", f"{request}/", command)
+    return changed if count else f"{command} Partition={request}"
 
 
 def format_node_count(order: StartOrder) -> str:

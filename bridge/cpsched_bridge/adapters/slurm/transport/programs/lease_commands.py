@@ -54,11 +54,6 @@ class LeaseReservationCommands:
             return False  # another bridge created it first
         return True
 
-    def release_lease(self, text: str) -> None:
-        """Delete the reservation if its text equals `text`."""
-        if self.words() == text:
-            self._run_command(f"delete ReservationName={LEASE_RESERVATION_NAME}")
-
     def _update_lease_field(self, command: str, text: str) -> None:
         """Run `command` with the lease text in the field that this release provides."""
         try:

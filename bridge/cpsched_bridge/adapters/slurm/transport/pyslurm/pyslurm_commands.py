@@ -11,7 +11,9 @@ from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import (
+    INVALID_PARTITION_ERROR,
     ScontrolJobActions,
+    SubmitPluginCapability,
     call_or_raise_controller_error,
     format_node_count,
 )
@@ -22,7 +24,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
 )
 from cpsched_bridge.adapters.slurm.transport.programs.job_commands import COMMANDS_PER_READING
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import send_or_raise
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.errors import BackendError, BackendStarting, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import StartOrder
@@ -39,8 +41,15 @@ class PyslurmJobActions(ScontrolJobActions):
 
     alone_below = COMMANDS_PER_READING  # reading all jobs costs as much as ten single readings
 
-    def __init__(self, reader: PyslurmReader, session: ScontrolSession, deadline_s: float) -> None:
-        super().__init__(reader, session)
+    def __init__(
+        self,
+        reader: PyslurmReader,
+        session: ScontrolSession,
+        deadline_s: float,
+        plugin: SubmitPluginCapability | None = None,
+        epoch: int = 0,
+    ) -> None:
+        super().__init__(reader, session, plugin, epoch)
         self._reader, self._deadline_s = reader, deadline_s
         self._over = ""
 
@@ -59,7 +68,8 @@ class PyslurmJobActions(ScontrolJobActions):
         settings, node_count = order.settings, format_node_count(order)
         if node_count:
             label = slurm_job_ids.format_job_id(order.job_id)
-            send_or_raise(self._session, f"update JobId={label} NumNodes={node_count}")
+            if text := self._update(f"update JobId={label} NumNodes={node_count}"):
+                raise ControllerCallError(text, lost=may_command_have_taken_effect(text))
         changes: dict[str, Any] = {"required_nodes": [name for name, _ in order.nodes], "priority": RELEASE_PRIORITY}
         if settings.tasks_per_node:
             changes["ntasks_per_node"] = settings.tasks_per_node
@@ -93,6 +103,20 @@ class PyslurmJobActions(ScontrolJobActions):
     def _modify(self, job: SlurmJob, **changes: Any) -> None:
         if self._over:
             raise make_not_sent_error(self._over)
+        if self._is_fenced:
+            request = f"bridge:set{self._fence}"
+            fenced = {**changes, "partitions": "/".join([request, changes.get("partitions", "")]).rstrip("/")}
+            try:
+                self._send_changes(job, fenced)
+            except ControllerCallError as error:
+                if error.lost or INVALID_PARTITION_ERROR not in str(error):
+                    raise
+                self._plugin.work = False
+            else:
+                return
+        self._send_changes(job, changes)
+
+    def _send_changes(self, job: SlurmJob, changes: dict[str, Any]) -> None:
         try:
             self._reader.client.call("modify", self._deadline_s, number=job.id, changes=changes)
         except BackendStarting as error:

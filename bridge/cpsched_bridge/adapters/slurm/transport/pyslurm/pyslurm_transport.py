@@ -62,5 +62,5 @@ class PyslurmTransport(SlurmCliTransport):
         self.reader.client.close()
 
     @override
-    def _make_actions(self, session: ScontrolSession) -> PyslurmJobActions:
-        return PyslurmJobActions(self.reader, session, self._deadline_s)
+    def _make_actions(self, session: ScontrolSession, epoch: int) -> PyslurmJobActions:
+        return PyslurmJobActions(self.reader, session, self._deadline_s, self._plugin, epoch)

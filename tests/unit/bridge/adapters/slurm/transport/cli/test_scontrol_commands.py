@@ -116,6 +116,50 @@ def test_start_without_plugin_pins_then_releases(programs: Path, plugins: list[s
     ]
 
 
+@pytest.mark.parametrize("knows_epoch", [True, False])
+def test_every_change_carries_the_epoch(programs: Path, knows_epoch: bool) -> None:
+    """An older plugin refuses the first such change, and gets ordinary ones."""
+    said = put_scontrol(programs, "" if knows_epoch else OLD_PLUGIN)
+    waits = {"priority": 5, "comment": ""}
+    jobs = Jobs(j7={}, j8=waits, j9={}, j10={}, j11={})
+    sent = commands(jobs)
+    assert sent.send("start", [start(7, "n1", partition="short")], epoch=30) == [CommandReply("done")]
+    assert sent.send("hold", [UndoOrder(8)], epoch=30) == [CommandReply("done")]
+    assert sent.send("release", [UndoOrder(9), UndoOrder(10)], epoch=30) == [CommandReply("done")] * 2
+    assert sent.send("unpin", [UndoOrder(11, True, "Partition=a,b Nice=5")], epoch=30) == [CommandReply("done")]
+    if knows_epoch:
+        assert said.read_text().splitlines() == [
+            "update JobId=7 Partition=bridge:start:30/n1//short",
+            "update JobId=8 Priority=0 Partition=bridge:set:30",
+            "update JobId=9 Partition=bridge:release:30",
+            "update JobId=10 Partition=bridge:release:30",
+            "update JobId=11 ReqNodeList= Partition=bridge:set:30/a,b Nice=5",
+        ]
+    else:
+        assert said.read_text().splitlines() == [
+            "update JobId=7 Partition=bridge:start:30/n1//short",
+            "update JobId=7 Partition=short ReqNodeList=n1",
+            "release 7",
+            "hold 8",
+            "release 9,10",
+            "update JobId=11 ReqNodeList= Partition=a,b Nice=5",
+        ]
+
+
+@pytest.mark.parametrize("kind", ["hold", "release", "unpin"])
+def test_older_plugin_is_asked_once_for_the_epoch(programs: Path, kind: str) -> None:
+    said = put_scontrol(programs, OLD_PLUGIN)
+    facts = {"priority": 5, "comment": ""} if kind == "hold" else {}
+    sent = commands(Jobs(j7=facts))
+    order = UndoOrder(7, kind == "unpin")
+    assert sent.send(kind, [order], epoch=30) == [CommandReply("done")]
+    first = said.read_text().splitlines()
+    assert "bridge:" in first[0]
+    assert "bridge:" not in first[1]
+    assert sent.send(kind, [order], epoch=30) == [CommandReply("done")]
+    assert "bridge:" not in "".join(said.read_text().splitlines()[2:])
+
+
 def test_job_with_refused_pin_is_not_released(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *JobId=7*) echo 'No such nodes' >&2;; esac")
     answers = commands(Jobs(j7={}, j8={})).send("start", [start(7, "n1"), start(8, "n1")])

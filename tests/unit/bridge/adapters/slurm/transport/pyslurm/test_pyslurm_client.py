@@ -23,6 +23,7 @@ from cpsched_bridge import child_server
 from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmJobActions
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.child_server import ChildServer
@@ -217,6 +218,26 @@ def test_start_pins_and_releases_in_one_change(transport: PyslurmTransport, fake
         [7, {**start, "ntasks_per_node": 4, "nice": -3}],
         [8, {**start, "partitions": "short"}],
     ]
+
+
+@pytest.mark.parametrize("knows_epoch", [True, False])
+def test_changes_carry_epoch_if_plugin_knows_it(
+    transport: PyslurmTransport, fake: Fake, monkeypatch: pytest.MonkeyPatch, knows_epoch: bool
+) -> None:
+    monkeypatch.setattr(PyslurmJobActions, "has_submit_plugin", lambda self: setattr(self, "_guarded", True) or True)
+    fake.set(jobs={"7": {}, "8": {}})
+    if not knows_epoch:
+        fake.set(jobs={"7": {}, "8": {}}, **{"raise": {"modify": "Invalid partition name specified"}})
+    replies = transport.send("start", [order(7, "n1", partition="short"), order(8, "n1")], epoch=30)
+    start = {"required_nodes": ["n1"], "priority": 0xFFFFFFFF}
+    if knows_epoch:
+        assert replies == [DONE, DONE]
+        assert fake.now()["log"] == [
+            [7, {**start, "partitions": "bridge:set:30/short"}],
+            [8, {**start, "partitions": "bridge:set:30"}],
+        ]
+    else:
+        assert [reply.detail for reply in replies] == ["modify: Invalid partition name specified"] * 2
 
 
 def test_sets_node_count_before_release(transport: PyslurmTransport, fake: Fake) -> None:

@@ -1,0 +1,124 @@
+"""Two and three real bridges on one simulated cluster: one leads, no job is lost, started twice or stranded."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpsched_bridge.cycle import reconcile
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from tests.chaos.several_bridges import EVENTS_S, KINDS, Event, SeveralBridgesHistory, SharedSite, history_of, play
+
+NIGHTLY_HISTORIES = 10_000
+AGAIN = "python -m tests.chaos.several_bridges"
+
+
+def seconds(most: float) -> st.SearchStrategy[float]:
+    return st.integers(0, int(100 * most)).map(lambda hundredths: hundredths / 100)
+
+
+def number(most: int) -> st.SearchStrategy[int]:
+    return st.integers(0, most)
+
+
+events = st.builds(Event, seconds(EVENTS_S), st.sampled_from(KINDS), number(2), seconds(45), number(40))
+histories = st.builds(
+    SeveralBridgesHistory,
+    seed=st.just(0),
+    hosts=st.sampled_from((2, 3)),
+    plugin=st.booleans(),
+    linked=st.booleans(),
+    jobs=st.lists(st.tuples(seconds(EVENTS_S), st.sampled_from((1, 2, 4)), st.integers(1, 25)), max_size=8).map(tuple),
+    events=st.lists(events, max_size=8).map(tuple),
+)
+
+
+@scaled_example_settings(300)
+@given(histories)
+def test_one_bridge_leads_and_no_job_is_lost(history):
+    """Hypothesis shrinks a failing history, which `play` repeats exactly."""
+    assert play(history.without_unsafe_events()).wrongs == []
+
+
+def test_history_replays_from_its_seed():
+    for seed in range(3):
+        first, again = (play(history_of(seed)) for _ in range(2))
+        assert first.outline() == again.outline()
+        assert first.counts == again.counts
+
+
+@pytest.mark.slow
+def test_10000_histories_have_one_leader_and_lose_no_job():
+    counts = sum_of(range(NIGHTLY_HISTORIES))
+    assert {kind for kind in KINDS if not counts[kind]} == set(), "the histories contain every kind of event"
+
+
+def sum_of(seeds):
+    counts = play(history_of(seeds[0])).counts
+    for seed in seeds[1:]:
+        verdict = play(history_of(seed))
+        assert verdict.wrongs == [], f"{AGAIN} {seed}"
+        counts += verdict.counts
+    return counts
+
+
+def first_wrong(most: int) -> tuple[int, list[str]]:
+    """Return the first seed whose history goes wrong, and how, or -1."""
+    for seed in range(most):
+        wrongs = play(history_of(seed)).wrongs
+        if wrongs:
+            return seed, wrongs
+    return -1, []
+
+
+def never(*_):
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("guard", "words"),
+    [
+        # a leader whose lease has expired sends its commands
+        (lambda: patch.object(LeaderElection, "is_lease_expired", never), "is started although"),
+        # the submit plugin accepts the changes of an earlier epoch
+        (lambda: patch.object(SharedSite, "refuses", never), "whose successor has changed jobs"),
+        # a leader leaves the pins of earlier leaders
+        (lambda: patch.object(reconcile, "_reconcile_unadopted", leave_foreign_pins), "since second"),
+    ],
+    ids=["expiry of the lease", "epoch", "foreign pins"],
+)
+def test_histories_find_each_broken_guard(guard, words):
+    with guard():
+        seed, wrongs = first_wrong(2000)
+    assert any(words in wrong for wrong in wrongs), seed
+
+
+plain_rule = reconcile._reconcile_unadopted  # noqa: SLF001
+
+
+def leave_foreign_pins(entry, pending, now_s, options):
+    """Return what the rule says about a job that is not pinned, and nothing about others."""
+    return None if pending.pinned else plain_rule(entry, pending, now_s, options)
+
+
+def test_standby_leads_soon_after_the_leader_dies():
+    """At each tenth of a second of a cycle, with the link up."""
+    worst_s = 0.0
+    for tenth in range(0, 40, 4):
+        kill = Event(20 + tenth / 10, "kill now", 0, 60.0, 0)
+        history = SeveralBridgesHistory(0, 2, True, True, ((1.0, 4, 25), (21.0, 4, 5)), (kill,))
+        verdict = play(history)
+        assert verdict.wrongs == []
+        worst_s = max(worst_s, *verdict.takeovers_s)
+    assert worst_s < 10.0
+
+
+def test_cut_link_and_standby_death_never_move_control():
+    for kind, host in (("cut", 0), ("kill now", 1), ("suspend", 1), ("outage", 1)):
+        history = SeveralBridgesHistory(0, 2, True, True, ((1.0, 4, 25),), (Event(20.3, kind, host, 19.0, 0),))
+        assert play(history).takeovers_s == []
+        assert play(replace(history, plugin=False)).takeovers_s == []
