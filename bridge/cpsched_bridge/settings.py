@@ -226,6 +226,36 @@ class LeaseSettings(Section):
         "of a "
         "cluster.",
     )
+    listen: str = Field(
+        default="",
+        description="host:port for messages of a second bridge, or empty. With `peer` and `secret_file`, it takes over "
+        "within seconds of this bridge's last message.",
+    )
+    peer: str = Field(default="", description="host:port on which the second bridge listens.")
+    secret_file: Path | None = Field(
+        default=None, description="File with at least 16 random bytes, equal on both bridges, readable by its owner."
+    )
+
+    @field_validator("listen", "peer")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        if value:
+            parse_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_all_set(self) -> LeaseSettings:
+        if len({bool(self.listen), bool(self.peer), self.secret_file is not None}) > 1:
+            raise ValueError("listen, peer and secret_file must be set together")
+        return self
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of `host:port`. Raise `ValueError` if the text has another form."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError("must be host:port")
+    return host.strip("[]"), int(port)
 
 
 class AdviseModeSettings(Section):

@@ -31,7 +31,7 @@ from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED
 from cpsched_bridge.cycle.peer_link import PeerLink, PeerMessage
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Lease, Outcome, StartOrder, UndoOrder
+from cpsched_bridge.ports import Lease, Outcome, StartOrder
 from cpsched_bridge.store.ledger import Ledger, LedgerState
 from tests.bridges import OpenBridge, a_bridge
 from tests.builders import a_cluster, a_job
@@ -245,12 +245,9 @@ class HostBackend(SiteBackend):
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         missing = [order.job_id for order in orders if not self._host.has_intent(order)]
-        if missing:
-            self.site.wrongs.append(f"jobs {missing} are started by {self._host.name} without an intent")
-        return self._host.call("start", lambda: super(HostBackend, self).start(orders))
-
-    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
-        return self._host.call("hold", lambda: self.site.hold(orders))
+        if missing or not {order.job_id for order in orders} <= self.startable:
+            self.site.wrongs.append(f"{self._host.name} starts {orders} without an intent {missing} or a reading")
+        return self._host.call("start", lambda: self.site.start(orders))
 
 
 @dataclass(eq=False)

@@ -83,7 +83,7 @@ def never(*_):
     ("guard", "words"),
     [
         # a leader whose lease has expired sends its commands
-        (lambda: patch.object(LeaderElection, "is_lease_expired", never), "is started although"),
+        (lambda: patch.object(LeaderElection, "is_lease_expired", never), "whose successor has changed jobs"),
         # the submit plugin accepts the changes of an earlier epoch
         (lambda: patch.object(SharedSite, "refuses", never), "whose successor has changed jobs"),
         # a leader leaves the pins of earlier leaders

@@ -49,7 +49,7 @@ from cpsched_bridge.store.heartbeat import Heartbeat, read_heartbeat_file_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
 from cpsched_bridge.store.lock_and_request_files import PauseFile
-from cpsched_bridge.store.state_paths import forget_file, memory_file, take_leadership_file
+from cpsched_bridge.store.state_paths import forget_file, leadership_file, memory_file, take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_TIMEOUT_S = 120.0
@@ -96,6 +96,7 @@ class Bridge:
         self._reader = ObservationReader(backend, ledger, settings.policy.power.to_power_cap())
         self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
+        self._leadership = leadership_file(settings)
         files = forget_file(settings), memory_file(settings)
         self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
@@ -230,6 +231,7 @@ class Bridge:
             self._reader.apply_jobs_released_notice(observation, election, recorder)
         wanted = self.mode.wants_leadership
         other_leader = election.observe_and_renew_lease(observation.lease, wanted, self._now_s, recorder)
+        self._leadership.write(election.describe(self._now_s, self.parts.pace.unix_s()))
         return BridgeRole(self.mode.choose_mode(), other_leader)
 
     def _select_preemptions(
@@ -328,6 +330,10 @@ class Bridge:
         held = sum(counts[state] for state in MANAGED_STATES - {LedgerState.STARTING})
         self._reporter.record_stop(problems, released, held, settings.mode)
         return problems
+
+    def keep_link(self, now_s: float) -> None:
+        """Exchange messages with the other bridge, in another thread, once a second. `now_s` is monotonic."""
+        self.mode.leader_election.keep_link(now_s)
 
     def _notify_systemd_stopping(self) -> None:
         """Notify systemd that the bridge stops within `STOP_TIMEOUT_S` more seconds."""

@@ -29,6 +29,7 @@ from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.peer_link import PeerLink, PeerMessage
 from cpsched_bridge.errors import BackendError, CommandRefused
 from cpsched_bridge.ports import FENCED_EPOCH, Backend, Lease
+from cpsched_bridge.store.lock_and_request_files import LeadershipStatus
 
 RENEWALS_PER_LEASE = 6
 """Number of times that a lease is renewed within its duration."""
@@ -70,6 +71,9 @@ class LeaderElection:
     _next_s: float = field(default=0.0, init=False)
     """Monotonic time of the next renewal, or of the next attempt after a refusal."""
     _observed_s: float = field(default=float("-inf"), init=False)
+    _leader: tuple[str, str] | None = field(default=None, init=False)
+    _leader_since_s: float = field(default=0.0, init=False)
+    """The owner of the lease as last seen, and the monotonic time of its first observation."""
     _reported_problem: str = field(default="", init=False)
     _is_takeover_pending: bool = field(default=False, init=False)
     """Whether a requested takeover is pending, for example because the other bridge has just renewed its lease."""
@@ -125,8 +129,24 @@ class LeaderElection:
         self.backend.epoch = self.mine.epoch if self._is_leader else FENCED_EPOCH
         if self._reported_problem:
             self.backend.epoch = 0
+        leader = self.mine.owner if self._is_leader else self.other_leader and self.other_leader.owner
+        if leader != self._leader:
+            self._leader, self._leader_since_s = leader, now_s
         _report_leader_change(before, self.other_leader, recorder)
         return self.other_leader
+
+    def describe(self, now_s: float, unix_s: float) -> LeadershipStatus:
+        """Return which bridge leads, for the operator."""
+        link, lease = self.link, self.mine if self._is_leader else self.other_leader
+        has_standby = lease is not None and (self._is_leader or lease.standby == self.mine.bridge) and lease.standby
+        return LeadershipStatus(
+            leader="" if lease is None else lease.where,
+            is_here=self._is_leader,
+            since_unix_s=unix_s - (now_s - self._leader_since_s),
+            other=link.peer.where,
+            heard_unix_s=unix_s - (now_s - link.heard_s) if link.peer.where else None,
+            takeover_s=SHORT_LEASE_S if has_standby else self.gone_s,
+        )
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
         """Record the observed lease. Return another controlling bridge's lease, or None."""

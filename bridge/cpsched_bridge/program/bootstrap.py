@@ -26,6 +26,7 @@ from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
 from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
+from cpsched_bridge.cycle.peer_link import PeerLink
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle.startup import BridgeStartupSteps, ProgressListener, Step, ThrottledProgressReporter
 from cpsched_bridge.cycle.verified_decision import require_power_cap_resources
@@ -33,6 +34,7 @@ from cpsched_bridge.effective_config import EffectiveConfig, apply_adapter_defau
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
 from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessCheck, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
+from cpsched_bridge.program.peer_connection import PeerConnection
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import bridge_identity, forecast_state_file
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
@@ -398,11 +400,17 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
                 warn_of_held_jobs(settings, ledger)
                 warn_of_boosts(settings)
                 listeners = [] if watch is None else [watch]
+                connection = PeerConnection(settings.lease) if settings.lease.peer else None
+                link = PeerLink() if connection is None else connection.link
                 parts = BridgeComponents(
                     backend, policy, effective, ledger, journal, pause_file(settings), pace, settings,
-                    listeners, ready.fallback, systemd, startup,
+                    listeners, ready.fallback, systemd, startup, link,
                 )  # fmt: skip
-                return Bridge(parts).run()
+                bridge = Bridge(parts)
+                if connection is None:
+                    return bridge.run()
+                with connection.run(bridge.keep_link):
+                    return bridge.run()
     except InvalidSetting as error:
         raise settings.add_location_to_error(error, where) from error
     finally:

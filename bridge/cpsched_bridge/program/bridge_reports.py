@@ -29,7 +29,7 @@ from cpsched_bridge.store.journal_reader import (
     is_job_id_text,
 )
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
-from cpsched_bridge.store.lock_and_request_files import RememberedFact
+from cpsched_bridge.store.lock_and_request_files import LeadershipStatus, RememberedFact
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import UNMANAGED
 from cpsched_bridge.views.job_explanation import Explanation, explain_job, explain_missing_array_task
@@ -354,6 +354,8 @@ class StatusReport:
     """Why the bridge is paused."""
     paused_ago_s: float | None = None
     remembered: list[RememberedFact] = field(default_factory=list)
+    leadership: LeadershipStatus | None = None
+    """Which bridge leads, as of the last cycle."""
     startup: StartupStep | None = None
     """What the bridge does before its first cycle."""
     last_good_cycle_ago_s: float | None = None
@@ -386,6 +388,7 @@ def report_status(settings: Settings) -> StatusReport:
         paused=pause.read_reason() or None,
         paused_ago_s=pause.read_age_s(),
         remembered=state_paths.memory_file(settings).read(),
+        leadership=state_paths.leadership_file(settings).read(),
         startup=None if step is None else StartupStep(*step),
     )
     try:

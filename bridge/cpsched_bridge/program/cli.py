@@ -327,9 +327,10 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
     --json prints an object: configured_mode, stopped, paused, paused_ago_s, remembered (subject, fact,
-    since_unix_s), startup, last_good_cycle_ago_s, heartbeat_error, mode, transport, last_round, last_round_ago_s,
-    journal, ledger (jobs by state), held, backoff (jobs, users), unmanaged, preemption (if the bridge chooses victims),
-    events, unreadable. Unknown values are null.
+    since_unix_s), leadership (leader, is_here, since_unix_s, other, heard_unix_s, takeover_s), startup,
+    last_good_cycle_ago_s, heartbeat_error, mode, transport, last_round, last_round_ago_s, journal, ledger (jobs by
+    state), held, backoff (jobs, users), unmanaged, preemption (if the bridge chooses victims), events, unreadable.
+    Unknown values are null.
     """
     from cpsched_bridge.program import bridge_reports, terminal_views
     from cpsched_bridge.store import state_paths

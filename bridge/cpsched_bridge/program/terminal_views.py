@@ -32,6 +32,7 @@ from cpsched_bridge.program.bridge_reports import (
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal_reader import JournalJobRecord, RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
+from cpsched_bridge.store.lock_and_request_files import LeadershipStatus
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.views.job_explanation import (
     format_easy_comparison,
@@ -259,6 +260,8 @@ def print_status(status: StatusReport) -> None:
     for event in (status.mode, status.transport):  # as last recorded by the bridge, which may differ from the settings
         if event is not None:
             out.print(f"{event.kind} since {format_unix_time(event.at_unix_s)} UTC: {event.detail}")
+    if status.leadership is not None:
+        _print_leadership(out, status.leadership)
     if startup := status.startup:
         out.print(f"no decision yet: {startup.step} (reported {format_duration(startup.ago_s)} ago)")
     last_good_cycle = format_last_good_cycle_age(status.last_good_cycle_ago_s)
@@ -290,6 +293,16 @@ def print_status(status: StatusReport) -> None:
     _print_events(out, status.events)
     for line in status.unreadable:
         out.print(line)
+
+
+def _print_leadership(out: Console, status: LeadershipStatus) -> None:
+    leader = "this bridge" if status.is_here else escape_controls(status.leader) or "none"
+    out.print(f"leader: {leader} since {format_unix_time(status.since_unix_s)} UTC")
+    heard = "not heard"
+    if status.heard_unix_s is not None:
+        heard = f"{escape_controls(status.other)}, last heard {format_unix_time(status.heard_unix_s)} UTC"
+    takes_over = "the other bridge takes over" if status.is_here else "this bridge takes over"
+    out.print(f"other bridge: {heard}; if the leader dies, {takes_over} within {status.takeover_s:.0f} s")
 
 
 def _format_ago(age_s: float | None) -> str:

@@ -210,6 +210,46 @@ class MemoryFile:
             return []
 
 
+@dataclass(frozen=True, slots=True)
+class LeadershipStatus:
+    """Which bridge leads, and what happens if it dies, as of a bridge's last cycle. Times are Unix times in seconds."""
+
+    leader: str
+    """Host and state directory of the leader, or empty if no bridge leads."""
+    is_here: bool
+    since_unix_s: float
+    """Time since which this bridge process has seen this leader."""
+    other: str
+    """Host and state directory of the bridge at the other end of the link, or empty if none has been heard."""
+    heard_unix_s: float | None
+    """Time of the other bridge's last message."""
+    takeover_s: float
+    """Seconds after the leader's last sign of life at which another bridge takes over."""
+
+
+class LeadershipFile:
+    """The file that shows which bridge leads, for `cpsched status`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, status: LeadershipStatus) -> None:
+        """Write the status. Ignore disk errors."""
+        with contextlib.suppress(OSError):
+            draft = self._path.with_suffix(".new")
+            with open(draft, "w", opener=_open_for_owner) as file:
+                json.dump(asdict(status), file)
+            draft.replace(self._path)
+
+    def read(self) -> LeadershipStatus | None:
+        """Return the status as last written, or None if the file is missing or damaged."""
+        try:
+            with convert_content_errors():
+                return LeadershipStatus(**json.loads(read_file_head(self._path, _MAX_BYTES)))
+        except (OSError, CorruptFileContent):
+            return None
+
+
 class StartupProgressFile:
     """The file with the bridge's start-up step, for `cpsched status`.
 

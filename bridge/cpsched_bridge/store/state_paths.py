@@ -21,6 +21,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.lock_and_request_files import (
     ForgetFile,
     InstanceLock,
+    LeadershipFile,
     MemoryFile,
     PauseFile,
     StartupProgressFile,
@@ -79,6 +80,11 @@ def forget_file(settings: Settings) -> ForgetFile:
 def memory_file(settings: Settings) -> MemoryFile:
     """Return the file that shows what the bridge remembers against jobs and users."""
     return MemoryFile(settings.state_dir / "remembered")
+
+
+def leadership_file(settings: Settings) -> LeadershipFile:
+    """Return the file that shows which bridge leads."""
+    return LeadershipFile(settings.state_dir / "leadership")
 
 
 def startup_progress_file(settings: Settings) -> StartupProgressFile:

@@ -19,6 +19,7 @@ from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import FENCED_EPOCH, Hold, Lease, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
+from cpsched_bridge.store.lock_and_request_files import LeadershipStatus
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
@@ -173,6 +174,22 @@ def test_leader_whose_long_lease_cannot_be_written_sends_nothing():
         bridge.leader_election.keep_link(bridge.now_s + seconds)
         expired.append(bridge.leader_election.is_lease_expired(bridge.now_s + seconds))
     assert expired == [False] * 5 + [True] * 3
+
+
+def test_both_bridges_describe_leader_other_bridge_and_takeover():
+    leader = Linked()
+    leader.for_seconds(10)
+    found = leader.leader_election.describe(leader.now_s, 5000.0)
+    assert found == LeadershipStatus("one:/state", True, 5000.0 - 9.0, "", None, SHORT_LEASE_S)
+    standby = Looking(replace(MINE, beat=1, standby=OTHER.bridge), mine=OTHER)
+    standby.for_seconds(5)
+    link = standby.leader_election.link
+    link.receive(PeerMessage(*MINE.owner, MINE.where, True), standby.now_s - 2.0)
+    found = standby.leader_election.describe(standby.now_s, 5000.0)
+    assert found == LeadershipStatus("one:/state", False, 5000.0 - 4.0, "one:/state", 4998.0, SHORT_LEASE_S)
+    standby.cluster.claimed = replace(MINE, beat=2)
+    standby.look()
+    assert standby.leader_election.describe(standby.now_s, 5000.0).takeover_s == GONE_S
 
 
 def test_standby_takes_over_soon_after_last_message():
