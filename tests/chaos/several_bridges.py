@@ -567,12 +567,12 @@ class World:
 
     def record_cycle(self, host: BridgeHost, report: Any) -> None:
         """Record which process led, and when."""
-        self.counts[report.mode] += 1
-        self.site.note(f"{host.name}: {report.mode} {report.result}")
+        self.counts[report.role.mode] += 1
+        self.site.note(f"{host.name}: {report.role.mode} {report.result}")
         lease = self.site.claimed
-        if report.result != "ok" or (self._leader != host.name and report.mode == "control"):
+        if report.result != "ok" or (self._leader != host.name and report.role.mode == "control"):
             self._led_well_since_s = self.now_s
-        if report.mode == "control" and lease is not None and lease.run == host.run:
+        if report.role.mode == "control" and lease is not None and lease.run == host.run:
             if self._leader and self._leader != host.name:
                 self.takeovers_s.append(self.now_s - self._led_s)
             self._leader, self._led_s = host.name, self.now_s

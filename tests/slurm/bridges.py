@@ -49,7 +49,7 @@ class FileReader:
         words = ("exec", "--interactive", "--user", "cpsched", container, "python", "-m", "tests.slurm.inside")
         self._process = subprocess.Popen(["docker", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def call(self, function: Callable[[Unpack[Ts]], T], *arguments: Unpack[Ts]) -> T:
+    def call(self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         """Return a function's result as a JSON value."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

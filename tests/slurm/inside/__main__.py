@@ -1,6 +1,6 @@
 """Run a function of this package: `python -m tests.slurm.inside MODULE FUNCTION ARGUMENTS`.
 
-Without arguments, run one for each line `[MODULE, FUNCTION, ARGUMENTS]` of standard input, and answer `[RESULT, ERROR]`.
+Without arguments, answer each line of standard input, `[MODULE, FUNCTION, ARGUMENTS]`, with `[RESULT, ERROR]`.
 """
 
 from __future__ import annotations
