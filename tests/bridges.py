@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -58,11 +59,13 @@ def a_bridge(
     startup: BridgeStartupSteps | None = None,
     systemd: SystemdNotifier | None = None,
     link: PeerLink | None = None,
+    policy_settings: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> OpenBridge:
     """Return a bridge, by default in control mode, with its files in `state_dir`."""
     spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
-    configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
+    sections = {"policy": policy_settings or {}, **settings}
+    configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **sections})
     parts = BridgeComponents(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),

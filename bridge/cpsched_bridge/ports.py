@@ -21,7 +21,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol, get_args, runtime_checkable
 
+import numpy as np
+
 from cpsched.errors import escape_controls, require
+from cpsched.kernels.fragmentation import stranded_by_node
 from cpsched.model import (
     Cluster,
     EndedJob,
@@ -31,8 +34,10 @@ from cpsched.model import (
     PendingReason,
     Placement,
     RunningJob,
+    TypicalRequests,
     to_pending_reason,
 )
+from cpsched.model.typical_requests import MILLION
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 
@@ -354,6 +359,7 @@ class Observation:
     - `preemptions`: the offers that `SupportsPreemption` makes. A new one is for a job in `unmanaged`. Its capacity is
       already subtracted from `free`.
     - `kill_wait_s`: the time in seconds that a stopped job has to end.
+    - `typical`: the typical requests for GPUs of recently ended jobs, which the bridge adds, or None if there are none.
     """
 
     now_s: int
@@ -376,6 +382,14 @@ class Observation:
     checkpoints: Mapping[int, int] = field(default_factory=dict)
     preemptions: tuple[PreemptionOffer, ...] = ()
     kill_wait_s: int = 30
+    typical: TypicalRequests | None = None
+
+    @property
+    def stranded_gpus(self) -> float | None:
+        """Return the expected number of idle GPUs that the next typical request cannot use, or None if unknown."""
+        if self.typical is None:
+            return None
+        return float(stranded_by_node(self.typical, np.ascontiguousarray(self.free)).sum()) / MILLION
 
     def map_labels_by_job_id(self) -> dict[int, str]:
         """Return the labels shown to users, by job id, where they differ from the id."""

@@ -108,6 +108,11 @@ class PolicySettings(Section):
         "in the "
         "bridge's process; auto: process, unless the dispatcher is the fallback.",
     )
+    least_stranded_gpus: bool = Field(
+        default=False,
+        description="Among nodes of equal weight, choose those on which fewest GPUs become useless for the typical "
+        "jobs of the last 28 days.",
+    )
 
     power: PowerCapSettings = Field(default_factory=PowerCapSettings)
 

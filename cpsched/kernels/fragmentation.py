@@ -18,24 +18,17 @@ from cpsched.model.typical_requests import TypicalRequests
 
 
 @scalar_subroutine
-def stranded_millionths(
-    typical: TypicalRequests, free: FixedMatrix, row: int, per_unit: FixedColumn, units: int, whole: int
-) -> int:
-    """Return the stranded GPUs of a node that has `free[row]`, after `units` units of a request have been placed there.
-
-    If `whole`, the request takes the node.
-    """
-    gpu = typical.gpu
-    idle = free[row, gpu] - units * per_unit[gpu]
-    if whole or idle <= 0:
+def stranded_millionths(typical: TypicalRequests, free: FixedMatrix, row: int) -> int:
+    """Return the stranded GPUs of a node that has `free[row]`."""
+    idle = free[row, typical.gpu]
+    if idle == 0:
         return 0
     stranded = 0
     for kind in range(len(typical.shares)):
-        fitting = 1
         for r in range(free.shape[1]):
-            fitting = units_that_fit(fitting, typical.amounts[kind, r], 0, free[row, r] - units * per_unit[r], 0)
-        if fitting == 0:
-            stranded += typical.shares[kind] * idle
+            if units_that_fit(1, typical.amounts[kind, r], 0, free[row, r], 0) == 0:
+                stranded += typical.shares[kind] * idle
+                break
     return stranded
 
 
@@ -43,10 +36,26 @@ def stranded_millionths(
 def stranded_growth(
     typical: TypicalRequests, free: FixedMatrix, row: int, per_unit: FixedColumn, units: int, whole: int
 ) -> int:
-    """Return how many more GPUs are stranded for each of `units` units that are placed on a node with `free[row]`."""
-    before: int = stranded_millionths(typical, free, row, per_unit, 0, 0)
-    after: int = stranded_millionths(typical, free, row, per_unit, units, whole)
-    return (after - before) // units
+    """Return how many more GPUs are stranded for each of `units` units that are placed on a node with `free[row]`.
+
+    If `whole`, the request takes the node. A kind that fits afterwards also fits before, so one pass suffices.
+    """
+    idle, gpu = free[row, typical.gpu], typical.gpu
+    if idle == 0:
+        return 0
+    left = 0 if whole else idle - units * per_unit[gpu]
+    growth = 0
+    for kind in range(len(typical.shares)):
+        change = 0
+        for r in range(free.shape[1]):
+            amount = typical.amounts[kind, r]
+            if units_that_fit(1, amount, 0, free[row, r], 0) == 0:
+                change = left - idle
+                break
+            if units_that_fit(1, amount, 0, free[row, r] - units * per_unit[r], 0) == 0:
+                change = left
+        growth += typical.shares[kind] * change
+    return growth if units == 1 else growth // units
 
 
 @subroutine
@@ -70,9 +79,9 @@ def set_ranks_least_stranded(site: SchedulingState, slot: int) -> bool:
 @kernel
 def stranded_by_node(typical: TypicalRequests, free: FixedMatrix) -> IntArray:
     """Return the stranded GPUs of nodes with the free amounts `free` (int64[N, R]) in millionths, int64[N]."""
-    found, nothing = np.empty(len(free), np.int64), np.zeros(free.shape[1], np.int64)
+    found = np.empty(len(free), np.int64)
     for node in range(len(free)):
-        found[node] = stranded_millionths(typical, free, node, nothing, 0, 0)
+        found[node] = stranded_millionths(typical, free, node)
     return found
 
 

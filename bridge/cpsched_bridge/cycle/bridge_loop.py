@@ -38,6 +38,7 @@ from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.preemption_executor import PreemptionExecutor
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
+from cpsched_bridge.cycle.typical_jobs import TypicalJobs
 from cpsched_bridge.cycle.verified_decision import DecisionFailure
 from cpsched_bridge.cycle_report import NO_BACKOFF, BridgeRole, CycleReport, Decided, JobChanges, PriorityBoostReport
 from cpsched_bridge.effective_config import EffectiveConfig
@@ -95,6 +96,7 @@ class Bridge:
         )
         self._reader = ObservationReader(backend, ledger, settings.policy.power.to_power_cap())
         self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
+        self._typical = TypicalJobs(settings.policy.least_stranded_gpus)
         self._backoff = BackoffQueue()
         self._leadership = leadership_file(settings)
         files = forget_file(settings), memory_file(settings)
@@ -162,11 +164,13 @@ class Bridge:
                     role = self._renew_lease(observation, role, recorder)
             finally:
                 role = replace(role, paused=self.mode.report_mode_change(role.mode, recorder))
-            # 2. Learn which jobs ended and started, and select preemptions. The observation is then complete.
+            # 2. Learn which jobs ended and started, select preemptions, and add the typical requests. The observation
+            #    is then complete.
             changes = self._policies.learner.record_reading(reading)
             if self._booster is not None:
                 self._booster.report_early_starts(role.mode, changes.started, recorder)
             observation = reading.to_observation(self._select_preemptions(reading, role, recorder))
+            observation = self._typical.add_to_observation(observation, (*changes.past, *changes.ended))
             # 3. Forget what operators ask to forget, reconcile the ledger with the observation, and back off jobs whose
             #    starts fail.
             with recorder.measure("reconcile"):

@@ -242,6 +242,11 @@ def _make_resource_amount_sampler(free: bool) -> Callable[[CycleReportWithOutcom
     return read
 
 
+def _sample_stranded_gpus(cycle: CycleReportWithOutcomes) -> Samples | None:
+    seen = cycle.report.observation
+    return None if seen is None or seen.stranded_gpus is None else [((), seen.stranded_gpus)]
+
+
 def _sample_readiness_checks(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.checks is None:
         return None
@@ -408,6 +413,8 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_resource_free", "Free amount of a resource.",
            _make_resource_amount_sampler(free=True),
            ("resource",), 6),
+    MetricFamily("gauge", "cpsched_stranded_gpus",
+           "Expected number of idle GPUs that the next typical job cannot use.", _sample_stranded_gpus),
     MetricFamily("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
            ("version",), 1, _make_label_sets(version("cpsched"))),
 )  # fmt: skip

@@ -86,6 +86,8 @@ class BridgeStatusView:
     held: int
     """Jobs that the bridge may hold."""
     resources: list[ResourceUsageView]
+    stranded_gpus: float | None = None
+    """Expected number of idle GPUs that the next typical job cannot use; null without typical jobs."""
     pending_reasons: list[PendingReasonCount]
     """Pending reasons, the most frequent first."""
     alerts: list[PageAlert]

@@ -20,6 +20,7 @@ from cpsched_sim.command_conventions import print_message, print_report
 if TYPE_CHECKING:
     from cpsched_sim.study.placement_study import PlacementStudy
     from cpsched_sim.study.result_store import StudyResultStore
+    from cpsched_sim.study.stranding_study import StrandingStudy
     from cpsched_sim.study.study_cases import StudyCases
     from cpsched_sim.study.study_results import StudyResults
 
@@ -52,13 +53,14 @@ def study_run(
     from cpsched_sim.input.yaml_tree import read_yaml_tree
     from cpsched_sim.study.placement_study import read_placement_study
     from cpsched_sim.study.result_store import StudyResultStore
+    from cpsched_sim.study.stranding_study import read_stranding_study
     from cpsched_sim.study.study_cases import build_cases_of_tree
     from cpsched_sim.study.study_output import MARKDOWN_REPORT
 
     tree = read_yaml_tree(source)
-    placement_study = read_placement_study(tree)
-    if placement_study is not None:
-        run_placement_study(placement_study, out, dry_run, on, retry, running)
+    gpu_study = read_placement_study(tree) or read_stranding_study(tree)
+    if gpu_study is not None:
+        run_gpu_study(gpu_study, out, dry_run, on, retry, running)
         return
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
@@ -72,10 +74,11 @@ def study_run(
     print_study_results(rows, out, running.as_json, lambda: (out / MARKDOWN_REPORT).read_text(encoding="utf-8"))
 
 
-def run_placement_study(
-    study: PlacementStudy, out: Path, dry_run: bool, on: str | None, retry: bool, running: ParallelRunOptions
-) -> None:
-    """Run a study of placement, and print its report. Exit with code 1 if some cases failed."""
+def run_gpu_study(
+    study: PlacementStudy | StrandingStudy, out: Path, dry_run: bool, on: str | None, retry: bool,
+    running: ParallelRunOptions,
+) -> None:  # fmt: skip
+    """Run a study of placement or of stranded GPUs, and print its report. Exit with code 1 if some cases failed."""
     from cpsched_sim.experiments.dask_executor import make_task_executor
     from cpsched_sim.terminal_tables import progress_bar
 

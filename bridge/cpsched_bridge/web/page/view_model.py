@@ -406,6 +406,7 @@ class _StatusPageViewBuilder:
         decision = instant.read.decided.decision
         return status_view.BridgeStatusView(
             version=version("cpsched"),
+            stranded_gpus=observation.stranded_gpus,
             cluster=sanitize_text(observation.cluster_name)[:80],
             host=platform.node(),
             round=last.number,

@@ -1,0 +1,378 @@
+"""Studies of the GPUs that rules of node choice leave stranded, with departures.
+
+A workload is a file of GPU jobs, or Eurora's generator. It is cut into windows: the weeks of a file, or one generated
+trace per window. Each window is replayed under each rule, on an empty cluster. The typical requests are those of the
+jobs before the window. Even windows are for choosing a setting, and odd windows for reporting.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import ceil
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from cpsched.model import NEVER, Cluster, Job, Request, TypicalRequests
+from cpsched.model.typical_requests import find_typical_requests
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim.cluster.replay import ReplayOptions, Schedule, replay
+from cpsched_sim.errors import InputError
+from cpsched_sim.experiments.bootstrap_statistics import mean_interval
+from cpsched_sim.experiments.case_store import (
+    Case,
+    CaseRunner,
+    CaseStore,
+    ResultFormat,
+    code_digest,
+    compute_result_key,
+)
+from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell
+from cpsched_sim.file_io import file_sha256, require_writable_folder, write_atomically
+from cpsched_sim.input.text_line_reader import read_text_lines
+from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
+from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
+from cpsched_sim.simulation import ReplaySpec
+from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
+from cpsched_sim.study.study_cases import find_input_file
+from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
+
+STRANDING_KEY = "stranding"
+"""The key in a study file that makes it a study of stranded GPUs."""
+GPUS_PER_NODE = 8
+LARGE_GPUS = 8
+"""Number of GPUs from which a job counts as large."""
+DAY_S, HOUR_S = 86_400, 3600
+HISTORY_DAYS = 28
+"""Days before a window whose jobs determine the typical requests."""
+WARM_UP_SHARE = 0.1
+"""Share of a window, at its beginning, that is not measured."""
+HALVES = ("even", "odd")
+
+
+class StrandingWorkloadSchema(StrictFileSection):
+    """A workload: a CSV file (timestamp, duration, num_gpus), else Eurora's generator.
+
+    The windows have `days` days. For a file, the number of nodes with 8 GPUs is such that the jobs of each window
+    demand the share `load` of the GPUs. For Eurora, `load` scales the number of jobs.
+    """
+
+    jobs: str | None = None
+    days: Annotated[float, Field(gt=0)]
+    windows: Annotated[int, Field(ge=4, le=1000)]
+    load: Annotated[float, Field(gt=0)]
+
+
+class StrandingRuleSchema(StrictFileSection):
+    """A rule of node choice: a dispatcher with settings, and how requests are counted if it knows the typical ones."""
+
+    dispatcher: str
+    typical: Literal["unknown", "by-count", "by-gpus"] = "unknown"
+
+
+class StrandingSchema(StrictFileSection):
+    """The workloads and rules of a study. Each rule is compared with `subject`."""
+
+    workloads: Annotated[Mapping[str, StrandingWorkloadSchema], Field(min_length=1)]
+    rules: Annotated[Mapping[str, StrandingRuleSchema], Field(min_length=2)]
+    subject: str
+
+
+class StrandingStudySchema(StrictFileSection):
+    """A study file with the key `stranding`."""
+
+    title: Annotated[str, Field(min_length=1, max_length=1000)]
+    stranding: StrandingSchema
+
+
+class StrandingResult(NamedTuple):
+    """The result of one window with one rule."""
+
+    stranded_gpu_h: float
+    idle_gpu_h: float
+    total_gpu_h: float
+    large_wait_h: float
+    """Mean wait of the jobs with at least 8 GPUs, in hours."""
+    wait_h: float
+    """Mean wait of all jobs, in hours."""
+
+
+class StrandingCase(NamedTuple):
+    """A window of a workload, with a rule."""
+
+    workload: str
+    window: int
+    rule: str
+
+
+class StrandingWindow(NamedTuple):
+    """A window's jobs and cluster."""
+
+    jobs: Sequence[TraceJob]
+    cluster: Cluster
+    before: Sequence[Request]
+    """The requests of the jobs before the window."""
+
+    def typical_requests(self, by_gpus: bool = False) -> TypicalRequests:
+        """Return the typical requests of the jobs before the window. Raise `InputError` if none is for GPUs."""
+        typical = find_typical_requests(self.before, self.cluster.resources, by_gpus)
+        if typical is None:
+            raise InputError("no job before the window requests a GPU")
+        return typical
+
+
+@dataclass(frozen=True)
+class StrandingStudy:
+    """A study of stranded GPUs with its input files."""
+
+    schema: StrandingStudySchema
+    folder: Path
+
+    @property
+    def cases(self) -> list[StrandingCase]:
+        """Return all cases in order."""
+        stranding = self.schema.stranding
+        return [
+            StrandingCase(name, window, rule)
+            for name, workload in stranding.workloads.items()
+            for window in range(workload.windows)
+            for rule in stranding.rules
+        ]
+
+    def run(
+        self, out: Path, engine: TaskExecutor, progress: Fractions | None = None, retry: bool = False
+    ) -> StrandingResults:
+        """Run the cases that have no result in the folder `out` yet, and return all results.
+
+        A failure is not stored, so a failed case always runs again, with or without `retry`.
+        """
+        require_writable_folder(out)
+        stranding = self.schema.stranding
+        paths = {name: self._find_jobs(workload) for name, workload in stranding.workloads.items()}
+        digests = {name: path and file_sha256(Path(path)) for name, path in paths.items()}
+        cases = []
+        for case in self.cases:
+            workload, rule = stranding.workloads[case.workload], stranding.rules[case.rule]
+            inputs = {
+                "workload": workload.model_dump() | {"jobs": digests[case.workload]}, "window": case.window,
+                "rule": rule.model_dump(), "code": code_digest(),
+            }  # fmt: skip
+            task = (workload.model_copy(update={"jobs": paths[case.workload]}), case.window, rule)
+            cases.append(Case(compute_result_key(inputs), task))
+        results = CaseRunner(run_window, engine, CaseStore(out / "cases", _RESULT_FORMAT)).run(cases, progress)
+        return StrandingResults(self.schema, dict(zip(self.cases, results, strict=True)))
+
+    def _find_jobs(self, workload: StrandingWorkloadSchema) -> str | None:
+        if workload.jobs is None:
+            return None
+        path = find_input_file(workload.jobs, self.folder)
+        if path is None:
+            raise InputError(f"{workload.jobs}: is neither next to the study nor in the folder CPSCHED_TRACES")
+        return str(path)
+
+
+_RESULT_FORMAT = ResultFormat(
+    ".json",
+    lambda result: (json.dumps(result._asdict(), sort_keys=True) + "\n").encode(),
+    lambda content: StrandingResult(**json.loads(content)),
+)
+
+
+def read_stranding_study(tree: YamlTree) -> StrandingStudy | None:
+    """Return the study in a file, or None if it is not a study of stranded GPUs. Raise `InvalidFile`."""
+    if not isinstance(tree.content, dict) or STRANDING_KEY not in tree.content:
+        return None
+    schema = tree.to_model(StrandingStudySchema)
+    if schema.stranding.subject not in schema.stranding.rules:
+        raise tree.make_error((STRANDING_KEY, "subject"), schema.stranding.subject, "must be a rule")
+    return StrandingStudy(schema, tree.path.absolute().parent)
+
+
+# ------------------------------------------------------------------------------------------ windows
+
+
+def run_window(task: Any, tell: Tell) -> StrandingResult:
+    """Run one case in a worker process."""
+    workload, number, rule = task
+    window = _file_window(workload, number) if workload.jobs else _eurora_window(workload, number)
+    cluster = window.cluster
+    if rule.typical != "unknown":
+        cluster = replace(cluster, typical=window.typical_requests(rule.typical == "by-gpus"))
+    policy = ReplaySpec(PolicySpec.parse(rule.dispatcher)).build()
+    return measure_window(window, replay(window.jobs, cluster, policy, ReplayOptions(strict=True)))
+
+
+def measure_window(window: StrandingWindow, schedule: Schedule) -> StrandingResult:
+    """Return the result of a replayed window. It is measured after the warm-up, until the last submission."""
+    jobs, typical = window.jobs, window.typical_requests()
+    submit_s = np.array([item.job.submit_s for item in jobs])
+    from_s, to_s = int(submit_s[0] + WARM_UP_SHARE * (submit_s[-1] - submit_s[0])), int(submit_s[-1])
+    started = np.flatnonzero(schedule.start_s != NEVER).tolist()
+    runs = [
+        PlacedRun(jobs[at].job.request, int(schedule.start_s[at]), int(schedule.end_s[at]), schedule.placement_of(at))
+        for at in started
+    ]
+    use = mean_stranded_gpus(runs, window.cluster, typical, from_s, to_s)
+    hours = (to_s - from_s) / HOUR_S
+    gpus = np.array([item.job.request.units * item.job.request.per_unit[typical.gpu] for item in jobs])
+    wait_h, counted = (schedule.start_s - submit_s) / HOUR_S, (schedule.start_s != NEVER) & (submit_s >= from_s)
+    large = counted & (gpus >= LARGE_GPUS)
+    return StrandingResult(
+        use.stranded * hours, use.idle * hours, use.total * hours,
+        float(wait_h[large].mean()) if large.any() else 0.0, float(wait_h[counted].mean()),
+    )  # fmt: skip
+
+
+def _file_window(workload: StrandingWorkloadSchema, number: int) -> StrandingWindow:
+    """Return a window of a file. The first window begins `days` days after the first job."""
+    jobs = read_gpu_jobs(Path(workload.jobs or ""))
+    length_s = workload.days * DAY_S
+    from_s = jobs[0].job.submit_s + (1 + number) * length_s
+    window = [item for item in jobs if from_s <= item.job.submit_s < from_s + length_s]
+    before = [item.job.request for item in jobs if from_s - HISTORY_DAYS * DAY_S <= item.job.submit_s < from_s]
+    demand = sum(item.job.request.units * item.job.request.per_unit[0] * item.run_s for item in window)
+    largest = max(item.job.request.units for item in window)
+    nodes = max(largest, ceil(demand / (length_s * workload.load * GPUS_PER_NODE)))
+    return StrandingWindow(window, Cluster.of([[GPUS_PER_NODE]] * nodes, ["gpus"]), before)
+
+
+def _eurora_window(workload: StrandingWorkloadSchema, number: int) -> StrandingWindow:
+    """Return the second half of a generated trace. Its first half determines the typical requests."""
+    jobs = generate_eurora_jobs(2 * workload.days, number, workload.load)
+    from_s = workload.days * DAY_S
+    window = [item for item in jobs if item.job.submit_s >= from_s]
+    before = [item.job.request for item in jobs if item.job.submit_s < from_s]
+    return StrandingWindow(window, System(load_system("eurora")).cluster, before)
+
+
+def read_gpu_jobs(path: Path) -> list[TraceJob]:
+    """Read jobs (timestamp, duration, num_gpus) in order of submission, for nodes of 8 GPUs.
+
+    A job takes equal numbers of GPUs on as few nodes as possible. Its walltime is its run time.
+    """
+    rows = csv.DictReader(text for _, text in read_text_lines(path))
+    jobs = []
+    for row in rows:
+        gpus, run_s = int(row["num_gpus"]), max(1, round(float(row["duration"])))
+        nodes = ceil(gpus / GPUS_PER_NODE)
+        request = Request(nodes, (ceil(gpus / nodes),), distinct=True)
+        jobs.append((int(datetime.fromisoformat(row["timestamp"] + "+00:00").timestamp()), run_s, request))
+    jobs.sort(key=lambda job: job[0])
+    return [TraceJob(Job(id, *job), job[1]) for id, job in enumerate(jobs, start=1)]
+
+
+# ------------------------------------------------------------------------------------------ results
+
+
+@dataclass(frozen=True)
+class StrandingResults:
+    """The results of a study by case. Failed cases have a `TaskFailure`."""
+
+    schema: StrandingStudySchema
+    results: Mapping[StrandingCase, StrandingResult | TaskFailure]
+
+    @property
+    def failures(self) -> list[str]:
+        """Return a sentence for each failed case."""
+        return [
+            f"{case.workload}, window {case.window}, {case.rule}: {result.why}"
+            for case, result in self.results.items()
+            if isinstance(result, TaskFailure)
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row per workload, half of the windows, and rule.
+
+        `stranded_percent` is the share of all GPU-hours. The differences are those of the subject to the rule, paired
+        by window: the mean, and its 95 % interval (Student's t).
+        """
+        stranding = self.schema.stranding
+        return [
+            row
+            for workload in stranding.workloads
+            for half in range(len(HALVES))
+            for rule in stranding.rules
+            if (row := self._row(workload, half, rule)) is not None
+        ]
+
+    def _row(self, workload: str, half: int, rule: str) -> dict[str, Any] | None:
+        subjects, others = (self._by_window(workload, half, name) for name in (self.schema.stranding.subject, rule))
+        if not others:
+            return None
+        windows = sorted(subjects.keys() & others.keys())
+        differences = {}
+        for name, value in (("stranded_percent", _stranded_percent), ("large_wait_h", _large_wait_h)):
+            paired = [value(subjects[window]) - value(others[window]) for window in windows]
+            low, high = mean_interval(paired) or (None, None)
+            differences[name] = {"mean": fmean(paired) if paired else None, "low": low, "high": high}
+        found = others.values()
+        return {
+            "workload": workload, "half": HALVES[half], "rule": rule, "windows": len(others),
+            "stranded_gpu_h": fmean(each.stranded_gpu_h for each in found),
+            "stranded_percent": fmean(map(_stranded_percent, found)),
+            "idle_percent": fmean(100 * each.idle_gpu_h / each.total_gpu_h for each in found),
+            "large_wait_h": fmean(map(_large_wait_h, found)), "wait_h": fmean(each.wait_h for each in found),
+            "differences": differences,
+        }  # fmt: skip
+
+    def _by_window(self, workload: str, half: int, rule: str) -> dict[int, StrandingResult]:
+        return {
+            case.window: result
+            for case, result in self.results.items()
+            if (case.workload, case.rule) == (workload, rule)
+            and case.window % len(HALVES) == half
+            and isinstance(result, StrandingResult)
+        }
+
+    def write(self, out: Path) -> str:
+        """Write `results.json` and the report. Return the report as Markdown."""
+        rows, title = self.rows(), self.schema.title
+        blocks = list(_report_blocks(rows, self.schema.stranding.subject))
+        write_atomically(out / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
+        write_atomically(out / HTML_REPORT, render_page(title, blocks).encode())
+        text = render_markdown(title, blocks)
+        write_atomically(out / MARKDOWN_REPORT, text.encode())
+        return text
+
+
+def _stranded_percent(result: StrandingResult) -> float:
+    return 100 * result.stranded_gpu_h / result.total_gpu_h
+
+
+def _large_wait_h(result: StrandingResult) -> float:
+    return result.large_wait_h
+
+
+def _report_blocks(rows: Sequence[Mapping[str, Any]], subject: str) -> Iterator[ReportBlock]:
+    yield ReportParagraph(
+        f"Means over windows. Differences are those of {subject} to the rule, paired by window, with 95 % intervals "
+        "(Student's t). A negative difference is an improvement."
+    )
+    headings = ["half", "rule", "stranded, % of all GPU-hours", "difference", "wait of large jobs, h", "difference",
+                "wait, h"]  # fmt: skip
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        cells = [
+            [
+                row["half"], row["rule"], f"{row['stranded_percent']:.2f}",
+                _format_difference(row["differences"]["stranded_percent"]), f"{row['large_wait_h']:.2f}",
+                _format_difference(row["differences"]["large_wait_h"]), f"{row['wait_h']:.2f}",
+            ]
+            for row in rows if row["workload"] == workload
+        ]  # fmt: skip
+        yield ReportTable(workload, headings, cells)
+
+
+def _format_difference(difference: Mapping[str, float | None]) -> str:
+    if difference["mean"] is None or difference["low"] is None:
+        return "-"
+    return f"{difference['mean']:+.2f} ({difference['low']:+.2f} to {difference['high']:+.2f})"
