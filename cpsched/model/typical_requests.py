@@ -15,6 +15,8 @@ K = TypeVar("K", bound=Hashable)
 
 TYPICAL_SHARE = 0.95
 """The most frequent kinds of requests that together have this share are the typical requests."""
+TYPICAL_DAYS = 28
+"""Number of days whose ended jobs determine a site's typical requests."""
 GPU_RESOURCES = ("gpu", "gpus", "ngpus")
 """Names of the resource that counts a node's GPUs of all types: in Slurm, in system files and in PBS."""
 MILLION = 1_000_000

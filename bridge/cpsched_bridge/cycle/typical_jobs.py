@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import Cluster, EndedJob, Request, TypicalRequests
-from cpsched.model.typical_requests import find_typical_requests
+from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
 from cpsched_bridge.ports import Observation
 
-TYPICAL_DAYS = 28
-"""Number of days whose ended jobs determine the typical requests."""
 DAY_S = 86_400
 """Seconds of cluster time between updates of typical requests."""
 RETRY_INTERVAL_S = 600

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from cpsched.model import NEVER, Cluster, Job, Request, TypicalRequests
-from cpsched.model.typical_requests import find_typical_requests
+from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cluster.replay import ReplayOptions, Schedule, replay
 from cpsched_sim.errors import InputError
@@ -53,8 +53,6 @@ GPUS_PER_NODE = 8
 LARGE_GPUS = 8
 """Number of GPUs from which a job counts as large."""
 DAY_S, HOUR_S = 86_400, 3600
-HISTORY_DAYS = 28
-"""Days before a window whose jobs determine the typical requests."""
 WARM_UP_SHARE = 0.1
 """Share of a window, at its beginning, that is not measured."""
 HALVES = ("even", "odd")
@@ -239,7 +237,7 @@ def _file_window(workload: StrandingWorkloadSchema, number: int) -> StrandingWin
     length_s = workload.days * DAY_S
     from_s = jobs[0].job.submit_s + (1 + number) * length_s
     window = [item for item in jobs if from_s <= item.job.submit_s < from_s + length_s]
-    before = [item.job.request for item in jobs if from_s - HISTORY_DAYS * DAY_S <= item.job.submit_s < from_s]
+    before = [item.job.request for item in jobs if from_s - TYPICAL_DAYS * DAY_S <= item.job.submit_s < from_s]
     demand = sum(item.job.request.units * item.job.request.per_unit[0] * item.run_s for item in window)
     largest = max(item.job.request.units for item in window)
     nodes = max(largest, ceil(demand / (length_s * workload.load * GPUS_PER_NODE)))

@@ -127,7 +127,7 @@ def _run_replay_task(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> Window
 
 def _pack_result(replayed: WindowReplayResult) -> bytes:
     columns = {name: getattr(replayed, name) for name in JOB_COLUMNS}
-    facts = np.array([replayed.rounds, replayed.cpu_s, replayed.late_fixed], np.float64)
+    facts = np.array([replayed.rounds, replayed.cpu_s, replayed.late_fixed, replayed.stranded_gpus], np.float64)
     file = io.BytesIO()
     counts = np.array([replayed.preemption[name] for name in PREEMPTION_FIGURES if replayed.preemption], np.float64)
     np.savez_compressed(file, facts=facts, stranded=replayed.stranded, preemption=counts, **columns)
@@ -138,7 +138,7 @@ def _unpack_result(jobs: int, content: bytes) -> WindowReplayResult:
     """Return a stored result. Raise an exception if it is damaged, or of another number of jobs."""
     with np.load(io.BytesIO(content), allow_pickle=False) as kept:
         columns = [kept[name] for name in JOB_COLUMNS]
-        rounds, cpu_s, late = kept["facts"].tolist()
+        rounds, cpu_s, late, stranded_gpus = kept["facts"].tolist()
         stranded = kept["stranded"].astype(np.float64)
         counts = kept["preemption"].tolist()
     if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
@@ -148,7 +148,7 @@ def _unpack_result(jobs: int, content: bytes) -> WindowReplayResult:
     arrival_s, start_s, end_s, processors = columns
     preemption = dict(zip(PREEMPTION_FIGURES, counts, strict=False))
     return WindowReplayResult(
-        arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), stranded, preemption
+        arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), stranded, stranded_gpus, preemption
     )
 
 

@@ -50,7 +50,10 @@ BRIDGE_LAG_S = 0.7
 """Additional delay (s) of a start under a bridge after its nodes become free. It is the difference of the midpoints of
 1.2 to 2.1 s with the bridge and 0.8 to 1.1 s with Slurm alone (docs/evidence.md, forecasts and live runs).
 """
-CHANGE_OPTIONS = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
+LEAST_STRANDED = "least-stranded-gpus"
+CHANGE_OPTIONS = (
+    "add-nodes", "like", "remove-partition", "into", "walltimes", "policy", LEAST_STRANDED, INTERVAL, LAG,
+)  # fmt: skip
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
 
 
@@ -222,7 +225,7 @@ class WhatIfCase:
         if "policy" in changes:
             site, jobs = load_site_policy_file(Path(changes["policy"])).with_users_of(window.jobs)
             window = replace(window, site=site, jobs=jobs)
-        return window
+        return replace(window, least_stranded_gpus=changes.get(LEAST_STRANDED) == "true")
 
 
 def _raise_clearer_unknown_name(error: UnknownName) -> None:
@@ -248,7 +251,9 @@ def _add_default_settings(spec: PolicySpec, settings: Mapping[str, str]) -> Poli
 
 
 def _check_changes(changes: Mapping[str, str], spec: PolicySpec) -> None:
-    paced = [name for name in (INTERVAL, LAG) if name in changes]
+    least = changes.get(LEAST_STRANDED, "true")
+    require(least in ("true", "false"), LEAST_STRANDED, least, "must be true or false")
+    paced = [name for name in (INTERVAL, LAG, LEAST_STRANDED) if name in changes]
     if paced and spec.dispatcher in SLURM_STARTED:
         rule = f"applies to a bridge that starts jobs; under {spec.dispatcher}, Slurm starts them at its own pace"
         raise InvalidValue(paced[0], changes[paced[0]], rule)

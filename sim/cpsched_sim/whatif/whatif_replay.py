@@ -8,19 +8,21 @@ characteristics in trace-based simulation of parallel job scheduling", MASCOTS 2
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.model import NEVER, IntArray
+from cpsched.model import NEVER, Cluster, IntArray
 from cpsched.policy import Policy
 from cpsched_sim.cluster.preemption import summarize_preemptions
 from cpsched_sim.cluster.replay import Progress, ReplayOptions, Schedule, replay
 from cpsched_sim.cluster.replay_calendar import CalendarOutcome, ReplayCalendar
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray
+from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.unused_capacity_causes import PlacedSchedule, compute_stranded_capacity
 from cpsched_sim.whatif.whatif_cases import DecisionTiming
@@ -52,6 +54,8 @@ class WindowReplayResult:
     cpu_s: float
     late_fixed: int
     stranded: FloatArray
+    stranded_gpus: float = math.nan
+    """Share of the cluster's GPU-hours that were idle but useless for the typical requests, or NaN if unknown."""
     preemption: Mapping[str, float] = field(default_factory=dict)
     """The values of `summarize_preemptions`, or empty if the site does not preempt jobs."""
 
@@ -108,7 +112,10 @@ def replay_window(
     options = ReplayOptions(
         progress=progress, site=window.site, strict=True, calendar=calendar, licenses=window.licenses
     )
-    schedule = replay(window.jobs, System(window.system, window.header).cluster, policy, options)
+    cluster = System(window.system, window.header).cluster
+    if window.least_stranded_gpus:
+        cluster = replace(cluster, typical=window.typical)
+    schedule = replay(window.jobs, cluster, policy, options)
     outcome = schedule.calendar
     assert outcome is not None
     start_s = np.where(schedule.start_s != NEVER, schedule.start_s + outcome.lag_s, NEVER)
@@ -116,8 +123,22 @@ def replay_window(
     return WindowReplayResult(
         outcome.arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
         outcome.late_fixed, _compute_stranded(window, outcome, schedule),
+        _stranded_gpu_share(window, cluster, schedule),
         summarize_preemptions(schedule.preemptions, outcome.arrival_s, schedule.start_s) if preempts else {},
     )  # fmt: skip
+
+
+def _stranded_gpu_share(window: WhatIfWindow, cluster: Cluster, schedule: Schedule) -> float:
+    if window.typical is None:
+        return math.nan
+    runs = [
+        PlacedRun(
+            window.jobs[at].job.request, int(schedule.start_s[at]), int(schedule.end_s[at]), schedule.placement_of(at)
+        )
+        for at in np.flatnonzero(schedule.start_s != NEVER).tolist()
+    ]
+    use = mean_stranded_gpus(runs, cluster, window.typical, window.from_s, window.to_s)
+    return use.stranded / use.total
 
 
 def _compute_stranded(window: WhatIfWindow, outcome: CalendarOutcome, schedule: Schedule) -> FloatArray:

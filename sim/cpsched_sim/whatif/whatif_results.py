@@ -14,7 +14,7 @@ import numpy as np
 from cpsched.formatting import format_count, format_duration
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
-from cpsched_sim.experiments.bootstrap_statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import FloatArray, finite_or_none
 from cpsched_sim.site.fairness import WINDOW_S, AccountUsageByWindow, account_machine_shares, account_usage_by_window
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.case_comparison import OPEN_MODEL, SIGNIFICANT, compare_case_with_twin, users_waiting_longer
@@ -82,6 +82,7 @@ def replay_and_compute_findings(
         "twin": usage_against_shares(facts, twin[OPEN_MODEL][0]),
     }
     found["stranded"] = _stranded_findings(facts, twins[0])
+    found["stranded_gpus"] = finite_or_none(twins[0].stranded_gpus)
     found |= _preemption_findings(twins[0])
     found["cases"] = []
     found["stopped"] = found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE and not plan.anyway
@@ -128,6 +129,7 @@ def _case_findings(
         "lines": _plot_data(mine, runs[OPEN_MODEL][0]),
         "shares": usage_against_shares(mine, runs[OPEN_MODEL][0]),
         "stranded": _stranded_findings(mine.with_system_of(there), next(iter(replayed.values()))),
+        "stranded_gpus": finite_or_none(next(iter(replayed.values())).stranded_gpus),
         **_preemption_findings(next(iter(replayed.values()))),
     }  # fmt: skip
 
@@ -192,7 +194,7 @@ def _downsample_by_mean(values: FloatArray) -> list[float]:
 
 
 def summary_sentences(found: Mapping[str, Any]) -> list[str]:
-    """Summarize the findings in three sentences."""
+    """Summarize the findings in three sentences, and a fourth one on stranded GPUs if there are typical requests."""
     near, window = found["fidelity"], found["window"]
     chars = 10 if window["from"][:10] != window["to"][:10] else 16
     begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
@@ -212,7 +214,11 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
         third = "No other case was requested."
     else:
         third = _best_case_sentence(found["cases"])
-    return [first, second, third]
+    if found["stranded_gpus"] is None:
+        return [first, second, third]
+    shares = [f"{found['stranded_gpus']:.1%} in the twin"]
+    shares += [f"{case['stranded_gpus']:.1%} under {case['name']}" for case in found["cases"]]
+    return [first, second, third, f"GPU-hours stranded, idle but useless for typical jobs: {', '.join(shares)}."]
 
 
 def _best_case_sentence(cases: Sequence[Mapping[str, Any]]) -> str:

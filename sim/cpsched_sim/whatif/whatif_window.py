@@ -14,7 +14,8 @@ soon as a node is free, because replayed jobs run on different nodes than the re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import compress
@@ -25,7 +26,8 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
-from cpsched.model import NEVER, IntArray, Job
+from cpsched.model import NEVER, IntArray, Job, Request, TypicalRequests
+from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
 from cpsched_sim.cluster.simulated_accounting import Amounts, LicenseRequestsAndTotals, Totals
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicyFile
@@ -108,6 +110,10 @@ class WhatIfWindow:
     """Number of jobs omitted from the replay, by reason."""
     notes: tuple[str, ...]
     licenses: LicenseRequestsAndTotals = field(default_factory=LicenseRequestsAndTotals)
+    typical: TypicalRequests | None = None
+    """The typical requests for GPUs of the jobs that ended in the weeks before the window, or else of its own jobs."""
+    least_stranded_gpus: bool = False
+    """Whether decisions choose nodes by the typical requests."""
 
     @property
     def is_judged(self) -> npt.NDArray[np.bool_]:
@@ -237,8 +243,22 @@ def cut_whatif_window(
         quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone,
         jobs, [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes),
-        LicenseRequestsAndTotals.of(licenses, totals),
+        LicenseRequestsAndTotals.of(licenses, totals), _find_typical_requests(history, target, from_s, jobs),
     )  # fmt: skip
+
+
+def _find_typical_requests(
+    history: AccountingHistory, target: System, from_s: int, jobs: Iterable[TraceJob]
+) -> TypicalRequests | None:
+    resources, before = target.cluster.resources, list(_requests_before(history, target, from_s))
+    return find_typical_requests(before or (item.job.request for item in jobs), resources)
+
+
+def _requests_before(history: AccountingHistory, target: System, from_s: int) -> Iterator[Request]:
+    for each in history.ran:
+        if from_s - TYPICAL_DAYS * DAY_S <= (each.start_s or 0) + each.run_s <= from_s:
+            with suppress(InvalidValue):  # does not fit the system
+                yield target.request(each.ask)
 
 
 def _licenses_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:

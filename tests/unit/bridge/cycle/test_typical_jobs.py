@@ -6,7 +6,8 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import EndedJob
-from cpsched_bridge.cycle.typical_jobs import DAY_S, RETRY_INTERVAL_S, TYPICAL_DAYS, TypicalJobs
+from cpsched.model.typical_requests import TYPICAL_DAYS
+from cpsched_bridge.cycle.typical_jobs import DAY_S, RETRY_INTERVAL_S, TypicalJobs
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job, an_observation

@@ -58,13 +58,13 @@ def a_file(folder: Path, lines: Sequence[str], name: str = "jobs.txt") -> Path:
 
 def a_window(
     folder: Path, lines: Sequence[str], span: WindowPeriodOptions | None = None, zone: str = "", site: SitePolicyFile | None = None,  # noqa: E501
-    totals: Mapping[str, int] | None = None,
+    totals: Mapping[str, int] | None = None, system: str = SYSTEM,
 ) -> WhatIfWindow:  # fmt: skip
     """The window of these lines on the small system; without a span it begins a minute before the first midnight."""
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
-    system = parse_system(Path("small"), SYSTEM)
-    return cut_whatif_window(history, system, span or WindowPeriodOptions(from_=begin), "", zone, site, (), totals)
+    file = parse_system(Path("small"), system)
+    return cut_whatif_window(history, file, span or WindowPeriodOptions(from_=begin), "", zone, site, (), totals)
 
 
 def replayed(window: WhatIfWindow, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:

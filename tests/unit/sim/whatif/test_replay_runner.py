@@ -61,9 +61,10 @@ def test_stored_replay_is_read_back_and_damaged_one_rejected():
     counts = {name: float(at) for at, name in enumerate(PREEMPTION_FIGURES)}
     stored = replay_format(3)
     for preemption in (counts, {}):
-        content = stored.encode(WindowReplayResult(*columns, 7, 0.5, 2, empty, preemption))
+        content = stored.encode(WindowReplayResult(*columns, 7, 0.5, 2, empty, 0.25, preemption))
         found = stored.decode(content)
         assert (found.rounds, found.cpu_s, found.late_fixed, found.preemption) == (7, 0.5, 2, preemption)
+        assert found.stranded_gpus == 0.25
         assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
         assert np.array_equal(found.stranded, empty)
     with pytest.raises(ValueError, match="must have 4 jobs"):  # of another window

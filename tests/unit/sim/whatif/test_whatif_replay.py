@@ -13,7 +13,7 @@ from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_replay import MAX_THINK_TIME_S, replay_window, session_followers
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
-from tests.unit.sim.whatif.accounting import a_line, a_site, a_window, clock, replayed
+from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window, clock, replayed
 
 DAY = 86_400
 WHOLE = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
@@ -36,6 +36,33 @@ def test_initially_running_job_holds_nodes_until_recorded_end(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **WHOLE), a_line(2, DAY + 5, DAY + 500, DAY + 600)]
     starts = replayed(a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY))), "easy")
     assert starts == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
+
+
+def test_case_chooses_nodes_with_least_stranded_gpus(tmp_path):
+    """Nine of ten earlier jobs took a node's four GPUs, so the job of one GPU belongs beside the job of two."""
+
+    def a_gpu_line(id, gpus, submit, end):
+        return a_line(id, submit, submit, end, NCPUS=1, AllocTRES=f"cpu=1,gres/gpu={gpus}")
+
+    lines = [a_gpu_line(100 + i, 4 if i else 1, -9000, -1000) for i in range(10)]
+    lines += [a_gpu_line(1, 4, 0, 50), a_gpu_line(2, 2, 1, 900), a_gpu_line(3, 1, 60, 900), a_gpu_line(4, 4, 70, 900)]
+    system = """
+name: small
+resources: [cores, gpus]
+node_types: { a: { count: 2, prefix: a, each: { cores: 8, gpus: 4 } } }
+units: { rule: cores }
+"""
+    found = {}
+    for text in ("easy", "easy least-stranded-gpus=true"):
+        case = WhatIfCase.parse(text)
+        window = case.apply_to_window(a_window(tmp_path, lines, system=system))
+        run = replay_window(window, ReplaySpec(case.spec).build())
+        found[text] = (run.start_s - FIRST_S).tolist(), run.stranded_gpus
+    # GPUs from 60 s before the first job until the arrival of the last: 1.8 of 8 for 59 s, then 4.5 or 0.9 for 11 s.
+    assert found == {
+        "easy": ([0, 1, 60, 900], pytest.approx((1.8 * 59 + 4.5 * 11) / 131 / 8)),
+        "easy least-stranded-gpus=true": ([0, 1, 60, 70], pytest.approx((1.8 * 59 + 0.9 * 11) / 131 / 8)),
+    }
 
 
 def test_cancelled_job_keeps_queue_position_until_then(tmp_path):

@@ -303,6 +303,8 @@ def test_case_parameters_stand_beside_configuration(tmp_path):
         ("controll", InvalidValue, "control"),
         ("control intervall=3", InvalidValue, "interval"),
         ("advise walltime=0.5", InvalidValue, "walltimes"),
+        ("control least-stranded-gpus=yes", InvalidValue, "must be true or false"),
+        ("advise least-stranded-gpus=true", InvalidValue, "applies to a bridge that starts jobs"),
     ],
 )
 def test_invalid_setting_names_its_owner_before_reading(text, error, says):
