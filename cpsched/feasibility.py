@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.kernels import fit_rules
+from cpsched.kernels.block_selection import block_quotas
 from cpsched.kernels.fragmentation import stranded_growth_by_node
 from cpsched.kernels.node_selection import is_better_leaf
 from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot
+from cpsched.model.blocks import TOPOLOGY
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ _START_RULE_TEXTS = {
     fit_rules.NO_NODE: "is placed on a node that does not exist",
     fit_rules.OUT_OF_ORDER: "its nodes are not in ascending order",
     fit_rules.LISTED_TWICE: "lists a node twice",
+    fit_rules.SPLIT: "its nodes do not fill blocks as the topology requires",
     fit_rules.SHARED: "units that must be on distinct nodes share a node",
 }
 
@@ -257,12 +260,19 @@ def units_fitting_given_amounts(
     return found
 
 
-def choose_nodes(room: IntArray, units: int, cluster: Cluster, growth: IntArray | None = None) -> Placement:
-    """Return a placement of `units` units, as `cpsched.kernels.node_selection` does.
+def choose_nodes(
+    room: IntArray, units: int, cluster: Cluster, node_set: int = 0, growth: IntArray | None = None
+) -> Placement:
+    """Return a placement of `units` units, as `cpsched.kernels.node_selection` does, or () if they do not fit.
 
     `room` contains the number of units that fit on each node. `growth` contains a last key before the index, lowest
     first. It is ignored for several units below leaf switches.
     """
+    if int(room.sum()) < units:
+        return ()
+    rule = cluster.block_rules[node_set]
+    if rule[TOPOLOGY] >= 0:
+        return choose_nodes_in_blocks(room, units, cluster.weights, cluster.block_of[rule[TOPOLOGY]], rule)
     order = np.arange(len(room)) if cluster.weights is None else np.argsort(cluster.weights, kind="stable")
     if cluster.leaf_switches is not None and units > 1:
         order = _sort_by_leaf_switch(order, room, units, cluster)
@@ -272,6 +282,24 @@ def choose_nodes(room: IntArray, units: int, cluster: Cluster, growth: IntArray 
     counts[order] = np.diff(np.minimum(np.cumsum(room[order]), units), prepend=0)
     nodes = np.flatnonzero(counts)
     return tuple(zip(nodes.tolist(), counts[nodes].tolist(), strict=True))
+
+
+def choose_nodes_in_blocks(
+    room: IntArray, units: int, weights: IntArray | None, blocks: IntArray, rule: IntArray
+) -> Placement:
+    """Return a placement of one unit on each of `units` nodes that fills blocks, or ().
+
+    `blocks` contains the base block of each node, and `rule` is a row of `Cluster.block_rules`.
+    """
+    if weights is None:
+        weights = np.zeros(len(room), np.int64)
+    nodes = np.flatnonzero(room)
+    nodes = nodes[np.lexsort((weights[nodes], blocks[nodes]))]
+    items, size = np.unique(np.stack((blocks[nodes], weights[nodes])), axis=1, return_counts=True)
+    quotas = block_quotas(rule, *np.ascontiguousarray(items), size.astype(np.int64), units)
+    places_in_block = np.arange(len(nodes)) - np.searchsorted(blocks[nodes], blocks[nodes])
+    chosen = np.sort(nodes[places_in_block < quotas[blocks[nodes]]])
+    return tuple((node, 1) for node in chosen.tolist())
 
 
 def _sort_by_leaf_switch(order: IntArray, room: IntArray, units: int, cluster: Cluster) -> IntArray:
@@ -297,6 +325,13 @@ def _sort_by_leaf_switch(order: IntArray, room: IntArray, units: int, cluster: C
     return np.concatenate(found)
 
 
+def fills_blocks(room: IntArray, request: Request, cluster: Cluster) -> bool:
+    """Return whether nodes that hold a request's units can also fill its blocks, if it must fill any."""
+    if cluster.block_rules[request.node_set, TOPOLOGY] < 0:
+        return True
+    return bool(choose_nodes(room, request.units, cluster, request.node_set))
+
+
 class FreeAmounts:
     """The free amounts of a cluster's nodes, int64[N, R], for tentative changes."""
 
@@ -314,12 +349,10 @@ class FreeAmounts:
     def find_placement(self, request: Request) -> Placement:
         """Return a placement on the nodes of lowest weight, or () if none fits."""
         room, typical, growth = self.units_fitting(request), self.cluster.typical, None
-        if room.sum() < request.units:
-            return ()
         if typical is not None:
             per_unit, units = np.array(request.per_unit, np.int64), np.minimum(room, request.units)
             growth = stranded_growth_by_node(typical, self.free, per_unit, units, int(request.exclusive))
-        return choose_nodes(room, request.units, self.cluster, growth)
+        return choose_nodes(room, request.units, self.cluster, request.node_set, growth)
 
     def take_after_stops(self, request: Request, placement: Placement, stopped: Sequence[RunningJob]) -> None:
         """Subtract the amounts of a job that starts once `stopped` have ended. Until then, these still use theirs."""
@@ -375,6 +408,8 @@ def why_infeasible(request: Request, cluster: Cluster) -> str | None:
     if total < request.units:
         kind = "units on distinct nodes" if request.distinct else "units"
         return f"requests {request.units} {kind}, but the empty cluster holds only {total}"
+    if not fills_blocks(units_fitting_by_node(request, cluster, cluster.capacity), request, cluster):
+        return f"requests {request.units} nodes, but not even the empty cluster's blocks hold them together"
     watts = 0 if cluster.power is None else cluster.power.draw_w(request, cluster.resources)
     if cluster.power is not None and watts > cluster.power.cap_w:
         return f"draws {watts:,} W, but the power cap is {cluster.power.cap_w:,} W"

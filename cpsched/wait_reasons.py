@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cpsched.feasibility import units_fitting_by_node, why_infeasible
+from cpsched.feasibility import fills_blocks, units_fitting_by_node, why_infeasible
 from cpsched.kernels.fit_rules import add_to_free
 from cpsched.model import (
     NEVER,
@@ -114,8 +114,10 @@ def _lacking_resources(request: Request, snapshot: Snapshot, free: IntArray) -> 
     rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:
         return PendingReason(PendingCode.NEVER, (rule,))
-    fits = int(units_fitting_by_node(request, snapshot.cluster, free).sum())
+    room = units_fitting_by_node(request, snapshot.cluster, free)
+    fits = int(room.sum())
     if fits >= request.units:
-        return None
+        is_filled = fills_blocks(room, request, snapshot.cluster)
+        return None if is_filled else PendingReason(PendingCode.BLOCKS, (request.units,))
     code = PendingCode.WHOLE_NODES if request.exclusive else PendingCode.RESOURCES
     return PendingReason(code, (fits, request.units))

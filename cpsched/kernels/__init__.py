@@ -10,7 +10,7 @@
 - `node_list_scheduling`: list schedulers on nodes. `earliest_reservation` computes EASY's shadow time.
 - `node_classes`: nodes with the same availability profile.
 - `node_class_availability`: the units and earliest start of a job, given the classes' profiles.
-- `node_selection`: selection of a job's nodes.
+- `node_selection`: selection of a job's nodes. `block_selection`: the blocks of topology/block that it fills.
 - `fragmentation`: the idle GPUs that typical requests cannot use. `device_placement`: the same for parts of GPUs.
 - `node_layout` and `node_class_moves`: plans on ranges of nodes instead of single nodes.
 - `order_search`: the search of `lookahead` over orders of the queue. `order_search_state` holds its state,

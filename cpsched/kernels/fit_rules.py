@@ -1,7 +1,7 @@
 """The only definition of the fit rule: amounts taken, units that fit, violations.
 
 Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
-and a kernel's `NodeResourceState` both have `capacity` and `node_sets`.
+and a kernel's `NodeResourceState` both have `capacity`, `node_sets`, `block_of` and `block_rules`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, Matrix
+from cpsched.kernels.block_selection import fill_blocks
 from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
+from cpsched.model.blocks import TOPOLOGY
 
 UNBOUNDED = 1 << 62
 """A number of units above that of any node, and a time after all other times."""
@@ -123,9 +125,8 @@ def add_to_free(
 
 # ------------------------------------------------------------------------------------------ verification
 
-NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNITS, SHARED, OUTSIDE, IN_USE, LACKS = (
-    1 << i for i in range(11)
-)
+NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE = (1 << i for i in range(6))
+WRONG_UNITS, SHARED, OUTSIDE, IN_USE, LACKS, SPLIT = (1 << i for i in range(6, 12))
 """Rules that a start can violate, as bits:
 
 - `NOT_QUEUED`: the job is not in the queue. `TWICE`: the job starts twice.
@@ -136,6 +137,7 @@ NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNIT
 - `OUTSIDE`: a node is outside the job's node set.
 - `IN_USE`: a node of an exclusive job is in use.
 - `LACKS`: a node has too little of a resource free.
+- `SPLIT`: the nodes do not fill blocks as the topology requires.
 """
 
 QUEUED, STARTED = 1, 2
@@ -169,6 +171,18 @@ def placement_entry_faults(
 
 
 @subroutine
+def placement_fills_blocks(jobs: JobTable, slot: int, machine: Hardware, nodes: FixedColumn) -> bool:
+    """Return whether Slurm accepts a job on exactly these nodes, as far as blocks matter."""
+    rule = machine.block_rules[jobs.node_set[slot]]
+    if rule[TOPOLOGY] < 0:
+        return True
+    block, size = np.empty(len(nodes), np.int64), np.ones(len(nodes), np.int64)
+    for i in range(len(nodes)):
+        block[i] = machine.block_of[rule[TOPOLOGY], nodes[i]]
+    return bool(fill_blocks(rule, block, np.zeros(len(nodes), np.int64), size, len(nodes)).any())
+
+
+@subroutine
 def start_faults(
     i: int, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: FixedColumn,
     free: FixedMatrix, machine: Hardware, jobs: JobTable,
@@ -191,8 +205,13 @@ def start_faults(
             continue
         placed += units[at]
         previous = nodes[at]
-    counted = found & (NO_NODE | WRONG_UNITS) == 0
-    return found | WRONG_UNITS if counted and placed != jobs.units[slot] else found
+    if found & (NO_NODE | WRONG_UNITS):
+        return found
+    if placed != jobs.units[slot]:
+        return found | WRONG_UNITS
+    if found & (OUTSIDE | SHARED) == 0 and not placement_fills_blocks(jobs, slot, machine, nodes[first:last]):
+        return found | SPLIT
+    return found
 
 
 @subroutine

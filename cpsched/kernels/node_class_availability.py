@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import subroutine
+from cpsched.kernels.block_selection import fill_blocks
 from cpsched.kernels.fit_rules import units_that_fit
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.queue_orders import sort_pairs
 from cpsched.kernels.scheduling_state import NodeClasses, PlanWorkspace, SchedulingState, grow_columns
-from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
+from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
+from cpsched.model.blocks import TOPOLOGY
 
 
 @subroutine
@@ -56,6 +58,40 @@ def count_units_fitting_during(site: SchedulingState, slot: int, start_s: int, e
         found[g] = least
         total += size[g] * least
     return total
+
+
+@subroutine
+def block_quotas_of_classes(site: SchedulingState, slot: int) -> IntArray:
+    """Return how many nodes of each base block a job takes, or zeros if it does not fit (see `fill_blocks`).
+
+    A node in class `g` holds `trial.found[g]` units. The job's node set has a rule.
+    """
+    trial, machine = site.trial, site.machine
+    rule, groups, weights, n = machine.block_rules[site.jobs.node_set[slot]], trial.groups, machine.kind_weight, 0
+    block, size = np.zeros(groups.count, np.int64), np.zeros(groups.count, np.int64)
+    weight = np.zeros(groups.count, np.int64)
+    for g in range(groups.count):
+        if trial.found[g] > 0 and groups.size[g] > 0:
+            block[n], size[n] = machine.block_of[rule[TOPOLOGY], machine.kind_node[groups.kind[g]]], groups.size[g]
+            weight[n] = weights[groups.kind[g]] if len(weights) > 0 else 0
+            n += 1
+    return fill_blocks(rule, block[:n], weight[:n], size[:n], site.jobs.units[slot])
+
+
+@subroutine
+def holds_job(site: SchedulingState, slot: int, total: int) -> bool:
+    """Return whether the `total` units in `trial.found` hold a job, and fill its blocks."""
+    if total < site.jobs.units[slot]:
+        return False
+    if site.machine.block_rules[site.jobs.node_set[slot], TOPOLOGY] < 0:
+        return True
+    return bool(block_quotas_of_classes(site, slot).any())
+
+
+@subroutine
+def fits_during(site: SchedulingState, slot: int, start_s: int, end_s: int) -> bool:
+    """Return whether a job fits throughout [start_s, end_s). Set `trial.found`."""
+    return holds_job(site, slot, count_units_fitting_during(site, slot, start_s, end_s))
 
 
 @subroutine
@@ -157,16 +193,19 @@ def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
     """
     trial, need, duration_s = site.trial, site.jobs.units[slot], site.jobs.estimate_s[slot]
     low_s, span_s = from_s, duration_s
+    has_blocks = site.machine.block_rules[site.jobs.node_set[slot], TOPOLOGY] >= 0
     while True:
         high_s = low_s + span_s
         held, count, goes_on = record_fit_changes(site, slot, low_s, high_s)
-        if held >= need:
+        if held >= need and (not has_blocks or fits_during(site, slot, low_s, low_s + duration_s)):
             return low_s
         change_s, change_by = trial.change_s, trial.change_by
         sort_pairs(change_s, change_by, count)
         for k in range(count):
             held += change_by[k]
-            if held >= need and (k + 1 == count or change_s[k + 1] > change_s[k]):
+            if held < need or (k + 1 < count and change_s[k + 1] == change_s[k]):
+                continue
+            if not has_blocks or fits_during(site, slot, change_s[k], change_s[k] + duration_s):
                 return int(change_s[k])
         if not goes_on:
             return NEVER

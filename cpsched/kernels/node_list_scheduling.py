@@ -14,6 +14,7 @@ from cpsched.kernels.fragmentation import set_ranks_least_stranded
 from cpsched.kernels.node_class_availability import (
     count_units_fitting_during,
     earliest_start,
+    fits_during,
     set_ranks_fullest_first,
     set_ranks_latest_freed_first,
 )
@@ -38,7 +39,8 @@ from cpsched.kernels.scheduling_state import (
     SchedulingState,
     grow_columns,
 )
-from cpsched.model import NEVER, JobTable
+from cpsched.model import NEVER
+from cpsched.model.blocks import TOPOLOGY
 
 MAX_FAILED_JOBS = 16
 """Number of failed jobs to cache. Jobs that demand at least as much as one of them are skipped."""
@@ -79,14 +81,19 @@ def begin_plan_on_classes(site: SchedulingState, reservations: int) -> None:
 
 
 @subroutine
-def demands_at_least(jobs: JobTable, slot: int, other: int) -> bool:
-    """Return whether a job demands at least the amounts, nodes and time of `other`."""
+def demands_at_least(site: SchedulingState, slot: int, other: int) -> bool:
+    """Return whether a job demands at least the amounts, nodes and time of `other`.
+
+    If they must fill blocks, only equal numbers of nodes compare: 5 nodes in two blocks may fit where 4 in one do not.
+    """
+    jobs, has_blocks = site.jobs, site.machine.block_rules[site.jobs.node_set[slot], TOPOLOGY] >= 0
     per_unit = jobs.per_unit
     less = (
         jobs.units[slot] < jobs.units[other]
         or jobs.estimate_s[slot] < jobs.estimate_s[other]
         or jobs.sharing[slot] != jobs.sharing[other]
         or jobs.node_set[slot] != jobs.node_set[other]
+        or (has_blocks and jobs.units[slot] != jobs.units[other])
     )
     for r in range(per_unit.shape[1]):
         less = less or per_unit[slot, r] < per_unit[other, r]
@@ -94,10 +101,10 @@ def demands_at_least(jobs: JobTable, slot: int, other: int) -> bool:
 
 
 @subroutine
-def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
+def is_dominated(site: SchedulingState, slot: int, failed: FixedColumn, count: int) -> bool:
     """Return whether a job demands at least as much as one of `failed[:count]`."""
     for i in range(count):  # noqa: SIM110  (a loop compiles to better code than a generator)
-        if demands_at_least(jobs, slot, failed[i]):
+        if demands_at_least(site, slot, failed[i]):
             return True
     return False
 
@@ -105,9 +112,9 @@ def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> 
 @subroutine
 def known_start_lower_bound(site: SchedulingState, slot: int) -> int:
     """Return a lower bound on a job's start, from the cached reservations."""
-    trial, jobs, found = site.trial, site.jobs, site.now_s
+    trial, found = site.trial, site.now_s
     for i in range(trial.slotted):
-        if trial.slotted_s[i] > found and demands_at_least(jobs, slot, trial.slotted_job[i]):
+        if trial.slotted_s[i] > found and demands_at_least(site, slot, trial.slotted_job[i]):
             found = trial.slotted_s[i]
     return int(found)
 
@@ -115,11 +122,11 @@ def known_start_lower_bound(site: SchedulingState, slot: int) -> int:
 @subroutine
 def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
     """Cache a reservation. If placements are final, replace one with equal demand."""
-    trial, jobs = site.trial, site.jobs
+    trial = site.trial
     if trial.lasting:
         for i in range(trial.slotted):
             other = trial.slotted_job[i]
-            if demands_at_least(jobs, slot, other) and demands_at_least(jobs, other, slot):
+            if demands_at_least(site, slot, other) and demands_at_least(site, other, slot):
                 trial.slotted_s[i] = max(start_s, trial.slotted_s[i])
                 return
     if trial.slotted < MAX_REMEMBERED_RESERVATIONS:
@@ -140,9 +147,9 @@ def can_start_now(site: SchedulingState, slot: int) -> bool:
 def can_start_until(site: SchedulingState, slot: int, end_s: int) -> bool:
     """Return whether a job can start now and occupy its nodes until `end_s`."""
     trial, jobs = site.trial, site.jobs
-    if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
+    if exceeds_free(jobs, slot, trial.available) or is_dominated(site, slot, trial.failed, trial.hopeless):
         return False
-    if count_units_fitting_during(site, slot, site.now_s, end_s) >= jobs.units[slot]:
+    if fits_during(site, slot, site.now_s, end_s):
         return True
     if trial.hopeless < MAX_FAILED_JOBS:
         trial.failed[trial.hopeless] = slot
@@ -166,12 +173,8 @@ def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
 @subroutine
 def earliest_reservation_unranked(site: SchedulingState, slot: int, from_s: int) -> int:
     """Return the result of `earliest_reservation` without setting the ranks."""
-    start_s, duration_s, need = (
-        max(from_s, known_start_lower_bound(site, slot)),
-        site.jobs.estimate_s[slot],
-        site.jobs.units[slot],
-    )
-    if start_s == site.now_s or count_units_fitting_during(site, slot, start_s, start_s + duration_s) < need:
+    start_s, duration_s = max(from_s, known_start_lower_bound(site, slot)), site.jobs.estimate_s[slot]
+    if start_s == site.now_s or not fits_during(site, slot, start_s, start_s + duration_s):
         start_s = earliest_start(site, slot, start_s + 1)
         if start_s == NEVER:
             return NEVER
@@ -189,7 +192,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
     """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
     first = trial.moves
-    select_nodes(site, jobs.units[slot], ranked)
+    select_nodes(site, slot, ranked)
     from_s, end_s = OPEN_ENDED if start_s == site.now_s else start_s, start_s + jobs.estimate_s[slot]
     for m in range(first, trial.moves):
         apply_node_move(site, m, slot, from_s, end_s)
@@ -225,9 +228,9 @@ def last_startable_on_nodes(site: SchedulingState, sequence: FixedColumn, i: int
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
         slot = queue[queue_position_at(sequence, last)]
-        hopeless = exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless)
+        hopeless = exceeds_free(jobs, slot, trial.available) or is_dominated(site, slot, trial.failed, trial.hopeless)
         end_s = now_s + jobs.estimate_s[slot]
-        if not hopeless and (not look or count_units_fitting_during(site, slot, now_s, end_s) >= jobs.units[slot]):
+        if not hopeless and (not look or fits_during(site, slot, now_s, end_s)):
             break
         last -= 1
     return last
@@ -277,7 +280,7 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
             if best_fit:
                 set_ranks_fullest_first(site)
         elif reservations == STRICT:
-            if count_units_fitting_during(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
+            if fits_during(site, slot, NEVER - 1, NEVER):
                 break
         elif trial.reserved < reservations:
             start_s = earliest_reservation(site, slot, site.now_s)

@@ -6,6 +6,7 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.kernels.node_class_availability import block_quotas_of_classes
 from cpsched.kernels.node_class_moves import record_node_move
 from cpsched.kernels.node_layout import (
     advance_first_range,
@@ -18,23 +19,39 @@ from cpsched.kernels.node_layout import (
 )
 from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState
 from cpsched.model import IntArray
+from cpsched.model.blocks import TOPOLOGY
 
 
 @subroutine
-def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
-    """Record moves that place `need` units by weight, rank (if `ranked`) and index.
+def select_nodes(site: SchedulingState, slot: int, ranked: bool) -> None:
+    """Record moves that place a job by blocks, weight, rank (if `ranked`) and index.
 
     Unless `ranked`, leaf switches precede node indices. The lowest weight and the highest rank come first. A node in
-    class `g` holds `trial.found[g]` units. All nodes together hold at least `need` units. Slurm also tries the nodes
-    weight by weight (`_build_node_weight_list` in topology/common/eval_nodes.c). A single unit ignores leaf switches
-    (`_get_one_res` in cons_tres/job_test.c since 26.05).
+    class `g` holds `trial.found[g]` units. All nodes together hold the job. Slurm also tries the nodes weight by weight
+    (`_build_node_weight_list` in topology/common/eval_nodes.c). A single unit ignores leaf switches (`_get_one_res` in
+    cons_tres/job_test.c since 26.05).
     """
-    trial = site.trial
+    units, rule = site.jobs.units[slot], site.machine.block_rules[site.jobs.node_set[slot]]
+    if rule[TOPOLOGY] < 0:
+        select_nodes_of_classes(site, units, ranked, -1, -1)
+        return
+    quotas = block_quotas_of_classes(site, slot)
+    for block in range(len(quotas)):
+        if quotas[block] > 0:
+            select_nodes_of_classes(site, quotas[block], False, rule[TOPOLOGY], block)
+
+
+@subroutine
+def select_nodes_of_classes(site: SchedulingState, need: int, ranked: bool, topology: int, block: int) -> None:
+    """Record moves that place `need` units, on nodes of one base block unless `topology` is -1."""
+    trial, block_of, kind_node = site.trial, site.machine.block_of, site.machine.kind_node
     groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
     allocate_range_heap(heads, groups.count)
     heap, key, group, size, n = heads.heap, heads.key, heads.group, groups.size, 0
     weights, kind, first, units = site.machine.kind_weight, groups.kind, trial.moves, need
     for g in range(groups.count):
+        if topology >= 0 and block_of[topology, kind_node[kind[g]]] != block:
+            continue
         if found[g] > 0 and size[g] > 0:
             heap[n], group[n] = n, g
             key[n] = weights[kind[g]] if len(weights) > 0 else 0
@@ -45,7 +62,7 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
         for i in range(n):
             key[heap[i]] = -rank[group[heap[i]]]
         n, need = select_classes_by_lowest_key(site, n, need)
-    elif len(site.machine.leaf_of) > 0 and units > 1 and need > 0:
+    elif topology < 0 and len(site.machine.leaf_of) > 0 and units > 1 and need > 0:
         select_leaves(site, n, need, first)
         return
     select_nodes_by_lowest_index(site, n, need)

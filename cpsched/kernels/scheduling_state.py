@@ -32,6 +32,9 @@ class NodeResourceState(SharedStruct):
     """Weight of the nodes of each kind, or empty if all weights are equal."""
     leaf_of: FixedColumn
     """Leaf switch of each node, int64[N], or empty if all nodes have the same. The numbers begin at 0."""
+    block_of: FixedMatrix
+    block_rules: FixedMatrix
+    """Blocks of nodes, and rules of node sets (see `Cluster`)."""
     typical: TypicalRequests
     """The typical requests for GPUs, or none."""
 
@@ -256,7 +259,17 @@ def build_node_resource_state(cluster: Cluster, free: IntArray) -> NodeResourceS
     leaf_of = empty_column() if leaves is None else np.unique(leaves, return_inverse=True)[1].reshape(-1)
     typical = no_typical_requests(len(cluster.resources)) if cluster.typical is None else cluster.typical
     return NodeResourceState(
-        pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, kinds, kind_weight, leaf_of, typical
+        pool,
+        free,
+        cluster.capacity,
+        cluster.node_sets,
+        cluster.kind_of,
+        kinds,
+        kind_weight,
+        leaf_of,
+        cluster.block_of,
+        cluster.block_rules,
+        typical,
     )
 
 

@@ -12,7 +12,12 @@ import numpy as np
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, SharedStruct
 from cpsched.kernels.fit_rules import exceeds_free, units_that_fit
-from cpsched.kernels.node_class_availability import count_units_fitting_during, profile_step_at
+from cpsched.kernels.node_class_availability import (
+    count_units_fitting_during,
+    fits_during,
+    holds_job,
+    profile_step_at,
+)
 from cpsched.kernels.node_class_moves import apply_scaled_node_move, write_starts
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.node_list_scheduling import (
@@ -160,14 +165,14 @@ def can_start_on_unblocked_nodes(site: SchedulingState, slot: int, withdrawn: Fi
     Ignore reservations. If the job can start, `trial.found` contains the units on one node of each class.
     """
     trial, jobs, kind = site.trial, site.jobs, site.trial.groups.kind
-    if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
+    if exceeds_free(jobs, slot, trial.available) or is_dominated(site, slot, trial.failed, trial.hopeless):
         return False
     total = count_units_fitting_during(site, slot, site.now_s, site.now_s + 1)
     for g in range(trial.groups.count):
         if withdrawn[kind[g]] and trial.found[g] > 0:
             total -= trial.groups.size[g] * trial.found[g]
             trial.found[g] = 0
-    if total >= jobs.units[slot]:
+    if holds_job(site, slot, total):
         return True
     if trial.hopeless < MAX_FAILED_JOBS:
         trial.failed[trial.hopeless] = slot
@@ -226,10 +231,7 @@ def run_main_scheduler(
         is_new = limited or jobs.submit_s[slot] > passes.since_s
         if is_new and can_start_on_unblocked_nodes(site, slot, withdrawn):
             place_job(site, order[i], site.now_s, False)
-        elif (
-            blocks_later_jobs(site, rules, slot)
-            and count_units_fitting_during(site, slot, NEVER - 1, NEVER) >= jobs.units[slot]
-        ):
+        elif blocks_later_jobs(site, rules, slot) and fits_during(site, slot, NEVER - 1, NEVER):
             blocked[partition] = 1
             block_nodes(site, owners.node_set[slot], withdrawn)
 
@@ -461,7 +463,7 @@ def end_of_first_fitting_window(
         need -= size[g] * found[g]
         among[n], steps[n] = g, step
         n += 1
-    if need <= 0:
+    if need <= 0 and holds_job(site, slot, jobs.units[slot]):
         return start_s
 
     # Find the next change in the units on these nodes. Ends only add units, so nodes with the most units are skipped.
@@ -492,7 +494,7 @@ def end_of_first_fitting_window(
             changes_s[k] = at[step + 1] if step + 1 < last and holds < most else NEVER
             need -= size[g] * (holds - found[g])
             found[g] = holds
-        if need <= 0:
+        if need <= 0 and holds_job(site, slot, jobs.units[slot]):
             return int(ended_s)
         if ended_s == last_s:
             break
@@ -608,7 +610,7 @@ def try_whole_nodes(
         return int(-1 - later_s)
     if rules.bf_busy_nodes:
         set_ranks_in_use_first(site)
-    select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+    select_nodes(site, slot, rules.bf_busy_nodes == 1)
     start_s = last_job_end_on_moved_nodes(site, first, try_s, ended_s)
     begin_s, end_s = round_down(start_s, step_s), round_down(start_s + lasts_s + step_s - 1, step_s)
     if not overlaps_reservation(site, tally, first, begin_s, end_s):
@@ -660,7 +662,7 @@ def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot:
     """Return a job's planned start on parts of nodes, which is its earliest start."""
     start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
-        select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+        select_nodes(site, slot, rules.bf_busy_nodes == 1)
     return start_s
 
 

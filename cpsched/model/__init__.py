@@ -2,6 +2,7 @@
 
 - `cluster`: nodes, resources, capacities and node sets.
 - `typical_requests`: the most frequent requests for GPUs, by which fragmentation is measured.
+- `blocks`: the blocks of topology/block, and the rule by which jobs fill them.
 - `power`: the cap on the total power draw of running jobs.
 - `job`: a job's request, and pending, running and ended jobs.
 - `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, and `Snapshot`, the input to a dispatcher
@@ -11,6 +12,7 @@
 - `decision`: which jobs start now and where, when the other jobs are expected to start, and why they wait.
 """
 
+from cpsched.model.blocks import BlockRule, BlockTopology
 from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetCondition, frozen_array
 from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
@@ -27,6 +29,8 @@ __all__ = [
     "EXCLUSIVE",
     "NEVER",
     "NO_STARTS",
+    "BlockRule",
+    "BlockTopology",
     "BoolArray",
     "Cluster",
     "ClusterState",

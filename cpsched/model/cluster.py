@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cpsched.errors import require
 from cpsched.formatting import abbreviated_repr
+from cpsched.model.blocks import BLOCK_RULE_COLUMNS, BlockRule, BlockTopology
 from cpsched.model.power import PowerCap
 from cpsched.model.typical_requests import TypicalRequests
 from cpsched.model.value_bounds import require_amount, require_total_amount
@@ -27,9 +28,9 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
 
 
 class NodeSetCondition(NamedTuple):
-    """A condition on a node set's nodes. "reservation" excludes a reservation's nodes."""
+    """A condition on a node set's nodes. "reservation" excludes a reservation's nodes, "blocks" those in no block."""
 
-    kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation"]
+    kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation", "blocks"]
     name: str
 
     def __str__(self) -> str:
@@ -49,6 +50,8 @@ class Cluster:
       the nodes with the lowest weight on which it fits (`Weight` in slurm.conf(5)).
     - `leaf_switches`: int64[N], the leaf switch of each node, or None if all nodes have the same. Jobs of several units
       use those that Slurm would use (see `cpsched.kernels.node_selection`).
+    - `block_topologies`, `node_set_blocks`: topologies of blocks, and the rule by which jobs on each node set fill them
+      (None if they fill none), or (). Such jobs have one unit per node. See `cpsched.kernels.block_selection`.
     - `typical`: the site's typical requests for GPUs, or None. With them, dispatchers prefer, among nodes of equal
       weight and leaf switch, those on which fewest GPUs become stranded (see `cpsched.kernels.fragmentation`).
     - `epoch_s`: Unix time at second 0 on the jobs' clock, from a trace's UnixStartTime.
@@ -70,13 +73,19 @@ class Cluster:
     epoch_s: int = 0
     weights: IntArray | None = None
     leaf_switches: IntArray | None = None
+    block_topologies: tuple[BlockTopology, ...] = ()
+    node_set_blocks: tuple[BlockRule | None, ...] = ()
     typical: TypicalRequests | None = None
     counted: bool = field(init=False)
     """Whether counting units suffices: one resource, one node set, equal weights, one node or at most one unit each."""
     kind_of: IntArray = field(init=False)
-    """Kind of each node, int64[N]. Nodes of one kind have equal capacities, weights and node sets."""
+    """Kind of each node, int64[N]. Nodes of one kind have equal capacities, weights, node sets and blocks."""
     kind_node: IntArray = field(init=False)
     """First node of each kind, int64[K]."""
+    block_of: IntArray = field(init=False)
+    """Base block of each node in each of T topologies of blocks, or -1, int64[T, N]."""
+    block_rules: IntArray = field(init=False)
+    """The rule of each node set in the columns of `cpsched.model.blocks`, int64[M, 7]."""
 
     __repr__ = abbreviated_repr
 
@@ -98,15 +107,37 @@ class Cluster:
         if self.typical is not None:
             wide = self.typical.amounts.shape[1]
             require(wide == shape[1], "typical.amounts", wide, f"must have {shape[1]} resources")
-        weights, leaves = self._keep_if_different("weights"), self._keep_if_different("leaf_switches")
-        equal, one_unit_each = weights is leaves is None, shape[0] == 1 or int(self.capacity.max()) <= 1
+        weights = self._keep_if_different("weights")
+        self._keep_if_different("leaf_switches")
+        equal, one_unit_each = weights is None and not self.has_topology, shape[0] == 1 or int(self.capacity.max()) <= 1
         object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each and equal)
         facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T), axis=1)
         if weights is not None:
             facts = np.column_stack((facts, weights))
+        blocks = [topology.blocks for topology in self.block_topologies]
+        for at, each in enumerate(blocks):
+            require(len(each) == shape[0], f"block_topologies[{at}].blocks", len(each), "must have one entry per node")
+        object.__setattr__(self, "block_of", frozen_array(np.array(blocks, np.int64).reshape(len(blocks), shape[0])))
+        object.__setattr__(self, "block_rules", self._tabulate_block_rules())
+        facts = np.concatenate((facts, self.block_of.T), axis=1)
         _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
         object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
         object.__setattr__(self, "kind_node", frozen_array(first))
+
+    def _tabulate_block_rules(self) -> IntArray:
+        """Check the rules of all node sets, and return them as `block_rules`."""
+        rules = self.node_set_blocks or (None,) * len(self.node_sets)
+        require(len(rules) == len(self.node_sets), "node_set_blocks", len(rules), "must have one entry per node set")
+        rows = np.full((len(rules), BLOCK_RULE_COLUMNS), -1, np.int64)
+        for at, rule in enumerate(rules):
+            if rule is None:
+                continue
+            name = f"node_set_blocks[{at}]"
+            require(0 <= rule.topology < len(self.block_topologies), name, rule, "must name a topology")
+            outside = (self.block_of[rule.topology, self.node_sets[at]] < 0).any()
+            require(not outside, name, rule, "must have only nodes in blocks")
+            rows[at] = rule.to_row(self.block_topologies[rule.topology])
+        return frozen_array(rows)
 
     def __reduce__(self) -> tuple[type[Cluster], tuple[object, ...]]:
         """Pickle the fields that the constructor takes. It computes the others again."""
@@ -151,6 +182,11 @@ class Cluster:
         if self.node_set_parts:
             return self.node_set_parts[node_set]
         return (NodeSetCondition("partition" if node_set else "all", self.node_set_names[node_set]),)
+
+    @property
+    def has_topology(self) -> bool:
+        """Whether leaf switches or blocks matter to jobs of several nodes."""
+        return self.leaf_switches is not None or bool(self.block_topologies)
 
     @property
     def size(self) -> int:

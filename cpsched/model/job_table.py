@@ -13,6 +13,7 @@ import numpy as np
 from cpsched.errors import InvalidValue, require
 from cpsched.jit.decorators import kernel, owned
 from cpsched.jit.shared_structs import Column, Matrix, SharedStruct, array_type_from_hint, kernel_fields
+from cpsched.model.blocks import TOPOLOGY
 from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
 
@@ -142,6 +143,8 @@ def _require_matching_requests(jobs: Sequence[Job], cluster: Cluster) -> None:
             raise InvalidValue(f"job {job.id} per_unit", request.per_unit, f"must have {amounts} entries")
         if request.node_set >= sets:
             raise InvalidValue(f"job {job.id} node_set", request.node_set, f"must be below {sets}")
+        if request.units > 1 and not request.distinct and cluster.block_rules[request.node_set, TOPOLOGY] >= 0:
+            raise InvalidValue(f"job {job.id} distinct", request.distinct, "must be true in a node set with blocks")
 
 
 COLUMNS = tuple(name for name, hint in kernel_fields(JobTable).items() if array_type_from_hint(hint))

@@ -15,6 +15,7 @@ class PendingCode(StrEnum):
 
     - `never` (the violated rule): even the empty cluster could not run the job.
     - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): too few resources are free.
+    - `blocks` (units requested): enough nodes are free, but they do not fill blocks as the topology requires.
     - `reserved`, `priority`, `weight`: the job fits, but it would delay a reservation, or other jobs come first or have
       a larger weight.
     - `not_considered`, `next_pass`: the search considers only the jobs before it, or the next scheduler pass decides.
@@ -42,6 +43,7 @@ class PendingCode(StrEnum):
     NEVER = "never"
     RESOURCES = "resources"
     WHOLE_NODES = "whole_nodes"
+    BLOCKS = "blocks"
     RESERVED = "reserved"
     PRIORITY = "priority"
     WEIGHT = "weight"
@@ -90,7 +92,7 @@ class PendingReason:
 
 
 ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
-    PendingCode.BEGINS_AT: (int,),
+    **dict.fromkeys((PendingCode.BEGINS_AT, PendingCode.BLOCKS), (int,)),
     **dict.fromkeys((PendingCode.RESOURCES, PendingCode.WHOLE_NODES), (int, int)),
     **dict.fromkeys(
         (

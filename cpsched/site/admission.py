@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.feasibility import power_draw_w, units_fitting_by_node
+from cpsched.feasibility import choose_nodes, power_draw_w, units_fitting_by_node
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
 from cpsched.site.limit_checks import NO_JOB_LIMITS, ApplicableJobLimits, UsageLimitCheck
 from cpsched.wait_reasons import free_after_starts
@@ -238,7 +238,8 @@ def _find_fitting_refused(
     for at in possible:
         request = snapshot.table.jobs[int(snapshot.queue[at])].request
         if request not in fits:
-            fits[request] = int(units_fitting_by_node(request, snapshot.cluster, free).sum()) >= request.units
+            room = units_fitting_by_node(request, snapshot.cluster, free)
+            fits[request] = bool(choose_nodes(room, request.units, snapshot.cluster, request.node_set))
         if fits[request]:
             found.append(at)
     return found

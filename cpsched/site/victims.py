@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.feasibility import FreeAmounts, stack_placement_amounts, units_fitting_given_amounts
+from cpsched.feasibility import FreeAmounts, fills_blocks, stack_placement_amounts, units_fitting_given_amounts
 from cpsched.model import Request, RunningJob
 
 FloatArray = npt.NDArray[np.float64]
@@ -85,7 +85,8 @@ class TentativeJobStops:
     @property
     def fits(self) -> bool:
         """Whether the request fits now."""
-        return self.total >= self.request.units
+        is_enough = self.total >= self.request.units
+        return is_enough and fills_blocks(self.room, self.request, self.amounts.cluster)
 
     def stop(self, running: RunningJob) -> None:
         """Stop a running job tentatively."""

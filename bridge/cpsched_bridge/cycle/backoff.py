@@ -34,9 +34,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import NamedTuple
 
-import numpy as np
-
-from cpsched.feasibility import units_fitting_by_node
+from cpsched.feasibility import choose_nodes, units_fitting_by_node
 from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.backoff_groups import BackoffGroupKey, make_equivalence_class_key, make_request_fingerprint
@@ -339,7 +337,7 @@ class BackoffQueue:
 def _fits_free_resources(seen: Observation, request: Request) -> bool:
     """Return whether the cluster's free resources satisfy a request."""
     room = units_fitting_by_node(request, seen.cluster, seen.free)
-    return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
+    return bool(choose_nodes(room, request.units, seen.cluster, request.node_set))
 
 
 def _merge_causes(causes: Sequence[FailureCause]) -> FailureCause:

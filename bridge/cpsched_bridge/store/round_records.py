@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ import numpy as np
 
 from cpsched.model import (
     NEVER,
+    BlockRule,
+    BlockTopology,
     Cluster,
     Decision,
     Effort,
@@ -91,7 +93,13 @@ def cluster_to_json(cluster: Cluster) -> Json:
         **({"epoch_s": cluster.epoch_s} if cluster.epoch_s else {}),
         **{name: values.tolist() for name in NODE_COLUMNS if (values := getattr(cluster, name)) is not None},
         **({} if typical is None else {"typical": [typical.gpu, typical.amounts.tolist(), typical.shares.tolist()]}),
+        **(_blocks_to_json(cluster) if cluster.block_topologies else {}),
     }
+
+
+def _blocks_to_json(cluster: Cluster) -> Json:
+    rules = [None if rule is None else list(rule) for rule in cluster.node_set_blocks]
+    return {"block_topologies": [list(astuple(each)) for each in cluster.block_topologies], "node_set_blocks": rules}
 
 
 def cluster_from_json(value: Json) -> Cluster:
@@ -105,9 +113,11 @@ def cluster_from_json(value: Json) -> Cluster:
     nodes, resources, epoch_s = tuple(value["nodes"]), tuple(value["resources"]), value.get("epoch_s", 0)
     weights, leaves = (np.array(value[name], np.int64) if name in value else None for name in NODE_COLUMNS)
     typical = _typical_from_json(value["typical"]) if "typical" in value else None
+    topologies = tuple(BlockTopology(tuple(blocks), *facts) for blocks, *facts in value.get("block_topologies", ()))
+    rules = tuple(None if rule is None else BlockRule(*rule) for rule in value.get("node_set_blocks", ()))
     return Cluster(
-        nodes, resources, capacity, node_sets, names,
-        epoch_s=epoch_s, weights=weights, leaf_switches=leaves, typical=typical,
+        nodes, resources, capacity, node_sets, names, epoch_s=epoch_s, weights=weights, leaf_switches=leaves,
+        typical=typical, block_topologies=topologies, node_set_blocks=rules,
     )  # fmt: skip
 
 

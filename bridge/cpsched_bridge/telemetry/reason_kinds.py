@@ -17,6 +17,7 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.NEVER: ("never", "can never run here: {}"),
     PendingCode.RESOURCES: ("resources", ""),
     PendingCode.WHOLE_NODES: ("resources", ""),
+    PendingCode.BLOCKS: ("resources", "the free nodes do not fill blocks: requests {} nodes together"),
     PendingCode.RESERVED: ("reserved", "would fit, but would delay a job ahead of it"),
     PendingCode.PRIORITY: ("priority", "other jobs go first"),
     PendingCode.WEIGHT: ("priority", "jobs with more weight go first"),
@@ -45,7 +46,7 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.MAGNETIC_RESERVATION: (UNMANAGED, "may run in a magnetic reservation ({})"),
     PendingCode.PREEMPTION: (UNMANAGED, "may start by preempting jobs in {}"),
 }
-"""Kind and text for each code. `_format_missing_nodes` returns the text for missing resources."""
+"""Kind and text for each code. `_format_missing_nodes` returns the empty texts."""
 _REDACTED_TEXTS = {
     PendingCode.DEPENDS_ON: "its dependencies are not satisfied",
     PendingCode.CLUSTER: "{}",
@@ -108,8 +109,8 @@ def redact_reason(reason: PendingReason) -> PendingReason:
 
 def format_reason(reason: PendingReason, distinct: bool = False) -> str:
     """Return a reason as text. `distinct`: each unit of the job needs its own node."""
-    kind, text = _KIND_AND_TEXT_BY_CODE[reason.code]
-    if kind == "resources":
+    text = _KIND_AND_TEXT_BY_CODE[reason.code][1]
+    if not text:
         fit, units = map(int, reason.arguments)
         return _format_missing_nodes(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
     if reason.code is PendingCode.BEGINS_AT:

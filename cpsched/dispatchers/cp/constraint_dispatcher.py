@@ -113,8 +113,8 @@ class ConstraintDispatcher(Dispatcher):
             order, reordered = order_nodes_lightest_last(snapshot)
             decision = restore_node_order(self._decide(reordered, need), order)
         cluster = snapshot.cluster
-        keeps_nodes = cluster.leaf_switches is cluster.typical is None
-        return decision if keeps_nodes else with_chosen_nodes(decision, snapshot)
+        chooses = cluster.has_topology or cluster.typical is not None
+        return with_chosen_nodes(decision, snapshot) if chooses else decision
 
     def _decide(self, snapshot: Snapshot, need: Need) -> Decision:
         facts = cp_problem.build_cp_instance(snapshot, self._recipe.running)

@@ -1,8 +1,8 @@
-"""Apply node weights, leaf switches and typical requests to models that fill nodes from the last.
+"""Apply node weights, topologies and typical requests to models that fill nodes from the last.
 
 The papers' models and searches prefer the last node. With the heaviest nodes first and the lightest nodes last, they
-prefer light nodes, so no model needs a rule for weights. Leaf switches, and nodes
-on which few GPUs become stranded, are chosen after the model's decision.
+prefer light nodes, so no model needs a rule for weights. Leaf switches, blocks, and nodes on which few GPUs become
+stranded, are chosen after the model's decision.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ def cluster_by_descending_weight(cluster: Cluster) -> tuple[IntArray, Cluster]:
     rows, sets = cluster.capacity[order], np.ascontiguousarray(cluster.node_sets[:, order])
     leaves = None if cluster.leaf_switches is None else cluster.leaf_switches[order]
     weights = cluster.weights[order]
-    return order, replace(
-        cluster, node_names=names, capacity=rows, node_sets=sets, weights=weights, leaf_switches=leaves
+    topologies = tuple(
+        replace(each, blocks=tuple(each.blocks[node] for node in order.tolist())) for each in cluster.block_topologies
     )
+    return order, replace(
+        cluster, node_names=names, capacity=rows, node_sets=sets, weights=weights, leaf_switches=leaves,
+        block_topologies=topologies,
+    )  # fmt: skip
 
 
 def order_nodes_lightest_last(snapshot: Snapshot) -> tuple[IntArray, Snapshot]:
@@ -51,12 +55,17 @@ def restore_node_order(decision: Decision, order: IntArray) -> Decision:
 
 
 def with_chosen_nodes(decision: Decision, snapshot: Snapshot) -> Decision:
-    """Return the decision with nodes chosen by `choose_nodes`, if all jobs still fit."""
+    """Return the decision with nodes chosen by `choose_nodes`, if all jobs still fit.
+
+    With blocks, jobs that do not fit are not started.
+    """
     free, placements = FreeAmounts(snapshot.cluster, snapshot.free), {}
     for slot in decision.starts.slots.tolist():
         request = snapshot.table.jobs[slot].request
-        placement = placements[slot] = free.find_placement(request)
-        if not placement:
+        placement = free.find_placement(request)
+        if placement:
+            placements[slot] = placement
+            free.take(request, placement)
+        elif not snapshot.cluster.block_topologies:
             return decision
-        free.take(request, placement)
     return replace(decision, starts=Starts.of(placements))

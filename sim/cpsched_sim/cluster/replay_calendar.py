@@ -216,15 +216,16 @@ class CalendarEvents:
         for at in self._due_starts:
             request, now_s, fixed_s = self._trace[at].job.request, simulated.now_s, int(self._calendar.fixed_s[at])
             fitting = units_fitting_by_node(request, simulated.cluster, state.free)
+            placement = choose_nodes(fitting, request.units, simulated.cluster, request.node_set)
             running = read_only_view(simulated.site.running)[: simulated.running_count]
             has_licenses = licenses is None or licenses.has_free_licenses(at, running)
-            if fitting.sum() < request.units or not has_licenses:
+            if not placement or not has_licenses:
                 waiting.append(at)
                 continue
             self._late_fixed += now_s > fixed_s
             state.run_s[at] = max(1, fixed_s + self._trace[at].run_s - now_s)
             state.phase[at] = event_kernels.WAITING
-            simulated.apply(Starts.of({at: choose_nodes(fitting, request.units, simulated.cluster)}))
+            simulated.apply(Starts.of({at: placement}))
             if accounting is not None and not self._calendar.is_outage[at]:
                 accounting.on_started([at])
         self._due_starts = waiting

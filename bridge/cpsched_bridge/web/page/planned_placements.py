@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 
-from cpsched.feasibility import amounts_by_node, units_fitting_by_node
+from cpsched.feasibility import amounts_by_node, choose_nodes, units_fitting_by_node
 from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapshot
 from cpsched_bridge.ports import Outage
 
@@ -72,16 +72,7 @@ def _find_first_free_nodes(request: Request, snapshot: Snapshot, free: IntArray,
     """
     room = units_fitting_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
-    if int(room.sum()) < request.units:
-        return ()
-    rest, found = request.units, []
-    for node in room.nonzero()[0].tolist():
-        units = min(rest, int(room[node]))
-        found.append((node, units))
-        rest -= units
-        if not rest:
-            break
-    return tuple(found)
+    return choose_nodes(room, request.units, snapshot.cluster, request.node_set)
 
 
 def _subtract_job_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:

@@ -8,6 +8,8 @@ import pytest
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import (
     NO_STARTS,
+    BlockRule,
+    BlockTopology,
     Cluster,
     ClusterState,
     Decision,
@@ -227,6 +229,10 @@ def test_json_roundtrip_of_jobs_and_clusters():
     found = cluster_from_json(round_trip_json(cluster_to_json(different)))
     assert (back.weights, found.weights.tolist()) == (None, [5, 1])
     assert (back.leaf_switches, found.leaf_switches.tolist()) == (None, [0, 2])
+    topology, rules = BlockTopology((0, 1), 2, 3, 4), (BlockRule(0, 1, True), *[None] * (len(cluster.node_sets) - 1))
+    blocks = dataclasses.replace(cluster, block_topologies=(topology,), node_set_blocks=rules)
+    found = cluster_from_json(round_trip_json(cluster_to_json(blocks)))
+    assert (found.block_topologies, found.node_set_blocks) == ((topology,), rules)
     reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
     job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
     assert job_from_json(round_trip_json(job_to_json(job))) == job

@@ -43,6 +43,7 @@ def test_built_in_dispatchers_give_no_free_text_reason(name):
         (PendingCode.RESOURCES, (0, 8), False, "resources", "too few resources are free: enough for 0 of 8 tasks"),
         (PendingCode.RESOURCES, (1, 2), False, "resources", "too few resources are free: enough for 1 of 2 tasks"),
         (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "too few nodes are completely free: 0 of 1"),
+        (PendingCode.BLOCKS, (4,), True, "resources", "the free nodes do not fill blocks: requests 4 nodes together"),
         (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "too few nodes are completely free: 1 of 2"),
         (PendingCode.NEVER, ("5 of 4 nodes",), False, "never", "can never run here: 5 of 4 nodes"),
         (PendingCode.RESERVED, (), False, "reserved", "would fit, but would delay a job ahead of it"),

@@ -1,0 +1,255 @@
+"""Fill the blocks of topology/block: the rule for jobs on several nodes, as in `topology/block/eval_nodes_block.c`.
+
+Slurm numbers the *base blocks* in the order of its configuration. A *block* of a level consists of 1, 2, 4, ... base
+blocks with successive numbers. A job, or each of its segments, must lie in one block of the lowest level that could
+hold it if all its base blocks had the planned number of nodes. If Slurm knows smaller blocks than this one, the nodes
+must also lie in the smallest sufficient number of *lower blocks*, which are those of the next lower level.
+
+Nodes are given as *items*: equal nodes of one base block and weight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
+from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.model import NEVER, IntArray
+from cpsched.model.blocks import BLOCK_NODES, BLOCKS, CONSOLIDATE, LEVELS, SEGMENT, SPREAD
+
+NEED, WIDTH, LOWER_WIDTH, MOST_LOWER, GROUP_WIDTH = range(5)
+"""Entries of a *level*, which describes the blocks for the segments of a job:
+
+- `NEED`: number of nodes of a segment.
+- `WIDTH`, `LOWER_WIDTH`: number of base blocks in a block, and in a lower block.
+- `MOST_LOWER`: maximum number of lower blocks per segment, or 0 if it is not limited.
+- `GROUP_WIDTH`: number of base blocks in the block in which all segments must lie, or 0.
+"""
+
+
+@scalar_subroutine
+def raised_level(nodes: int, block_nodes: int) -> int:
+    """Return the lowest level whose blocks have `nodes` nodes, whether Slurm knows it or not."""
+    level, wanted = 0, (nodes + block_nodes - 1) // block_nodes
+    while (1 << level) < wanted:
+        level += 1
+    return level
+
+
+@scalar_subroutine
+def known_block_width(level: int, levels: int, blocks: int) -> int:
+    """Return the size of the blocks of the first known level from `level`, or `blocks` without one."""
+    while (levels >> level) > 0:
+        if (levels >> level) & 1:
+            return 1 << level
+        level += 1
+    return blocks
+
+
+@subroutine
+def find_block_level(rule: FixedColumn, units: int) -> IntArray:
+    """Return the level for a job of `units` nodes (`_get_block_level`)."""
+    block_nodes, levels, blocks, segment = rule[BLOCK_NODES], rule[LEVELS], rule[BLOCKS], rule[SEGMENT]
+    need = segment if 0 < segment < units else units
+    raised = raised_level(need, block_nodes)
+    width, lower = known_block_width(raised, levels, blocks), max(0, raised - 1)
+    while lower > 0 and not (levels >> lower) & 1:
+        lower -= 1
+    lower_width = 1 << lower
+    most_lower = (need + lower_width * block_nodes - 1) // (lower_width * block_nodes)
+    if width == lower_width * most_lower:
+        most_lower = 0
+    group_width = 0
+    if need < units and rule[CONSOLIDATE]:
+        nodes = (need + block_nodes - 1) // block_nodes * block_nodes * (units // need) if rule[SPREAD] else units
+        group_width = known_block_width(raised_level(nodes, block_nodes), levels, blocks)
+    return np.array([need, width, lower_width, most_lower, group_width], np.int64)
+
+
+@subroutine
+def most_nodes_of_lower_blocks(on: FixedColumn, lower_width: int, most: int) -> int:
+    """Return the number of nodes of the `most` fullest lower blocks of a block."""
+    sums = np.zeros((len(on) + lower_width - 1) // lower_width, np.int64)
+    for b in range(len(on)):
+        sums[b // lower_width] += on[b]
+    sums.sort()
+    return int(sums[max(0, len(sums) - most) :].sum())
+
+
+@subroutine
+def find_best_block(level: FixedColumn, on: FixedColumn, lightest: FixedColumn, grouped: int) -> int:
+    """Return the number of the block with the lightest and then the fewest sufficient nodes, or -1.
+
+    `on` is the number of nodes on each base block, and `lightest` their lowest weight. If all segments must lie in one
+    group of blocks, it must hold `grouped` nodes.
+    """
+    best, best_weight, best_nodes, width, group = -1, 0, 0, level[WIDTH], level[GROUP_WIDTH]
+    for i in range((len(on) + width - 1) // width):
+        first, last = i * width, min((i + 1) * width, len(on))
+        if group > 0 and on[first // group * group : (first // group + 1) * group].sum() < grouped:
+            continue
+        nodes = on[first:last].sum()
+        held = nodes
+        if level[MOST_LOWER] > 0:
+            held = most_nodes_of_lower_blocks(on[first:last], level[LOWER_WIDTH], level[MOST_LOWER])
+        if held < level[NEED]:
+            continue
+        weight = lightest[first:last].min()
+        if best < 0 or weight < best_weight or (weight == best_weight and nodes <= best_nodes):
+            best, best_weight, best_nodes = i, weight, nodes
+    return int(best)
+
+
+@scalar_subroutine
+def is_better_number(nodes: int, than_nodes: int, need: int) -> bool:
+    """Return whether a number of nodes is preferred: the lowest that suffices, else the highest."""
+    if (nodes >= need) != (than_nodes >= need):
+        return nodes >= need
+    return nodes < than_nodes if nodes >= need else nodes > than_nodes
+
+
+@subroutine
+def find_best_base_block(
+    level: FixedColumn, first: int, on: FixedColumn, taken: FixedColumn, used: FixedColumn, lower_on: FixedColumn,
+    need: int,
+) -> int:  # fmt: skip
+    """Return the next base block of the block that begins at `first`, or -1 (`_choose_best_bblock`).
+
+    `on` and `lower_on` are the nodes on base blocks that are not `taken`, and on their lower blocks. Lower blocks that
+    the segment has `used` come first.
+    """
+    best, lower_width, limited = -1, level[LOWER_WIDTH], level[MOST_LOWER] > 0
+    for b in range(first, min(first + level[WIDTH], len(on))):
+        if taken[b] or on[b] == 0:
+            continue
+        lower, than = b // lower_width, best // lower_width
+        if best < 0:
+            best = b
+        elif limited and used[lower] != used[than]:
+            best = b if used[lower] else best
+        elif limited and lower_on[lower] != lower_on[than]:
+            best = b if is_better_number(lower_on[lower], lower_on[than], need) else best
+        elif not is_better_number(on[best], on[b], need):
+            best = b
+    return int(best)
+
+
+@subroutine
+def find_last_weight(
+    block: FixedColumn, weight: FixedColumn, usable: FixedColumn, first: int, last: int, need: int
+) -> int:
+    """Return the lowest weight up to which the base blocks from `first` to `last` - 1 have `need` nodes."""
+    at, held = -1, 0
+    while held < need:
+        above, at = at, NEVER
+        for k in range(len(block)):
+            if first <= block[k] < last and usable[k] > 0 and above < weight[k] < at:
+                at = weight[k]
+        for k in range(len(block)):
+            if first <= block[k] < last and weight[k] == at:
+                held += usable[k]
+    return int(at)
+
+
+@subroutine
+def fill_block(
+    level: FixedColumn, first: int, block: FixedColumn, weight: FixedColumn, usable: Column, quota: Column
+) -> bool:
+    """Take a segment's nodes from the block that begins at base block `first`, or return False.
+
+    Subtract the nodes from `usable`, and add them to `quota` by base block. Nodes lighter than the last weight that is
+    needed come first, then the other nodes of their base blocks, and then those of the best base blocks.
+    """
+    need, last, lower_width = level[NEED], min(first + level[WIDTH], len(quota)), level[LOWER_WIDTH]
+    at = find_last_weight(block, weight, usable, first, last, need)
+    on, lower_on = np.zeros(len(quota), np.int64), np.zeros(len(quota), np.int64)
+    taken, used = np.zeros(len(quota), np.int64), np.zeros(len(quota), np.int64)
+    for k in range(len(block)):
+        b = block[k]
+        if not first <= b < last or usable[k] == 0 or weight[k] > at:
+            continue
+        if weight[k] == at:
+            on[b] += usable[k]
+            continue
+        quota[b] += usable[k]
+        need -= usable[k]
+        usable[k], taken[b], used[b // lower_width] = 0, 1, 1
+    for b in range(first, last):
+        if not taken[b]:
+            lower_on[b // lower_width] += on[b]
+
+    begun, lower_blocks = taken.copy(), used.sum()
+    while need > 0:
+        best = -1
+        for b in range(first, last):
+            if best < 0 and begun[b] and on[b] > 0:
+                best = b
+        if best < 0:
+            best = find_best_base_block(level, first, on, taken, used, lower_on, need)
+        lower_blocks += 1 - used[best // lower_width]
+        if 0 < level[MOST_LOWER] < lower_blocks:
+            return False
+        begun[best], taken[best], used[best // lower_width] = 0, 1, 1
+        for k in range(len(block)):
+            if block[k] == best and weight[k] == at:
+                count = min(usable[k], need)
+                usable[k] -= count
+                quota[best] += count
+                need -= count
+    return True
+
+
+@subroutine
+def fill_segments(
+    rule: FixedColumn, level: FixedColumn, units: int, block: FixedColumn, weight: FixedColumn, usable: Column,
+    quota: Column,
+) -> int:  # fmt: skip
+    """Fill a job's segments one after the other, and add their nodes to `quota`.
+
+    Return -1 if all fit, else -2, or the number of the group of blocks into which not all fit.
+    """
+    group, width = -2, level[GROUP_WIDTH]
+    for filled in range(0, units, level[NEED]):
+        on, lightest = np.zeros(len(quota), np.int64), np.full(len(quota), NEVER, np.int64)
+        for k in range(len(block)):
+            if usable[k] > 0:
+                on[block[k]] += usable[k]
+                lightest[block[k]] = min(lightest[block[k]], weight[k])
+        best, before = find_best_block(level, on, lightest, 0 if filled > 0 else units), quota.copy()
+        first = best * level[WIDTH]
+        if best >= 0 and width > 0:
+            group = first // width
+        if best < 0 or not fill_block(level, first, block, weight, usable, quota):
+            return int(group)
+        for k in range(len(block)):
+            outside = width > 0 and block[k] // width != group
+            if outside or (rule[SPREAD] and quota[block[k]] > before[block[k]]):
+                usable[k] = 0
+    return -1
+
+
+@subroutine
+def fill_blocks(rule: FixedColumn, block: FixedColumn, weight: FixedColumn, size: FixedColumn, units: int) -> IntArray:
+    """Return how many nodes of each base block a job takes, int64[B], which are all 0 if it does not fit.
+
+    Item `k` is `size[k]` nodes of base block `block[k]` with weight `weight[k]`. `rule` is a row of
+    `Cluster.block_rules`. In each base block, the job takes the lightest nodes, and of these the first. Slurm fills
+    segment after segment, and tries no other block for an earlier one. It tries each group of blocks in which all
+    segments must lie.
+    """
+    level, left, group = find_block_level(rule, units), size.copy(), 0
+    while group >= 0 and units % level[NEED] == 0:
+        quota = np.zeros(rule[BLOCKS], np.int64)
+        group = fill_segments(rule, level, units, block, weight, left.copy(), quota)
+        if group == -1:
+            return quota
+        for k in range(len(block)):
+            if block[k] // max(1, level[GROUP_WIDTH]) == group:
+                left[k] = 0
+    return np.zeros(rule[BLOCKS], np.int64)
+
+
+@kernel
+def block_quotas(rule: FixedColumn, block: FixedColumn, weight: FixedColumn, size: FixedColumn, units: int) -> IntArray:
+    """Return the result of `fill_blocks`."""
+    return fill_blocks(rule, block, weight, size, units)
