@@ -102,6 +102,10 @@ class SlurmJob(NamedTuple):
     reservation: str = ""
     special_requests: frozenset[str] = frozenset()
     """The requests in `SPECIAL_REQUESTS` that the job makes."""
+    segment_size: int = 0
+    """Number of nodes of each segment, or 0. Only some topology plugins use it."""
+    spread_segments: bool = False
+    consolidate_segments: bool = False
     ntasks_per_core: int = 0
     nice: int = 0
     is_requeueable: bool | None = None
@@ -135,7 +139,6 @@ SPECIAL_REQUESTS: Mapping[str, str] = {
     "requires_node_reboot": "requests a reboot of its nodes",
     "spreads_over_nodes": "requests to be spread over nodes",
     "required_switches": "requests a maximum number of switches",
-    "segment_size": "requests topology segments",
     "extra": "filters nodes by --extra (extra_constraints)",
     "node_counts": "lists several numbers of nodes",
     "cores_reserved_for_system": "requests core specialisation",

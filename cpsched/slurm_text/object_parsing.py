@@ -254,26 +254,44 @@ def _parse_reservation(text: str) -> SlurmReservation:
     return reservation.with_strictest_values()
 
 
-_SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
-_LIST = re.compile(r" (Nodes|Switches)=(\S+)")
+_SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName|AggregatedBlock)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
+_VALUE = re.compile(r" (Nodes|Switches|BlockSize)=(\S+)")
 
 
 class _TopologyUnit(NamedTuple):
-    """A switch or a block, with its hostlists."""
+    """A switch, a base block or a block of several base blocks, with its hostlists."""
 
     kind: str
     name: str
     nodes: str | None
     switches: str | None
+    size: int = 0
 
 
 def parse_topology(plugin: str, printed: str) -> SlurmTopology:
     """Return the topology in the output of `scontrol show topology`."""
     units = []
     for kind, name, rest in _SWITCH_OR_BLOCK.findall(printed):
-        lists = dict(_LIST.findall(rest))
-        units.append(_TopologyUnit(kind, name, lists.get("Nodes"), lists.get("Switches")))
-    return SlurmTopology(plugin, _find_networks(units), _find_leaf_switches(units))
+        values = dict(_VALUE.findall(rest))
+        size = parse_number_or_none(values.get("BlockSize", "")) or 0
+        units.append(_TopologyUnit(kind, name, values.get("Nodes"), values.get("Switches"), size))
+    base_blocks = [unit for unit in units if unit.kind == "BlockName"]
+    sizes = tuple(sorted({unit.size for unit in units} - {0}))
+    lower_units = [unit for unit in units if unit.kind != "AggregatedBlock"]
+    return SlurmTopology(
+        plugin,
+        _find_networks(lower_units),
+        _find_leaf_switches(lower_units),
+        _find_base_blocks(base_blocks),
+        len(base_blocks),
+        sizes,
+    )
+
+
+def _find_base_blocks(blocks: Sequence[_TopologyUnit]) -> dict[str, int]:
+    """Return the position of each node's base block, or {} if a node is in several."""
+    nodes = [(node, at) for at, unit in enumerate(blocks) for node in expand_hostlist_or_empty(unit.nodes)]
+    return dict(nodes) if len(dict(nodes)) == len(nodes) else {}
 
 
 def _find_networks(units: Sequence[_TopologyUnit]) -> dict[str, str]:

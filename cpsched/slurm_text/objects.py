@@ -157,6 +157,12 @@ class SlurmTopology:
     """The topmost switch above each node, or the node's block, by node, or empty if unknown."""
     leaves: Mapping[str, int] = field(default_factory=dict)
     """The position of each node's leaf switch in Slurm's order, by node, or empty if unknown."""
+    blocks: Mapping[str, int] = field(default_factory=dict)
+    """The position of each node's base block in Slurm's order, by node, or empty if a node is in several."""
+    block_count: int = 0
+    """Number of base blocks, including those without nodes."""
+    block_sizes: Sequence[int] = ()
+    """Planned numbers of nodes of blocks in ascending order, base blocks first."""
 
 
 RESERVATION_FLAGS = frozenset(

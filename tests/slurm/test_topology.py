@@ -24,10 +24,11 @@ TOPOLOGIES = """
       - {switch: s2, nodes: "n[3-4]"}
 - topology: blocks
   block:
-    block_sizes: [2]
+    block_sizes: [2, 4]
     blocks:
       - {block: b1, nodes: "n[1-2]"}
       - {block: b2, nodes: "n[3-4]"}
+      - {block: empty}
 - topology: plain
   flat: true
 """
@@ -55,8 +56,10 @@ def with_topologies(slurm: Slurm) -> Iterator[Slurm]:
 def test_reads_topologies_of_topology_yaml(with_topologies: Slurm, transport: str) -> None:
     """The setting `TopologyPlugin` still shows topology/flat, which Slurm does not use."""
     seen = with_topologies.call(transports.read_topologies, transport)
-    trees = {"plugin": "topology/tree", "networks": SWITCHES, "leaves": LEAVES}
-    blocks = {"plugin": "topology/block", "networks": BLOCKS, "leaves": {}}
-    topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": {"plugin": "", "networks": {}, "leaves": {}}}
+    plain = {"plugin": "", "networks": {}, "leaves": {}, "blocks": {}, "block_count": 0, "block_sizes": []}
+    trees = plain | {"plugin": "topology/tree", "networks": SWITCHES, "leaves": LEAVES}
+    blocks = plain | {"plugin": "topology/block", "networks": BLOCKS}
+    blocks |= {"blocks": LEAVES, "block_count": 3, "block_sizes": [2, 4]}
+    topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": plain}
     partitions = {"main": None, "short": "plain", "gpu": "blocks", "closed": None}
     assert seen == [topologies, partitions, "topology/flat", ["topology/block", "topology/tree"]]

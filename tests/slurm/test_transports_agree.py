@@ -49,7 +49,8 @@ held --contiguous -N2; held --switches=1@10; held -x n2,n3 -w n1
 held --extra-node-info=2:4:1; held --ntasks-per-core=1 --ntasks-per-socket=2 -n4; held --mincpus=4; held -c 3 -n 2
 held --ntasks-per-gpu=2 --gpus=1 -p gpu; held --gpus-per-task=1 -n1 -p gpu; held --mem-per-gpu=100 --gpus=1 -p gpu
 held --gpus-per-socket=1 --sockets-per-node=1 -p gpu; held --tres-per-task=cpu=2,gres/gpu=1 -p gpu -n1
-held --segment=2 -N2; held --nice=77; held --network=foo; held -p main,short; held --mcs-label=foo; held --bb='#BB x'
+held --segment=2 -N2; held --segment=1 -N2 --spread-segments --consolidate-segments
+held --nice=77; held --network=foo; held -p main,short; held --mcs-label=foo; held --bb='#BB x'
 held --dependency="afterok:$array,singleton"; held --dependency="afterany:$array?afternotok:$ended"
 sbatch --parsable -n1 --hold --output=/dev/null : -n2 --wrap 'sleep 300'
 held --job-name="$1"; held --job-name="$(printf 'x\n   UserId=root(0)\n   Priority=7')"; held --job-name='(null)'

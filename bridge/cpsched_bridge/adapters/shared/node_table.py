@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.model import BoolArray, Cluster, IntArray, NodeSetCondition
+from cpsched.model import BlockRule, BlockTopology, BoolArray, Cluster, IntArray, NodeSetCondition
 
 CORES = 0
 MEMORY = 1
@@ -32,7 +32,10 @@ class ConfiguredNodeTable:
     """Weight of each node, int64[N], or None if nodes have no weights."""
     leaf_switches: IntArray | None = field(default=None, kw_only=True)
     """Leaf switch of each node, int64[N], or None if unknown."""
-    _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
+    block_topologies: tuple[BlockTopology, ...] = field(default=(), kw_only=True)
+    node_set_blocks: list[BlockRule | None] = field(default_factory=list, kw_only=True)
+    """The rule by which jobs on each node set fill blocks, by row."""
+    _sets: dict[tuple[bytes, BlockRule | None], int] = field(default_factory=dict, kw_only=True)
     _set_parts: list[tuple[NodeSetCondition, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
 
@@ -48,14 +51,18 @@ class ConfiguredNodeTable:
                 mask[at] = True
         return mask
 
-    def intern_node_set(self, mask: BoolArray, *parts: NodeSetCondition) -> int:
-        """Return the row of `mask`, the intersection of `parts`, and add it if it is new."""
-        content = mask.tobytes()
+    def intern_node_set(self, mask: BoolArray, *parts: NodeSetCondition, blocks: BlockRule | None = None) -> int:
+        """Return the row of `mask`, the intersection of `parts`, and add it if it is new.
+
+        Jobs on these nodes fill blocks by the rule `blocks`.
+        """
+        content = mask.tobytes(), blocks
         row = self._sets.get(content)
         if row is None:
             row = self._sets[content] = len(self.rows)
             self.rows.append(mask.copy())
             self._set_parts.append(parts)
+            self.node_set_blocks.append(blocks)
             self._cluster = None
         return row
 
@@ -76,5 +83,7 @@ class ConfiguredNodeTable:
                 node_set_parts=tuple(self._set_parts),
                 weights=self.weights,
                 leaf_switches=self.leaf_switches,
+                block_topologies=self.block_topologies,
+                node_set_blocks=tuple(self.node_set_blocks),
             )
         return self._cluster

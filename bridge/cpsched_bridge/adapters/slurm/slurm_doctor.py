@@ -424,14 +424,14 @@ def check_controller_options(unmodelled: Sequence[str]) -> ReadinessCheck:
 def check_topology(facts: Mapping[str, Any]) -> ReadinessCheck:
     """Report the topology plugins configured in slurm.conf or topology.yaml.
 
-    A start specifies its nodes, so the plugin does not choose them. The dispatcher chooses leaf switches as
-    topology/tree would.
+    A start specifies its nodes, so the plugin does not choose them. The dispatcher chooses leaf switches and
+    blocks as topology/tree and topology/block would.
     """
     plugins = ", ".join(facts["topology_plugins"])
     return ReadinessCheck(
         "topology",
         not plugins,
-        f"{plugins}: the bridge chooses only leaf switches; jobs whose nodes Slurm may reject are left to Slurm"
+        f"{plugins}: the bridge chooses leaf switches and blocks; jobs whose nodes Slurm may reject are left to Slurm"
         if plugins
         else f"{facts['config'].topology_plugin or 'none'}: does not affect jobs",
         "no action needed; in control mode the dispatcher chooses the nodes",

@@ -16,7 +16,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cpsched.model import BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
+import numpy as np
+
+from cpsched.feasibility import choose_nodes_in_blocks, units_fitting_by_row
+from cpsched.kernels.block_selection import MOST_LOWER, find_block_level
+from cpsched.model import BlockRule, BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
 from cpsched.site.accounts import PartitionLimit
 from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
@@ -34,6 +38,7 @@ from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     is_limited_to_one_node,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
+    BLOCK_PLUGIN,
     GPU_SHARING_GRES,
     TOPOLOGIES_WITH_ANY_NODE,
     SlurmNodeTable,
@@ -105,7 +110,9 @@ def translate_pending_job(
         capacity = machine.capacity[machine.rows[node_set]]
         if (capacity[:, column] < capacity[:, CORES]).any():
             raise JobNotModelled("requests whole nodes of a partition that limits CPUs per node")
-    parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition)
+    parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition, job.segment_size)
+    if parts.equal is not None and parts.equal.units > 1:
+        node_set = find_node_set_in_blocks(job, parts.equal, machine, node_set, partition)
 
     def build_split_job(parts: EqualJobSplit, distinct: bool) -> Job:
         request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
@@ -193,8 +200,15 @@ def _build_job(
     )
 
 
+_MAY_BE_REJECTED = "the topology plugin may reject its combination of nodes"
+
+
 def keep_placeable_splits(
-    parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: PartitionRules
+    parts: PossibleJobSplits,
+    machine: SlurmNodeTable,
+    mask: BoolArray,
+    partition: PartitionRules,
+    segment_size: int = 0,
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
     spread = machine.rules.spreads_shares and machine.may_share_gpus(mask)
@@ -205,13 +219,38 @@ def keep_placeable_splits(
             what = "requests GPUs on nodes where one job may share several GPUs"
             raise JobNotModelled(what, f"{what} (MULTIPLE_SHARING_GRES_PJ)")
     topology = machine.topology(partition.topology)
-    if machine.accepts_any_node_combination(mask, topology):
+    if machine.accepts_any_node_combination(mask, topology) and not (segment_size and topology.plugin == BLOCK_PLUGIN):
         return parts
     if topology.plugin not in TOPOLOGIES_WITH_ANY_NODE:
         raise JobNotModelled("the topology plugin may reject its nodes")
-    if parts.equal is None or parts.equal.units > 1:
-        raise JobNotModelled("the topology plugin may reject its combination of nodes")
+    if parts.equal is None or (parts.equal.units > 1 and topology.blocks is None):
+        raise JobNotModelled(_MAY_BE_REJECTED)
     return PossibleJobSplits(parts.equal, None)
+
+
+def find_node_set_in_blocks(
+    job: SlurmJob, parts: EqualJobSplit, machine: SlurmNodeTable, node_set: int, partition: PartitionRules
+) -> int:
+    """Return the row of a job's nodes with the rule by which several of them fill blocks, or `node_set` without one.
+
+    Raise `JobNotModelled` if Slurm rejects its segments, or might drop nodes until the lightest fill few lower blocks.
+    """
+    topology, mask = machine.topology(partition.topology), machine.rows[node_set]
+    needs_rule = job.segment_size > 0 or not machine.accepts_any_node_combination(mask, topology)
+    if topology.blocks is None or not needs_rule:
+        return node_set
+    rule = BlockRule(machine.block_topologies.index(topology.blocks))
+    if 0 < job.segment_size < parts.units:
+        rule = BlockRule(rule.topology, job.segment_size, job.spread_segments, job.consolidate_segments)
+    row, blocks = np.array(rule.to_row(topology.blocks), np.int64), np.array(topology.blocks.blocks, np.int64)
+    mask = mask & (blocks >= 0)
+    if find_block_level(row, parts.units)[MOST_LOWER] > 0 and len(set(machine.own_weights[mask].tolist())) > 1:
+        raise JobNotModelled(_MAY_BE_REJECTED)
+    room = np.where(mask, units_fitting_by_row(Request(parts.units, parts.amounts, True), machine.capacity), 0)
+    if not choose_nodes_in_blocks(room, parts.units, machine.own_weights, blocks, row):
+        raise JobNeverFits("its nodes never fill blocks as the topology requires")
+    condition = NodeSetCondition("blocks", f"segments of {rule.segment} in blocks" if rule.segment else "blocks")
+    return machine.intern_node_set(mask, *machine.get_node_set_conditions(node_set), condition, blocks=rule)
 
 
 def _requests_any_gres(kinds: Collection[str], amounts: Sequence[int], machine: SlurmNodeTable) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpsched.errors import join_abbreviated
-from cpsched.model import BoolArray, IntArray
+from cpsched.model import BlockTopology, BoolArray, IntArray
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
 from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
@@ -25,8 +25,13 @@ Slurm allocates a GPU either as a whole or in shares. See "Sharding" in Slurm's 
 """
 FLAT_TOPOLOGIES = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
+BLOCK_PLUGIN = "topology/block"
 TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
 """Topology plugins that accept any single node. topology/torus3d accepts only its own placements."""
+
+
+MAX_BLOCK_WIDTH = 1 << 15
+"""Maximum number of base blocks in a block (`MAX_BLOCK_LEVELS` in topology/block/block_record.h)."""
 
 
 def find_restricting_topology_plugins(config: SlurmConfig, named: Mapping[str, str]) -> dict[str, str]:
@@ -53,13 +58,27 @@ class Topology:
     """The topmost switch above each node, or the node's block, or empty if unknown."""
     leaves: tuple[int, ...] = ()
     """The position of each node's leaf switch in Slurm's order, or () if unknown for any node."""
+    blocks: BlockTopology | None = None
+    """The blocks, or None if unknown."""
 
     @classmethod
     def of_nodes(cls, topology: SlurmTopology, names: Sequence[str]) -> Topology:
         """Return the topology of these nodes."""
         leaves = tuple(topology.leaves[name] for name in names if name in topology.leaves)
         networks = tuple(topology.networks.get(name, "") for name in names)
-        return cls(topology.plugin, networks, leaves if len(leaves) == len(names) else ())
+        return cls(topology.plugin, networks, leaves if len(leaves) == len(names) else (), _get_blocks(topology, names))
+
+
+def _get_blocks(topology: SlurmTopology, names: Sequence[str]) -> BlockTopology | None:
+    """Return the blocks of these nodes, or None if they are unknown.
+
+    Slurm refuses sizes other than powers of two of the first (`_list_to_bitmap` in topology/block/block_record.c).
+    """
+    widths = [size // topology.block_sizes[0] for size in topology.block_sizes]
+    if not topology.blocks or not widths or max(widths) > MAX_BLOCK_WIDTH:
+        return None
+    positions = tuple(topology.blocks.get(name, -1) for name in names)
+    return BlockTopology(positions, topology.block_sizes[0], sum(widths), topology.block_count)
 
 
 class PartitionCpusPerNodeLimit(NamedTuple):
@@ -150,6 +169,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         names = tuple(node.name for node in nodes)
         found = {name: Topology.of_nodes(each, names) for name, each in (topologies or {}).items()}
         leaves = found.get("", Topology("")).leaves
+        blocks = dict.fromkeys(each.blocks for each in found.values() if each.blocks is not None)
         key = tuple(map(_get_node_key, nodes))
         same = previous is not None and previous.topologies == found and previous.core_limits == limits
         if previous is not None and same and previous.key == key:
@@ -177,6 +197,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
             own_weights=weights,
             weights=weights if nodes else None,
             leaf_switches=np.array(leaves, np.int64) if leaves else None,
+            block_topologies=tuple(blocks),
         )
 
     def set_weights_by_wakeup_rank(self, ranks: Sequence[int]) -> None:

@@ -374,7 +374,8 @@ def _exclude_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> 
     if not (mask & closed).any():
         return job
     parts = (*machine.get_node_set_conditions(request.node_set), NodeSetCondition("reservation", met[0].name))
-    request = dataclasses.replace(request, node_set=machine.intern_node_set(mask & ~closed, *parts))
+    blocks = machine.node_set_blocks[request.node_set]
+    request = dataclasses.replace(request, node_set=machine.intern_node_set(mask & ~closed, *parts, blocks=blocks))
     why = job.ineligible
     if why is None and count_units_by_node(request, machine.capacity, machine).sum() < request.units:
         why = PendingReason(PendingCode.BESIDE_RESERVATION, (met[0].name,))

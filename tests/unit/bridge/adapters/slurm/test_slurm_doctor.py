@@ -382,7 +382,7 @@ def test_names_topology_plugin_that_chooses_nodes() -> None:
     plugins = ["topology/block", "topology/tree"]
     found = check_of("topology", {**changed(topology_plugin="topology/flat"), "topology_plugins": plugins})
     assert (found.ok, found.required, found.mode) == (False, False, "control")
-    assert found.detail.startswith("topology/block, topology/tree: the bridge chooses only leaf switches")
+    assert found.detail.startswith("topology/block, topology/tree: the bridge chooses leaf switches and blocks")
     assert check_of("topology", changed(topology_plugin="topology/tree")).ok  # with TopoOptional
 
 

@@ -28,6 +28,7 @@ from cpsched.slurm_text.output_values import (
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
+    ScontrolSegments,
     UnparsedScontrolJob,
     is_same_except_times,
     parse_job_detail,
@@ -191,6 +192,7 @@ def parse_job(
     is_pending = row.state == slurm_states.PENDING
     settings = {} if detail is None else detail.settings
     reader = _FieldReader(row, detail)
+    segments = ScontrolSegments() if detail is None else detail.segments
     setting, text = reader.setting, reader.text
 
     number, state = int(row.job_id), row.state
@@ -260,6 +262,9 @@ def parse_job(
         constraints=parse_names(row.features),
         reservation=_parse_text(row.reservation),
         special_requests=special,
+        segment_size=segments.size,
+        spread_segments=segments.spread,
+        consolidate_segments=segments.consolidate,
         nice=text("nice", row.nice, parse_number, 0),
         is_requeueable=text("is_requeueable", row.requeue, parse_flag, None),
         is_batch_job=text("is_batch_job", row.batch_flag, parse_flag, None),
@@ -313,7 +318,6 @@ def _find_special_settings(detail: ScontrolJobDetail, reader: _FieldReader, filt
     requests = {
         "time_limit_min": isinstance(limit_min, int) and limit_min > 0,
         "spreads_over_nodes": detail.spread,
-        "segment_size": detail.segment,
         "extra": filters_by_extra and detail.extra,
         "node_counts": not set(",:").isdisjoint(counts),
         "ntasks_per_gpu": detail.per_gpu,

@@ -9,7 +9,8 @@ named "x\n\nJobId=7 ..." therefore prints a record of job 7. These rules separat
   `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
   job is unreadable.
 - SpreadJob, NtasksPerTRES, SegmentSize, Extra and GresEnforceBind are printed only if they are set, below text written
-  by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm.
+  by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm or waits
+  for other nodes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cpsched.slurm_text.known_fields import JOB
 from cpsched_bridge.errors import AnswerNotUnderstood
@@ -38,10 +40,10 @@ _HEAD = re.compile(
     r"(?:ArrayJobId=(\d+) ArrayTaskId=(\S+) (?:ArrayTaskThrottle=(\d+) )?|HetJobId=\d+ HetJobOffset=\d+ )?JobName="
 )
 _SPREAD = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*SpreadJob=Yes", re.MULTILINE)
-_TASKS_PER_TRES = re.compile(r"^   NtasksPerTRES=(\d+) *$", re.MULTILINE)
+_TASKS_PER_TRES = re.compile(r"^   NtasksPerTRES=(\d{1,5}) *$", re.MULTILINE)
 _ENFORCES_BINDING = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*GresEnforceBind=Yes", re.MULTILINE)
 _EXTRA = re.compile(r"^   Extra=(.*)$", re.MULTILINE)
-_SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
+_SEGMENTS = re.compile(r"^   SegmentSize=(\d{1,5})( SpreadSegments=Yes)?( ConsolidateSegments=Yes)?", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ class UnparsedScontrolJob:
     """The text that follows "JobName=" in the record."""
 
 
+class ScontrolSegments(NamedTuple):
+    """A job's topology segments."""
+
+    size: int = 0
+    spread: bool = False
+    consolidate: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ScontrolJobDetail:
     """The trusted settings of a job's record.
@@ -68,7 +78,7 @@ class ScontrolJobDetail:
     """The lines that show the job's resources on its nodes."""
     spread: bool
     per_gpu: int | None
-    segment: int | None
+    segments: ScontrolSegments
     extra: str | None
     """The text of `--extra`, which the job's owner may forge."""
     enforces_binding: bool
@@ -186,7 +196,7 @@ def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail
         return None
     rest = body[end:]
     per_gpu = _TASKS_PER_TRES.search(rest) if "NtasksPerTRES=" in rest else None
-    segment = _SEGMENT.search(rest) if "SegmentSize=" in rest else None
+    segments = _SEGMENTS.search(rest) if "SegmentSize=" in rest else None
     extra = _EXTRA.search(rest) if "Extra=" in rest else None
     spread = "SpreadJob=" in rest and _SPREAD.search(rest) is not None
     return ScontrolJobDetail(
@@ -194,7 +204,7 @@ def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail
         "\n".join(layout),
         spread,
         int(per_gpu[1]) if per_gpu else None,
-        int(segment[1]) if segment else None,
+        ScontrolSegments(int(segments[1]), *map(bool, segments.groups()[1:])) if segments else ScontrolSegments(),
         extra[1] if extra else None,
         "GresEnforceBind=Yes" in rest and _ENFORCES_BINDING.search(rest) is not None,
         _find_unknown_fields(body[start : max(last, body.find(_OWNER_TEXT_START, end))]),

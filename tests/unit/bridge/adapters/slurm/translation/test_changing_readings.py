@@ -155,9 +155,9 @@ def test_forgets_all_data_of_jobs_purged_by_controller() -> None:
     assert translator.observe(scene.read()).pending == ()
     no_job, fresh = entries(translator), SlurmTranslator()
     fresh.observe(scene.read())
-    assert no_job - entries(fresh) == 78, "the node sets that jobs once asked for stay for a while"
+    assert no_job - entries(fresh) == 122, "the node sets that jobs once asked for stay for a while"
     assert all_jobs - no_job > 2500
-    assert one_job - no_job == 67
+    assert one_job - no_job == 70
 
 
 def test_forgets_unused_node_sets() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cpsched.model import BlockRule
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
 from cpsched.slurm_text.object_parsing import parse_topology
 from cpsched.slurm_text.objects import SlurmTopology
@@ -18,6 +19,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
+NEVER_FILLED = "its nodes never fill blocks as the topology requires"
 ALONE = "the topology plugin may reject its nodes"
 TOGETHER = "the topology plugin may reject its combination of nodes"
 SHARES = "requests shares of GPUs (shard, mps)"
@@ -176,6 +178,93 @@ def test_parses_top_switch_or_block_of_each_node(printed: str, networks: dict[st
 )
 def test_parses_leaf_switch_of_each_node(printed: str, leaves: dict[str, int]) -> None:
     assert parse_topology("topology/tree", printed).leaves == leaves
+
+
+@pytest.mark.parametrize(
+    ("printed", "blocks", "count", "sizes"),
+    [
+        (TREE, {}, 0, ()),
+        (BLOCKS, {"n1": 0, "n2": 0, "n3": 1, "n4": 1}, 2, (2, 4)),
+        (
+            "BlockName=b1 BlockIndex=0 BlockSize=18\nBlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=18\n",
+            {"n3": 1, "n4": 1}, 2, (18,),
+        ),
+        (BLOCKS + "BlockName=b3 BlockIndex=3 Nodes=n4 BlockSize=2\n", {}, 3, (2, 4)),
+    ],
+)  # fmt: skip
+def test_parses_base_block_of_each_node(
+    printed: str, blocks: dict[str, int], count: int, sizes: tuple[int, ...]
+) -> None:
+    """Blocks without nodes count. If a node is in several blocks, no block is known."""
+    found = parse_topology("topology/block", printed)
+    assert (found.blocks, found.block_count, found.block_sizes) == (blocks, count, sizes)
+
+
+def rule_of(scene: Scene, name: str, translator: SlurmTranslator | None = None) -> tuple[Any, list[str]]:
+    """Return the only job's rule and the nodes that it may use."""
+    seen = (translator or SlurmTranslator()).observe(scene.read())
+    (pending,) = seen.pending
+    row, cluster = pending.job.request.node_set, seen.cluster
+    nodes = [node for node, ok in zip(cluster.node_names, cluster.node_sets[row], strict=True) if ok]
+    return cluster.node_set_blocks[row], nodes
+
+
+ALL = ["n1", "n2", "n3", "n4"]
+GAPS = BLOCKS.replace("n[3-4]", "n3").replace("n[1-4]", "n[1-3]")
+
+
+@pytest.mark.parametrize(
+    ("printed", "facts", "rule", "nodes"),
+    [
+        (BLOCKS, {}, BlockRule(0), ALL),
+        (GAPS, {}, BlockRule(0), ["n1", "n2", "n3"]),
+        (BLOCKS, {"segment_size": 1}, BlockRule(0, 1), ALL),
+        (BLOCKS, {"segment_size": 1, "spread_segments": True, "consolidate_segments": True},
+         BlockRule(0, 1, True, True), ALL),
+        (BLOCKS, {"segment_size": 2, "spread_segments": True}, BlockRule(0), ALL),
+        (BLOCKS, ONE_NODE, None, ALL),
+        (GAPS, {**ONE_NODE, "segment_size": 1}, None, ALL),
+        (TREE, {"segment_size": 1}, None, ALL),
+    ],
+)  # fmt: skip
+def test_jobs_on_several_nodes_fill_blocks(printed: str, facts: Any, rule: Any, nodes: list[str]) -> None:
+    """A segment as large as the job changes nothing. Only nodes in blocks are used."""
+    scene = Scene().only("two-nodes")
+    plugin = "topology/tree" if printed == TREE else "topology/block"
+    scene.topologies = {"": parse_topology(plugin, printed)}
+    scene.job("two-nodes").update(facts)
+    assert rule_of(scene, "two-nodes") == (rule, nodes)
+
+
+def test_partitions_use_blocks_of_their_topologies_as_they_change() -> None:
+    scene, translator = Scene().only("two-nodes"), SlurmTranslator()
+    wide = BLOCKS.replace("BlockSize=2", "BlockSize=4")
+    blocks, wider = (parse_topology("topology/block", printed) for printed in (BLOCKS, wide))
+    scene.topologies = {"": blocks, "narrow": blocks, "wide": wider}
+    rules = []
+    for name in (None, "narrow", "wide"):
+        scene.partition("main")["topology"] = name
+        rules.append(rule_of(scene, "two-nodes", translator)[0])
+    assert rules == [BlockRule(0), BlockRule(0), BlockRule(1)]
+    scene.topologies = {"": blocks, "narrow": blocks, "wide": parse_topology("topology/block", GAPS)}
+    assert rule_of(scene, "two-nodes", translator) == (BlockRule(1), ["n1", "n2", "n3"])
+
+
+@pytest.mark.parametrize(
+    ("printed", "facts", "why"),
+    [
+        ("BlockName=b1 BlockIndex=0 Nodes=n[1-4]\n", {"segment_size": 1}, TOGETHER),
+        (BLOCKS + "BlockName=b3 BlockIndex=3 Nodes=n4 BlockSize=2\n", {}, TOGETHER),
+        (BLOCKS.replace("n[1-2]", "n1").replace("n[3-4]", "n3"),
+         {"num_nodes": 3, "max_nodes": 3, "ntasks": 3}, NEVER_FILLED),
+        (BLOCKS, {"num_nodes": 3, "max_nodes": 3, "ntasks": 3, "segment_size": 2}, NEVER_FILLED),
+    ],
+)  # fmt: skip
+def test_leaves_jobs_whose_blocks_are_unknown_or_never_filled(printed: str, facts: Any, why: str) -> None:
+    scene = Scene().only("two-nodes")
+    scene.topologies = {"": parse_topology("topology/block", printed)}
+    scene.job("two-nodes").update(facts)
+    assert reason(scene, "two-nodes") == why
 
 
 @pytest.mark.parametrize(("leaves", "found"), [([0, 0, 1, 1], [0, 0, 1, 1]), ([0, 0, 0, 0], None), ([0, 1, 2], None)])

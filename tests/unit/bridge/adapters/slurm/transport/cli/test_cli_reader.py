@@ -204,7 +204,7 @@ def test_comment_resembling_setting_is_ignored() -> None:
         .read()
         .jobs[0]
     )
-    assert found.special_requests == frozenset()
+    assert (found.special_requests, found.segment_size) == (frozenset(), 0)
 
 
 def test_unchanged_jobs_need_few_queries() -> None:

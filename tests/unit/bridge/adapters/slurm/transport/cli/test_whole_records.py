@@ -27,7 +27,7 @@ COLUMNS = {
 LINES = {
     "nodes": "2-4", "tasks": "6", "memory": "Node=4G", "required": "n1", "excluded": "n[2-3]",
     "limit": "400-02:00:00",
-    "below": "SpreadJob=Yes\n   NtasksPerTRES=2\n   SegmentSize=4\n   ",
+    "below": "SpreadJob=Yes\n   NtasksPerTRES=2\n   SegmentSize=4 SpreadSegments=Yes ConsolidateSegments=Yes\n   ",
     "requested": "cpu=24,mem=8G,node=2,billing=24,gres/gpu=4",
 }  # fmt: skip
 JOB = SlurmJob(
@@ -39,13 +39,14 @@ JOB = SlurmJob(
     requested_tres={"cpu": 24, "mem": 8192, "node": 2, "billing": 24, "gres/gpu": 4}, licenses=["matlab:2"],
     heterogeneous_id=9, admin_comment="by us", comment="for the paper", requeue_count=3, required_nodes="n1",
     excluded_nodes="n[2-3]", dependencies=JobDependencies((("afterok", "12(unfulfilled)"),)),
-    constraints=["gpu&rack2"], reservation="maint", nice=-10, is_requeueable=True, is_batch_job=True,
+    constraints=["gpu&rack2"], reservation="maint", segment_size=4,
+    spread_segments=True, consolidate_segments=True, nice=-10, is_requeueable=True, is_batch_job=True,
     special_requests=frozenset({
         "cluster_constraints", "burst_buffer", "network", "deadline", "requires_contiguous_nodes",
         "requires_node_reboot", "required_switches", "cores_reserved_for_system", "boards_per_node",
         "sockets_per_board", "sockets_per_node", "cores_per_socket", "ntasks_per_board", "ntasks_per_socket",
         "ntasks_per_core", "tres_per_socket", "temporary_disk_per_node", "mcs_label", "spreads_over_nodes",
-        "segment_size", "ntasks_per_gpu",
+        "ntasks_per_gpu",
     }),
 )  # fmt: skip
 
