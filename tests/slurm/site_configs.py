@@ -58,6 +58,10 @@ class SiteConfig:
     qos: Mapping[str, str] = field(default_factory=dict)
     """`sacctmgr` options of each QOS, which jobs request equally often. If empty, jobs use `normal`."""
     topology: bool = False
+    blocks: tuple[int, ...] = ()
+    """Number of nodes of each base block in topology/block, which may be 0. Further nodes are in no block."""
+    block_sizes: tuple[int, ...] = ()
+    """Planned numbers of nodes of blocks (`BlockSizes`)."""
     threads: int = 1
 
     def __post_init__(self) -> None:
@@ -91,6 +95,13 @@ class SiteConfig:
         """Return each node's leaf switch; without a topology, all nodes share one switch."""
         return {f"w{at + 1}": f"leaf{at // LEAF_NODES if self.topology else 0}" for at in range(NODES)}
 
+    def base_blocks(self) -> dict[str, int]:
+        """Return the position of each node's base block, or -1; without blocks, all nodes share one."""
+        if not self.blocks:
+            return {f"w{at + 1}": 0 for at in range(NODES)}
+        found = [at for at, count in enumerate(self.blocks) for _ in range(count)]
+        return {f"w{at + 1}": found[at] if at < len(found) else -1 for at in range(NODES)}
+
     def node_lines(self) -> list[str]:
         cores = 16 // 2 // self.threads
         shape = f"CPUs=16 Sockets=2 CoresPerSocket={cores} ThreadsPerCore={self.threads}"
@@ -120,6 +131,7 @@ class SiteConfig:
         kinds = sorted({each.split(":")[0] for group in self.groups for each in group.gres.split(",") if each})
         gres = [f"GresTypes={','.join(kinds)}"] if kinds else []
         topology = ["TopologyPlugin=topology/tree"] if self.topology else []
+        topology += ["TopologyPlugin=topology/block"] if self.blocks else []
         return [*identity, *self.settings, *gres, *topology, *self.node_lines(), *self.partition_lines()]
 
     def gres_conf(self) -> list[str]:
@@ -135,6 +147,12 @@ class SiteConfig:
         return lines
 
     def topology_conf(self) -> list[str]:
+        if self.blocks:
+            lines, first = [], 1
+            for at, count in enumerate(self.blocks):
+                lines.append(f"BlockName=block{at}" + (f" Nodes=w[{first}-{first + count - 1}]" if count else ""))
+                first += count
+            return [*lines, f"BlockSizes={','.join(map(str, self.block_sizes))}"]
         if not self.topology:
             return []
         leaves = range(0, NODES, LEAF_NODES)
@@ -147,6 +165,12 @@ OPEN = "AccountingStorageEnforce="
 BASIC = "PriorityType=priority/basic"
 NO_MEMORY = "SelectTypeParameters=CR_Core"
 FAIR = "PriorityWeightFairshare=10000"
+GPU_CLOUD = (
+    "nohold_on_prolog_fail,extra_constraints,pack_serial_at_end,salloc_wait_nodes,sbatch_wait_nodes,defer_batch,"
+    "max_rpc_cnt=100,bf_continue,bf_max_time=60,bf_max_job_test=1000,bf_max_job_part=300,bf_running_job_reserve,"
+    "disable_job_shrink,sched_interval=5"
+)
+"""The parameters of a GPU cloud's operator (soperator), and two that let the bridge start jobs within seconds."""
 BY_QOS = ("PreemptType=preempt/qos", "PreemptMode=REQUEUE")
 BY_PARTITION = ("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE")
 POWER = (
@@ -335,5 +359,17 @@ CONFIGS = (
         (NodeGroup(20, "compute,tmp02"), NodeGroup(4, "transfer,tmp02")),
         {"regular": "0", "transfer": "1", "test": "0 MaxTime=30", "guest": "0 MaxNodes=4"},
         SERVED, (ENFORCED, FAIR), USER_LIMITS,
+    ),
+    SiteConfig(
+        "site-24-gpu-cloud",
+        (NodeGroup(24, gres="gpu:8"),),
+        {"main": "0", "hidden": "0 PriorityTier=10", "background": "0 PriorityTier=1", "test": "0 MaxTime=30"},
+        SERVED, (OPEN, FAIR, f"SchedulerParameters={GPU_CLOUD}"),
+    ),
+    SiteConfig(
+        "site-25-blocks-segments-gpu",
+        (NodeGroup(24, gres="gpu:4"),),
+        {"batch": "0", "large": "0 MinNodes=2", "interactive": "0 MaxTime=30 PriorityTier=5", "test": "0 MaxNodes=2"},
+        SERVED, (OPEN, FAIR), blocks=(6, 6, 6, 0, 5), block_sizes=(5, 10),
     ),
 )  # fmt: skip

@@ -63,6 +63,9 @@ def shapes_of(config: SiteConfig) -> dict[Shape, int]:
     features = list(
         dict.fromkeys(each for group in groups for each in config.groups[group].features.split(",") if each)
     )
+    if config.blocks:
+        found[shape("-N4 --ntasks-per-node=8 --segment=2", 4, 8)] = 3
+        found[shape("-N6 --ntasks-per-node=4 --segment=3", 6, 4)] = 3
     if features:
         found[shape(f"-N1 -n4 -C {features[0]}", 1, 4)] = 3
     if len(features) > 1:
@@ -211,6 +214,8 @@ class Figures:
     """Mean over the jobs of the sum of their nodes' weights."""
     switches: float
     """Mean number of leaf switches per job."""
+    blocks: float
+    """Mean number of base blocks per job."""
     wait_s: float
     longest_s: int
     exceeded: list[str]
@@ -265,13 +270,14 @@ def figures(
     again = sum(each.restarts > (preempted or {}).get(name, 0) for name, each in ended.items())
     of = [(jobs[name.partition("_")[0]], name.partition("_")[0], each) for name, each in ended.items()]
     ran = [(job, number, each) for job, number, each in of if each.state == "COMPLETED"]
-    weights, leaves = config.weights(), config.leaf_switches()
+    weights, leaves, blocks = config.weights(), config.leaf_switches(), config.base_blocks()
     waits = [(each.start_s or 0) - each.submit_s for *_, each in ran] or [0]
     count = sum(tasks(run, job) for job in jobs.values())
     return Figures(
         count, count - len(ran), again,
         statistics.mean(sum(weights[node] for node in each.nodes) for *_, each in ran),
         statistics.mean(len({leaves[node] for node in each.nodes}) for *_, each in ran),
+        statistics.mean(len({blocks[node] for node in each.nodes}) for *_, each in ran),
         statistics.mean(waits), max(waits), exceeded(config, run, ran),
     )  # fmt: skip
 
@@ -332,10 +338,10 @@ class Result:
         return [*cells, "; ".join(self.reasons + self.other_modes)]
 
 
-COMPARED = ("weights", "switches", "wait_s", "longest_s")
+COMPARED = ("weights", "switches", "blocks", "wait_s", "longest_s")
 COLUMNS = (
-    "site", "control", "left", "lost", "twice", "node weights", "leaf switches", "mean wait s", "longest wait s",
-    "limits", "reasons",
+    "site", "control", "left", "lost", "twice", "node weights", "leaf switches", "blocks", "mean wait s",
+    "longest wait s", "limits", "reasons",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ CONF_NAMES = {
     "ClusterName", "StateSaveLocation", "AccountingStorageEnforce", "PriorityType", "PriorityWeightFairshare",
     "SchedulerType", "SelectType", "SelectTypeParameters", "PreemptType", "PreemptMode", "SuspendProgram",
     "ResumeProgram", "SuspendTime", "SuspendTimeout", "ResumeTimeout", "Licenses", "GresTypes", "TopologyPlugin",
-    "NodeName", "PartitionName",
+    "NodeName", "PartitionName", "SchedulerParameters",
 }  # fmt: skip
 NODE_NAMES = {
     "NodeName", "NodeHostname", "NodeAddr", "Port", "CPUs", "Sockets", "CoresPerSocket", "ThreadsPerCore",
@@ -25,7 +25,7 @@ PARTITION_NAMES = {
 }  # fmt: skip
 QOS_NAMES = {"MaxJobsPerUser", "MaxTRESPerUser", "Priority", "Preempt"}
 GRES_NAMES = {"NodeName", "Name", "Type", "File", "Count"}
-TOPOLOGY_NAMES = {"SwitchName", "Nodes", "Switches"}
+TOPOLOGY_NAMES = {"SwitchName", "Nodes", "Switches", "BlockName", "BlockSizes"}
 
 SETTINGS = """
 01 multifactor tree memory gpu enforced qos weights features overlap exclusive sharing allow threads
@@ -51,6 +51,8 @@ SETTINGS = """
 21 cores-only gpu threads overlap
 22 linear memory overlap
 23 multifactor memory enforced qos features overlap
+24 multifactor memory gpu overlap
+25 multifactor memory gpu blocks overlap
 """
 """The settings of the sampled sites that a configuration can show, by its number."""
 
@@ -59,6 +61,7 @@ def settings_of(config: SiteConfig) -> set[str]:
     """Return the settings that the files of a configuration have."""
     conf, text = config.slurm_conf(), "\n".join(config.slurm_conf())
     words = {
+        "blocks": "topology/block",
         "preemption": "PreemptType=", "tree": "TopologyPlugin=topology/tree", "gpu": "Gres=gpu", "shard": "shard:",
         "features": "Feature=", "exclusive": "OverSubscribe=EXCLUSIVE", "sharing": "OverSubscribe=YES",
         "allow": "AllowAccounts=", "threads": "ThreadsPerCore=2", "node-limits": "MaxCPUsPerNode=",
@@ -103,8 +106,8 @@ def test_configuration_names_only_known_parameters(config):
     assert {word.partition("=")[0] for words in config.qos.values() for word in words.split()} <= QOS_NAMES
 
 
-def test_there_are_23_sites_of_4_to_8_partitions():
-    assert [config.cluster for config in CONFIGS] == [f"site{number:02}" for number in range(1, 24)]
+def test_there_are_25_sites_of_4_to_8_partitions():
+    assert [config.cluster for config in CONFIGS] == [f"site{number:02}" for number in range(1, 26)]
     assert all(4 <= len(config.partitions) <= 8 for config in CONFIGS)
     assert all(len(config.weights()) == NODES for config in CONFIGS)
 
@@ -159,13 +162,13 @@ def test_peak_counts_end_before_start():
 
 def test_site_fails_if_control_is_unexpected_or_job_is_lost():
     config = CONFIGS[12]
-    good = Figures(1, 0, 0, 1.0, 1.0, 0.0, 0, [])
-    lost = Figures(1, 1, 0, 1.0, 1.0, 0.0, 0, [])
+    good = Figures(1, 0, 0, 1.0, 1.0, 1.0, 0.0, 0, [])
+    lost = Figures(1, 1, 0, 1.0, 1.0, 1.0, 0.0, 0, [])
     assert not Result(config, Control.SERVED, [], [], slurm=good, bridge=good).bad
     assert Result(config, Control.SERVED, [], [], slurm=good, bridge=lost).bad
     assert Result(config, Control.REFUSED, ["preemption"], []).bad
 
 
 def test_selects_few_sites_in_turn():
-    assert [config.cluster for config in chosen((), 3, 22)] == ["site23", "site01", "site02"]
+    assert [config.cluster for config in chosen((), 3, 24)] == ["site25", "site01", "site02"]
     assert [config.cluster for config in chosen(["site07"], None, 0)] == ["site07"]
