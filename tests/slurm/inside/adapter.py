@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.model import IntArray
+from cpsched.model import EndedJob, IntArray
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_options import Options, connect, make_transport
 from cpsched_bridge.adapters.slurm.transport import transport_trial
@@ -153,7 +153,7 @@ def start_until_ended() -> dict[str, tuple[int, bool, str]]:
     label = {pending.job.id: pending.label for pending in seen.pending}
     orders, _ = _pack(seen)
     backend.start(orders)
-    ended = []
+    ended: list[EndedJob] = []
 
     def have_all_ended(now: Observation) -> bool:
         ended.extend(now.ended)

@@ -45,12 +45,12 @@ def compare() -> dict[str, Any]:
             readings = (map(_to_fields, getattr(seen, kind)) for seen in (before, read, after))
             first, here, last = ({record[key]: record for record in reading} for reading in readings)
             found += [[kind, str(number), "missing"] for number in first.keys() & last.keys() - here.keys()]
-            found += [[kind, str(number), "of nobody"] for number in here.keys() - first.keys() - last.keys()]
+            found += [[kind, str(number), "unexpected"] for number in here.keys() - first.keys() - last.keys()]
             for number in first.keys() & here.keys() & last.keys():
                 counts[kind] = counts.get(kind, 0) + len(here[number])
                 for name, value in here[number].items():
                     if value not in (first[number][name], last[number][name]):
-                        state = here[number].get("state")
+                        state = str(here[number].get("state"))
                         found.append([kind, str(number), state, name, repr(first[number][name]), repr(value)])
         looked = {job.id: job for job in text.read_jobs(None)}
         for job in read.jobs:
