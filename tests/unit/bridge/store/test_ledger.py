@@ -39,7 +39,8 @@ def test_each_entry_field_survives_restart(tmp_path):
         first = Ledger(tmp_path / "state.sqlite", durable)
         first.record([LedgerTransition(told.state if first.get(7) else None, told)])
         first.close()
-        assert Ledger(tmp_path / "state.sqlite").get(7) == told
+        again = Ledger(tmp_path / "state.sqlite")
+        assert (again.get(7), again.get_job_name(7), again.get_job_name(8)) == (told, "7_1", "8")
         assert Ledger.load_in_memory_copy(tmp_path / "state.sqlite").get(7) == told
 
 
