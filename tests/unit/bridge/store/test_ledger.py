@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from dataclasses import astuple, fields, replace
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
-from cpsched_bridge.store.corruption_checks import compute_row_checksum
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, compute_row_checksum
 from cpsched_bridge.store.ledger import (
     CLOSED_STATES,
     MANAGED_STATES,
@@ -59,6 +60,12 @@ def test_cause_belongs_to_its_transition():
     ).entry
     assert make_transition(left, LedgerState.HOLDING, 7, "").entry.unmanaged_request == "1 x 2"
     assert make_transition(left, LedgerState.HOLDING, 7, "", unmanaged_reason="").entry.unmanaged_request == ""
+
+
+def test_reason_for_leaving_a_job_names_its_request_if_it_depends_on_it():
+    left = ManagedJobEntry(7, LedgerState.FREE, 5, unmanaged_reason="odd", unmanaged_request="1 x 2")
+    entries = left, replace(left, unmanaged_request=""), replace(left, unmanaged_reason="")
+    assert [entry.unmanaged_text for entry in entries] == ["odd, while it requests 1 x 2", "odd", ""]
 
 
 def test_writes_invalid_user_text_escaped(tmp_path):
@@ -146,6 +153,18 @@ def test_detects_missing_rows_or_tables_at_start(tmp_path, damage):
     assert not anew.whole
     assert anew.list_managed_job_ids() == {"delete": [2], "drop table jobs": []}.get(damage.split(" from")[0], [1, 2])
     assert [mishap.kind for mishap in anew.unreported_events] == ["ledger_damaged"]
+
+
+def test_unknown_state_is_reported_with_its_job(tmp_path):
+    """The seal fits, so that another build wrote it."""
+    path = tmp_path / "state.sqlite"
+    with closing(Ledger(path)) as ledger:
+        ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=7)])
+    ((id, _, *others, _),) = rows(path, "select * from jobs")
+    change(path, f"update jobs set state = 'odd', seal = {compute_row_checksum((id, 'odd', *others))}")
+    for read in (Ledger, Ledger.load_in_memory_copy):
+        with pytest.raises(CorruptFileContent, match="job 7: "):
+            read(path)
 
 
 def test_transition_must_start_from_current_state(tmp_path):
@@ -243,8 +262,8 @@ def test_closed_ledger_rejects_use(tmp_path):
 
 
 def test_new_entry_has_empty_defaults():
-    assert make_transition(None, LedgerState.HELD, 5, "", job_id=7).entry == ManagedJobEntry(7, LedgerState.HELD, 5)
     entry = ManagedJobEntry(7, LedgerState.HELD, 5)
+    assert make_transition(None, LedgerState.HELD, 5, "", job_id=7) == LedgerTransition(None, entry, None, False, "")
     assert (entry.pinned, entry.failures, entry.nodes, entry.unmanaged_reason, entry.label, entry.why) == (
         False,
         0,
