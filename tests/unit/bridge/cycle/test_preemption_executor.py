@@ -362,6 +362,19 @@ def test_limits_leave_further_jobs_to_slurm(tmp_path, site):
     assert site.jobs[5].running
 
 
+@pytest.mark.parametrize("lower", ["max_per_user_per_hour", "max_per_hour"])
+def test_lower_limit_counts_preemptions_of_last_hour(tmp_path, site, lower):
+    """The limit is lowered below what the last hour had."""
+    limits = {"choose": True, "max_per_user_per_hour": 2, "max_per_hour": 2}
+    site.jobs.pop(1)
+    site.submit(a_high(1, 1), a_high(2, 1))
+    settle(a_bridge(tmp_path, site, preemption=limits), site, 3)
+    assert len(stopped(site)) == 2
+    site.submit(a_high(3, 1))
+    settle(a_bridge(tmp_path, site, preemption={**dict.fromkeys(limits, 9), "choose": True, lower: 1}), site, 3)
+    assert len(stopped(site)) == 2
+
+
 def test_job_is_stopped_at_most_so_often(tmp_path, site):
     limits = {"choose": True, "max_per_job": 1}
     site.jobs.pop(1)
