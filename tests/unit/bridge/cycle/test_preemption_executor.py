@@ -290,6 +290,23 @@ def test_refused_victim_ends_choosing_for_this_job(tmp_path, site):
     assert len(site.sent("preempt")) == 1
 
 
+@pytest.mark.parametrize(("after_s", "preemptions"), [(HOUR_S - 1, 1), (HOUR_S, 2), (2 * HOUR_S, 2)])
+def test_dropped_preemption_is_followed_by_another_after_an_hour(tmp_path, site, after_s, preemptions):
+    """The job may not start while its victims end. When it may again, others have its nodes."""
+    site.ending_s = 5
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 1)
+    site.jobs[1].job = replace(site.jobs[1].job, ineligible="Dependency")
+    settle(bridge, site, 6)
+    assert states(tmp_path) == ["dropped"]
+    for id in (93, 94):
+        site.run_now(id, ((id - 91, 1),))
+    site.jobs[1].job = replace(site.jobs[1].job, ineligible=None)
+    site.now_s = START_S + 1 + after_s
+    settle(bridge, site, 1)
+    assert len(site.sent("preempt")) == preemptions
+
+
 def test_ineffective_preemption_pauses_choosing(tmp_path, site):
     site.stalls = 99
     bridge = choosing(tmp_path, site)
