@@ -12,7 +12,7 @@ from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_bridge.adapters import mock, pbs, slurm
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import BOOST_RESOURCE
+from cpsched_bridge.adapters.pbs.pbs_objects import BOOST_RESOURCE
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE
 from cpsched_bridge.telemetry.metric_families import METRICS
 from docs.scripts import settings

@@ -13,8 +13,13 @@ from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Request
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.preemption import PreemptionRules, VictimOrder
-from cpsched.site.preemption_plans import PreemptionSearch, count_occupied_nodes, verify_preemption
-from cpsched.site.slurm_victims import select_slurm_victims, sort_preemption_candidates
+from cpsched.site.preemption_plans import (
+    PreemptionSearch,
+    count_occupied_nodes,
+    select_slurm_victims,
+    sort_preemption_candidates,
+    verify_preemption,
+)
 from cpsched.site.victims import PreemptibleJob
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions

@@ -1,7 +1,7 @@
 """Preemption in a replay: pending jobs that start by stopping running jobs.
 
-The victims are those that Slurm would select; `cpsched.site.slurm_victims` names the sources. A preemptor starts in the
-second in which its victims stop. With grace times, all its victims run until the longest of them has passed, and no
+The victims are those that Slurm would select; `cpsched.site.preemption_plans` names the sources. A preemptor starts in
+the second in which its victims stop. With grace times, all its victims run until the longest of them has passed, and no
 other job may use the preemptor's nodes. Reservations for jobs that do not preempt are not modelled.
 """
 

@@ -18,8 +18,13 @@ from dataclasses import dataclass, replace
 
 from cpsched_bridge.adapters.pbs.pbs_objects import BOOST_RESOURCE, PbsJob
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import FormulaNotComputable, JobSortFormula
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import can_be_boosted, find_sort_formula, rank_jobs
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import (
+    FormulaNotComputable,
+    JobSortFormula,
+    can_be_boosted,
+    find_sort_formula,
+    rank_jobs,
+)
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError, BackendTimeout

@@ -18,10 +18,9 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsVnode,
     select_managed_queues,
 )
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import FormulaNotComputable, JobSortFormula
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING_STATES
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import find_sort_formula
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import FormulaNotComputable, JobSortFormula, find_sort_formula
 from cpsched_bridge.ports import ReadinessCheck, UnusableObject
 
 MAX_LISTED_ITEMS = 5

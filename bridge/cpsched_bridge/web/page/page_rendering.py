@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import median_low
@@ -11,9 +11,11 @@ from typing import Any
 from cpsched.errors import join_abbreviated
 from cpsched.forecast import BackfillWindow
 from cpsched.formatting import (
+    format_amount,
     format_cluster_time,
     format_count,
     format_duration,
+    format_quantity,
     format_relative_time,
     resource_label,
 )
@@ -26,12 +28,13 @@ from cpsched_bridge.views.job_explanation import (
     format_expected_end,
     format_job_wait,
     format_plan,
+    format_time_limit,
     summarize_job,
     summarize_reason,
 )
-from cpsched_bridge.views.job_view import JobState, JobsView, JobView
+from cpsched_bridge.views.job_view import JobRequestView, JobState, JobsView, JobView
 from cpsched_bridge.views.status_view import StatusPageView
-from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters, job_request_text
+from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters
 from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.node_states import list_nodes as nodes_of
@@ -125,7 +128,7 @@ def render_job(context: StatusPageContext, explanation: Explanation) -> str:
     request = job.request
     if request is not None and request.nodes_from == (("partition", job.partition),):
         request = replace(request, nodes_from=())
-    details = [] if request is None else list(job_request_text.list_job_request_details(request, job.walltime_s))
+    details = [] if request is None else list(list_job_request_details(request, job.walltime_s))
     return _render_page(
         "job.html", context, base="../", job=job, sentences=explanation.sentences, facts=facts, request_details=details,
         is_request_unknown=request is None and job.state is JobState.UNSCHEDULED,
@@ -217,7 +220,7 @@ def _make_job_table_rows(found: Sequence[JobView], jobs: JobsView, mixed: bool) 
 
 
 def _make_job_table_row(job: JobView, jobs: JobsView) -> JobTableRow:
-    request = "" if job.request is None else job_request_text.summarize_job_request(job.request, job.walltime_s)
+    request = "" if job.request is None else summarize_job_request(job.request, job.walltime_s)
     if job.state is JobState.WAITING:
         summary = summarize_job(job, jobs)
         plan = "" if summary.start == "now" else summary.plan
@@ -229,3 +232,48 @@ def _make_job_table_row(job: JobView, jobs: JobsView) -> JobTableRow:
         started = f"started {format_relative_time(job.start_s, jobs.now_s)}"
         return JobTableRow(job, job.state, request, why, started, f"ends {format_expected_end(job, jobs.now_s)}")
     return JobTableRow(job, job.kind.replace("_", " "), request, job.reason_text)
+
+
+def summarize_job_request(request: JobRequestView, walltime_s: int | None) -> str:
+    """Return a request as one line.
+
+    Example: `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`.
+    """
+    totals = [format_quantity(name, request.units * amount) for name, amount in request.amounts.items() if amount]
+    whole = ["whole nodes"] if request.exclusive else []
+    limit = format_time_limit(walltime_s)
+    longest_run = limit if walltime_s is None else f"up to {limit}"
+    return " · ".join([_format_unit_count(request), *totals, *whole, longest_run])
+
+
+def list_job_request_details(request: JobRequestView, walltime_s: int | None) -> Iterator[tuple[str, str]]:
+    """Yield (name, amount) for each part of the request."""
+    yield "where", _format_node_spread(request)
+    for name, amount in request.amounts.items():
+        if amount:
+            yield resource_label(name), _format_amounts(name, amount, request)
+    if request.exclusive:
+        yield "sharing", "exclusive nodes"
+    if request.nodes_from:
+        yield "allowed nodes", ", ".join(map(str, request.nodes_from))
+    yield "time limit", format_time_limit(walltime_s)
+
+
+def _format_unit_count(request: JobRequestView) -> str:
+    unit = "node" if request.distinct or request.units == 1 else "task"
+    return format_count(request.units, unit)
+
+
+def _format_node_spread(request: JobRequestView) -> str:
+    if request.units == 1:
+        return "on one node"
+    if request.distinct:
+        return f"on {format_count(request.units, 'node')}"
+    return f"as {request.units:,} equal tasks, several of which may be on one node"
+
+
+def _format_amounts(name: str, amount: int, request: JobRequestView) -> str:
+    if request.units == 1:
+        return format_amount(name, amount)
+    place = "node" if request.distinct else "task"
+    return f"{format_amount(name, request.units * amount)}: {format_amount(name, amount)} for each {place}"

@@ -16,7 +16,7 @@ from cpsched_bridge.views.job_explanation import (
     explain_missing_array_task,
 )
 from cpsched_bridge.views.job_view import view_recorded_jobs
-from cpsched_bridge.web.page.job_request_text import list_job_request_details, summarize_job_request
+from cpsched_bridge.web.page.page_rendering import list_job_request_details, summarize_job_request
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_running, a_waiting, an_ended, an_unscheduled, other, some_jobs

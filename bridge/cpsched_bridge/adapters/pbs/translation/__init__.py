@@ -5,6 +5,6 @@
 - `pbs_chunk_requests`: `select` and `place` as a request.
 - `pbs_limits`, `pbs_reservations`: which jobs may start, and where.
 - `pbs_jobs`, `pbs_running`: waiting jobs and running jobs.
-- `job_sort_formula`, `pbs_ranking`: PBS's order of waiting jobs.
+- `pbs_ranking`: PBS's order of waiting jobs.
 - `pbs_observation`: one reading as an `Observation`.
 """

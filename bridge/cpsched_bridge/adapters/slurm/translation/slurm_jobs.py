@@ -13,7 +13,8 @@ dependency, array task limit), and this adapter's `policy/priority_ranking.py` s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,6 @@ from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES
-from cpsched_bridge.adapters.slurm.translation.feature_expressions import mask_of_features
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
@@ -322,3 +322,47 @@ def require_walltime_within_partition_limit(partition: PartitionRules, walltime_
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
         what = f"its time limit exceeds the limit of partition {partition.name}"
         raise JobNotModelled(what, f"PartitionTimeLimit: {what}")
+
+
+_TOKEN = re.compile(r"[&|()\[\]]|[^&|()\[\]*:]+")
+_CLOSING = {"(": ")", "[": "]"}
+
+
+def mask_of_features(expression: str, features: Mapping[str, BoolArray], nodes: int, brackets: bool) -> BoolArray:
+    """Return a mask of the nodes that satisfy a feature expression, bool[N].
+
+    Slurm evaluates parentheses first, then `&` and `|` from left to right with equal precedence
+    (`_foreach_valid_feature_counts` in slurmctld/node_scheduler.c). All nodes of a job with `[a|b]` must share one of
+    the features, so on a single node `[a|b]` means `a|b`. A count such as `a*2` applies to several nodes.
+
+    Raise `JobNotModelled` for counts, for brackets unless `brackets` is True, and for expressions that Slurm rejects.
+    """
+    tokens = _TOKEN.findall(expression)
+    if "".join(tokens) != expression:
+        raise _make_not_modelled_error(expression, "counts")
+    if "[" in tokens and not brackets:
+        raise _make_not_modelled_error(expression, "brackets, but is not limited to one node")
+    none = np.zeros(nodes, np.bool_)
+
+    def parse_group_mask(rest: Iterator[str], opening: str) -> BoolArray:
+        mask = parse_operand_mask(rest, opening)
+        while (sign := next(rest, "")) != _CLOSING.get(opening, ""):
+            if sign not in ("|", "&") or (sign == "&" and opening == "["):
+                raise _make_not_modelled_error(expression, "unsupported syntax")
+            other = parse_operand_mask(rest, opening)
+            mask = mask | other if sign == "|" else mask & other
+        return mask
+
+    def parse_operand_mask(rest: Iterator[str], opening: str) -> BoolArray:
+        token = next(rest, "")
+        if token and token not in "&|()[]":
+            return features.get(token, none)
+        if (token == "(" and opening != "(") or (token == "[" and not opening):
+            return parse_group_mask(rest, token)
+        raise _make_not_modelled_error(expression, "unsupported syntax")
+
+    return parse_group_mask(iter(tokens), "")
+
+
+def _make_not_modelled_error(expression: str, what: str) -> JobNotModelled:
+    return JobNotModelled(f"requests features with {what}", f"requests features {expression!r} with {what}")

@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched.model import NodeSetCondition
-from cpsched_bridge.web.page.job_request_text import list_job_request_details, summarize_job_request
+from cpsched_bridge.web.page.page_rendering import list_job_request_details, summarize_job_request
 from tests.unit.bridge.web.page.views import a_request
 
 RESOURCES = ("cores", "memory_mib", "gpu")

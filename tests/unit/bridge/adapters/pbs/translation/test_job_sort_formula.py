@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.pbs.pbs_objects import PbsJob, PbsQueue, parse_job, parse_queue
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import (
     MAX_FORMULA_CHARS,
     FormulaNotComputable,
     JobSortFormula,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
-from cpsched_bridge.adapters.slurm.translation.feature_expressions import mask_of_features
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import mask_of_features
 
 NODES = list(itertools.product([False, True], repeat=3))
 FEATURES = {name: np.array([node[at] for node in NODES]) for at, name in enumerate("abc")}
