@@ -56,11 +56,6 @@ class LoopHealth:
         """
         self._waits_for, self._last_s = step, self.clock()
 
-    @property
-    def pending_step(self) -> str:
-        """The step that a decision is waiting for, or "" if there is none."""
-        return self._waits_for
-
     def list_stall_reasons(self) -> list[str]:
         """Return why the loop appears to hang, or an empty list if it is alive."""
         age_s = self.clock() - self._last_s

@@ -147,11 +147,6 @@ class StatusPageState:
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
         self._moments.append(status_view.ResourceUsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
-    def get_last_cycle_number(self) -> int:
-        """Return the last cycle's number, or 0 if no cycle has read the cluster yet."""
-        instant = self._instant
-        return 0 if instant is None else instant.last.number
-
     def get_view(self) -> status_view.StatusPageView | None:
         """Return the last cycle's view, or None if no cycle has read the cluster yet."""
         with self._building:

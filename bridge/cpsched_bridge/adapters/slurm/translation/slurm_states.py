@@ -261,22 +261,6 @@ def mark_unusable_node(node: SlurmNode) -> SlurmNode:
     return dataclasses.replace(node, state=UNKNOWN) if node.has_unusable_field else node
 
 
-def is_powering_up(state: str) -> bool:
-    """Return whether Slurm is powering up the node."""
-    return not BOOTING.isdisjoint(state.upper().split("+"))
-
-
-def is_down_and_powered_down(state: str) -> bool:
-    """Return whether the node is DOWN and powered down, as after `ResumeTimeout`."""
-    base, *flags = state.upper().split("+")
-    return base == "DOWN" and POWERED_DOWN in flags
-
-
-def takes_jobs_without_wakeup(state: str) -> bool:
-    """Return whether the node accepts jobs without being powered up first."""
-    return node_takes_jobs(state) and compute_wakeup_rank(state) == 0
-
-
 def node_takes_jobs(state: str) -> bool:
     """Return whether a node in this state, such as "IDLE+PLANNED", accepts jobs.
 
