@@ -17,25 +17,11 @@ from typing import Any
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.compare import PACE
 from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
+from tests.slurm.inside import bridge_files
 from tests.slurm.twin import COMPARED, Run, Submitted, submit, workload
 
 WARM_SEED = 1000
 SHOWN = "/tmp/bridges/first-intervals.json"
-WATCH = f"""
-import json, os, time, urllib.request
-first = {{}}
-while True:
-    try:
-        with urllib.request.urlopen("http://127.0.0.1:9764/api/v1/jobs", timeout=20) as answer:
-            for row in json.load(answer)["jobs"]:
-                if row["likely_from_s"] is not None and row["label"] not in first:
-                    first[row["label"]] = [row["likely_from_s"], row["likely_to_s"], row["calibrated"], time.time()]
-        open({SHOWN!r} + ".new", "w").write(json.dumps(first))
-        os.replace({SHOWN!r} + ".new", {SHOWN!r})
-    except OSError:
-        pass
-    time.sleep(0.5)
-"""
 MOST_WAIT_S = 1800
 
 
@@ -92,7 +78,8 @@ def main() -> None:
                 policy, options = {"dispatcher": wanted.dispatcher}, {"transport": TRANSPORT}
                 with LiveBridge(slurm, "first", policy=policy, options=options, **PACE[name]) as bridge:
                     bridge.shell(f"rm -f {SHOWN}")
-                    docker("exec", "--detach", "--user", "cpsched", bridge.container, "python", "-c", WATCH)
+                    words = slurm.command_of(bridge_files.watch_first_forecasts, SHOWN)
+                    docker("exec", "--detach", "--user", "cpsched", bridge.container, *words)
                     for label, count, seed in (("warm-up", wanted.warm, WARM_SEED), ("judged", wanted.jobs, 1)):
                         starts = run_jobs(slurm, run, workload(run, count, seed))
                         shown = json.loads(bridge.shell(f"cat {SHOWN}"))

@@ -593,10 +593,16 @@ class Slurm:
         self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts, user: str = "cpsched", timeout_s: float = 120
     ) -> T:
         """Run a function of `tests.slurm.inside` in the bridge's image, and return its result as a JSON value."""
-        command = ("python", "-m", "tests.slurm.inside", function.__module__, function.__name__, json.dumps(arguments))
+        command = self.command_of(function, *arguments)
         output = docker("exec", "--user", user, self.python_container(), *command, timeout_s=timeout_s)
         result: T = json.loads(output)
         return result
+
+    @staticmethod
+    def command_of(function: Callable[[Unpack[Ts]], object], *arguments: *Ts) -> tuple[str, ...]:
+        """Return the command that runs a function of `tests.slurm.inside` in the bridge's image."""
+        name = (function.__module__, function.__name__)
+        return ("python", "-m", "tests.slurm.inside", *name, json.dumps(arguments))
 
     def reset(self) -> None:
         """Reset to an empty queue, idle nodes, no reservations, no bridge, and the plugin off."""

@@ -61,12 +61,12 @@ def test_opened_queue_is_served_at_next_scheduling_cycle(closed: Pbs, enabled: b
 def test_qmgr_runs_directives_until_one_fails(pbs: Pbs) -> None:
     """The bridge closes the queue of unmanaged jobs and reads the schedulers in one program."""
     programs = PbsProgramRunner()
-    assert PbsCommands(programs).close_queue(LEFT)["default"]["state"]
+    assert PbsCommands(programs).close_queue(LEFT)["default"].state
     assert pbs.queues()[LEFT]["started"] == "False"
     with pytest.raises(CommandRefused, match="Unknown queue"):
         programs.run_directives([f"set queue {n} enabled = False" for n in (QUEUE, "nowhere", LEFT)])
     assert [pbs.queues()[name]["enabled"] for name in (QUEUE, LEFT)] == ["False", "True"]
-    assert PbsCommands(programs).open_queue(LEFT)["scheduling"] == "True"
+    assert PbsCommands(programs).open_queue(LEFT).is_scheduling
     assert pbs.queues()[LEFT]["started"] == "True"
 
 
@@ -200,9 +200,7 @@ def test_only_plain_list_prints_numeric_text_unchanged(pbs: Pbs) -> None:
         seen = set()
         for text in texts:
             pbs.manage(f"set node {name} resources_available.{RACK} = '{text}'")
-            parts = PbsStateReader(PbsProgramRunner()).read().vnodes[name]["resources_available"]
-            assert isinstance(parts, dict)
-            seen.add(parts[RACK])
+            seen.add(PbsStateReader(PbsProgramRunner()).read().vnodes[name].available[RACK])
         assert seen == set(texts)
     finally:
         pbs.manage(f"unset node {name} resources_available.{RACK}")

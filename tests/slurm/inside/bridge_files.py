@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
+import time
 import urllib.request
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,19 @@ def cpu_s(*pids: str) -> dict[str, float]:
 
 def page(port: int, path: str) -> str:
     """Return what a bridge serves."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
         text: str = response.read().decode()
     return text
+
+
+def watch_first_forecasts(path: str) -> None:
+    """Write to a file the first interval that the API shows for each job, until the process is killed."""
+    first: dict[str, list[Any]] = {}
+    while True:
+        with suppress(OSError):
+            for job in json.loads(page(9764, "/api/v1/jobs"))["jobs"]:
+                if job["likely_from_s"] is not None and job["label"] not in first:
+                    first[job["label"]] = [job["likely_from_s"], job["likely_to_s"], job["calibrated"], time.time()]
+            Path(f"{path}.new").write_text(json.dumps(first))
+            Path(f"{path}.new").replace(path)
+        time.sleep(0.5)

@@ -196,11 +196,15 @@ class PbsServer:
 class PbsScheduler:
     """One of PBS's schedulers."""
 
-    is_running: bool = False
-    """Whether the scheduler is in a cycle, which may still start jobs."""
+    state: str = ""
     formula: str | None = ""
     """The `job_sort_formula`, or None if it is unreadable."""
     threshold: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the scheduler is in a cycle, which may still start jobs."""
+        return self.state.lower() == "scheduling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,8 +383,7 @@ def parse_server(record: Record) -> PbsServer:
 def parse_scheduler(record: Record) -> PbsScheduler:
     """Return a scheduler."""
     read = _Attributes(record)
-    is_running = read.text("state").lower() == "scheduling"
-    return PbsScheduler(is_running, _parse_formula(read), read.text("job_sort_formula_threshold"))
+    return PbsScheduler(read.text("state"), _parse_formula(read), read.text("job_sort_formula_threshold"))
 
 
 def parse_reservation(record: Record) -> PbsReservationRecord:

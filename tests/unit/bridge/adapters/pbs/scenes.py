@@ -102,7 +102,7 @@ class Site:
         if self.scheduling:
             self.scheduling -= 1
             self.left.append("at work")
-            return {"default": PbsScheduler(is_running=True)}
+            return {"default": PbsScheduler("scheduling")}
         return {name: pbs_objects.parse_scheduler(record) for name, record in self.schedulers_seen.items()}
 
     def wishes(self, job: str) -> dict[str, Any]:
