@@ -45,24 +45,28 @@ class StartupStep:
     text: str = ""
 
 
-class ChildServer:
-    """A server that runs one child process `python -m MODULE FD PARENT_PID` at a time.
+@dataclass(frozen=True, slots=True)
+class ChildProgram:
+    """What a child process runs: `python -m MODULE FD PARENT_PID`."""
 
-    `name` is the child in messages, `startup_step` its first step, and `init` the first message that it receives. All
-    calls must come from one thread, which outlives the child. Any exception that interrupts a call kills the child.
+    module: str
+    name: str
+    """The child in messages."""
+    startup_step: str
+    """Its first step."""
+    environment: Mapping[str, str] | None = None
+    """Its environment variables, by default those of this process."""
+
+
+class ChildServer:
+    """A server that runs one child process at a time.
+
+    `init` is the first message that the child receives. All calls must come from one thread, which outlives the child.
+    Any exception that interrupts a call kills the child.
     """
 
-    def __init__(
-        self,
-        module: str,
-        name: str,
-        startup_step: str,
-        init: object,
-        environment: Mapping[str, str] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._module, self._environment, self._init = module, environment, init
-        self._name, self._first_step, self._clock = name, startup_step, clock
+    def __init__(self, program: ChildProgram, init: object, clock: Callable[[], float] = time.monotonic) -> None:
+        self._program, self._init, self._clock = program, init, clock
         self._child: SocketChildProcess | None = None
         self._startup_step = ""
         """The step that a starting child is running, or "" when the child is ready."""
@@ -84,10 +88,10 @@ class ChildServer:
     def start(self) -> None:
         """Start a child. Raise `ChildStartFailed`."""
         try:
-            self._child = SocketChildProcess(self._module, environment=self._environment)
+            self._child = SocketChildProcess(self._program.module, environment=self._program.environment)
         except OSError as error:
-            raise ChildStartFailed(f"{self._name} cannot start: {error}") from error
-        self._startup_step, self._progress_s = self._first_step, self._clock()
+            raise ChildStartFailed(f"{self._program.name} cannot start: {error}") from error
+        self._startup_step, self._progress_s = self._program.startup_step, self._clock()
         self.starts += 1
         with contextlib.suppress(ChannelClosed):  # the next reading shows that the child has already ended
             send_message(self._child.channel, self._init)
@@ -125,7 +129,7 @@ class ChildServer:
             step = self._startup_step
             self.close()
             raise ChildStartFailed(
-                f"{self._name} hangs at this step: {step} (no progress within {STALL_TIMEOUT_S:g} s); killed"
+                f"{self._program.name} hangs at this step: {step} (no progress within {STALL_TIMEOUT_S:g} s); killed"
             )
         return not self._startup_step
 
@@ -136,14 +140,14 @@ class ChildServer:
         send nothing and raise `ChildDied`.
         """
         if self._child is None or self._startup_step:
-            raise ChildDied(f"{self._name} has already ended")
+            raise ChildDied(f"{self._program.name} has already ended")
         until_s = None if deadline_s is None else time.monotonic() + deadline_s
         try:
             with self._close_after_failure(ChildDied):
                 send_message(self._child.channel, request, deadline_s)
                 return receive_message(self._child.channel, None if until_s is None else until_s - time.monotonic())
         except TimeoutError:
-            raise ChildTimeout(f"no response from {self._name} within {deadline_s:g} s; killed") from None
+            raise ChildTimeout(f"no response from {self._program.name} within {deadline_s:g} s; killed") from None
 
     @contextlib.contextmanager
     def _close_after_failure(self, kind: type[ChildStartFailed | ChildDied]) -> Iterator[None]:
@@ -153,7 +157,7 @@ class ChildServer:
         except ChannelClosed as error:
             assert self._child is not None
             self._child.is_alive(_EXIT_WAIT_S)
-            raise kind(f"{self._name} died (exit status {self.close()}): {error}") from error
+            raise kind(f"{self._program.name} died (exit status {self.close()}): {error}") from error
         except BaseException:
             self.close()
             raise

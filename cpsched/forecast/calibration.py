@@ -65,6 +65,8 @@ _MAX_LOG_RATIO = 20.0
 """Maximum logarithm of a ratio."""
 _MAX_HORIZON_S = 10**9
 """Maximum time from now to a sampled start, in seconds."""
+_MAX_PLAN_HORIZON_S = 10**8
+"""Maximum time from now to a planned start, in seconds."""
 _BATCH_SIZE = 128
 """Number of forecasts computed together, so that the distances stay in the processor's cache."""
 _INITIAL_LOG_RATIOS = math.log(4.0) * np.array((-1.53, -1.28, -1.0, -0.53, 0.0, 0.53, 1.0, 1.28, 1.53))
@@ -240,7 +242,8 @@ class StartCalibrator:
         if not jobs:
             return []
         low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _MAX_HORIZON_S)
-        features = [_compute_features(now_s, job, plan_s[j], low[j], middle[j], high[j]) for j, job in enumerate(jobs)]
+        starts_s = zip(low, middle, high, np.minimum(plan_s, now_s + _MAX_PLAN_HORIZON_S).tolist(), strict=True)
+        features = [_compute_features(now_s, job, each) for job, each in zip(jobs, starts_s, strict=True)]
         calibrated, learned = self.is_calibrated, self._count >= _MIN_OUTCOMES
         logs = (
             self._log_ratio_quantiles(np.array(features), np.array(is_first))
@@ -366,9 +369,12 @@ def _nearest(columns: FloatArray, features: FloatArray, count: int) -> tuple[Int
     return found, np.take_along_axis(distances, found, 1)
 
 
-def _compute_features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:
-    """Return the logarithms of waits, their spread, area, walltime and time in queue."""
-    waits = [max(0.0, start_s - now_s) + _ADDED_WAIT_S for start_s in (low, middle, high, min(plan_s, now_s + 10**8))]
+def _compute_features(now_s: int, job: Job, starts_s: tuple[float, float, float, float]) -> Features:
+    """Return the logarithms of waits, their spread, area, walltime and time in queue.
+
+    `starts_s` contains the 10 %, 50 % and 90 % quantiles of the start, and the planned start.
+    """
+    waits = [max(0.0, start_s - now_s) + _ADDED_WAIT_S for start_s in starts_s]
     area = max(1, job.request.units * job.request.per_unit[0]) * job.walltime_s
     given = (
         waits[1],

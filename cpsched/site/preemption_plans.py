@@ -170,9 +170,9 @@ def count_occupied_nodes(request: Request, placement: Placement, cluster: Cluste
 
 
 def verify_preemption(
-    now_s: int, cluster: Cluster, free: IntArray, job: Job, placement: Placement, victims: Sequence[RunningJob]
+    start: RunningJob, cluster: Cluster, free: IntArray, victims: Sequence[RunningJob]
 ) -> list[Violation]:
-    """Return all rules that the start of `job` violates after `victims` have ended.
+    """Return all rules that a start violates after `victims` have ended.
 
     `free` contains amounts that neither running jobs nor other starts need. The result treats negative sums as 0.
     """
@@ -181,10 +181,13 @@ def verify_preemption(
         for node, units in victim.placement:
             request = victim.job.request
             idle[node] += cluster.capacity[node] if request.exclusive else units * np.array(request.per_unit, np.int64)
-    job = replace(job, ineligible=None)
-    after = Snapshot.of(now_s, cluster, np.maximum(idle, 0), (job,), estimates={job.id: job.walltime_s})
-    found = verify(Decision(Starts.of({int(after.queue[0]): placement}), Effort("preemption", 1), None, {}), after)
-    nodes = {node for node, _ in placement}
+    job = replace(start.job, ineligible=None)
+    estimates = {job.id: job.walltime_s}
+    after = Snapshot.of(start.start_s, cluster, np.maximum(idle, 0), (job,), estimates=estimates)
+    found = verify(
+        Decision(Starts.of({int(after.queue[0]): start.placement}), Effort("preemption", 1), None, {}), after
+    )
+    nodes = {node for node, _ in start.placement}
     return found + [
         Violation(job.id, f"victim {victim.job.id} holds none of the job's nodes")
         for victim in victims

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cpsched_sim.cli import app
 from cpsched_sim.traces.accounting_columns import COLUMNS_READ, REQUIRED_COLUMNS, AccountingColumns
 from cpsched_sim.traces.trace_dialect import TraceDialect
-from cpsched_sim.workloads.workload_loader import load_jobs
+from cpsched_sim.workloads.workload_loader import open_trace, read_jobs
 from tests.docs.test_code_blocks import FILES, ROOT
 
 PAGE = (ROOT / "docs" / "data-formats.md").read_text()
@@ -66,7 +66,7 @@ def test_clock_change_night_reads_alike_from_both_files():
     """One has times of UTC, the other local times: runs are the same, and starts where nothing is left open."""
     columns = "JobIDRaw=job no,Submit=queued,Start=began,End=ended,Elapsed=took,Timelimit=limit,NNodes=hosts,NCPUS=cpus"
     plain, local = (
-        {item.job.id: item for item in load_jobs(OWN / name, dialect=dialect)}
+        {item.job.id: item for item in read_jobs(open_trace(OWN / name, dialect=dialect))}
         for name, dialect in (
             ("jobs.txt", TraceDialect(arrival="submit")),
             ("export.csv", TraceDialect(columns, "Europe/Berlin")),

@@ -47,7 +47,8 @@ def test_every_planned_start_fits_after_its_victims_end(start, order, choose, da
     spared = data.draw(st.sets(st.sampled_from([each.running.job.id for each in candidates]), max_size=2))
     job = replace(HIGH, request=request)
     plan = search_of(cluster, free, candidates, order).plan_start(job, choose, spared)
-    assert verify_preemption(1000, cluster, free, job, plan.placement, plan.stopped) == []
+    run = a_running(job, plan.placement, 1000)
+    assert verify_preemption(run, cluster, free, plan.stopped) == []
     eligible = cluster.node_sets[request.node_set]
     jobs = [each for each in candidates if any(eligible[node] for node, _ in each.running.placement)]
     theirs = select_slurm_victims(FreeAmounts(cluster, free), request, sort_preemption_candidates(jobs, order), order)
@@ -60,7 +61,7 @@ def test_every_planned_start_fits_after_its_victims_end(start, order, choose, da
     assert spared.isdisjoint(each.job.id for each in plan.stopped)
     for victim in plan.stopped:
         rest = [each for each in plan.stopped if each is not victim]
-        assert verify_preemption(1000, cluster, free, job, plan.placement, rest)
+        assert verify_preemption(run, cluster, free, rest)
 
 
 GPU_NODES = Cluster.of([[4, 2]] * 3, ["cores", "gpus"])
@@ -151,7 +152,7 @@ def test_share_of_scarcest_resource_is_what_a_job_occupies():
 def test_verifier_rejects_victim_without_a_node_of_the_start():
     cluster = Cluster.of([[4]] * 2, ["cores"])
     victims = [a_running(a_job(node, 1, 4), ((node, 1),)) for node in range(2)]
-    found = verify_preemption(9, cluster, np.zeros((2, 1), np.int64), a_job(7, 1, 4), ((0, 1),), victims)
+    found = verify_preemption(a_running(a_job(7, 1, 4), ((0, 1),), 9), cluster, np.zeros((2, 1), np.int64), victims)
     assert [str(each) for each in found] == ["job 7: victim 1 holds none of the job's nodes"]
 
 
@@ -159,7 +160,7 @@ def test_verifier_counts_what_other_starts_need():
     """Another start needs two of the four cores that the victim frees."""
     cluster, victim = Cluster.of([[4]], ["cores"]), a_running(a_job(0, 1, 4), ((0, 1),))
     for units, faults in ((2, 0), (3, 1)):
-        found = verify_preemption(9, cluster, np.array([[-2]]), a_job(7, units), ((0, units),), [victim])
+        found = verify_preemption(a_running(a_job(7, units), ((0, units),), 9), cluster, np.array([[-2]]), [victim])
         assert len(found) == faults
 
 

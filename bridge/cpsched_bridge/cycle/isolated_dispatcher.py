@@ -26,7 +26,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, Need, Snapshot
 from cpsched.model.job_table import COLUMNS
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.child_server import ChildServer
+from cpsched_bridge.child_server import ChildProgram, ChildServer
 from cpsched_bridge.errors import ChildFailure, DispatcherError
 
 WORKER_MODULE = "cpsched_bridge.program.isolation_worker"
@@ -111,8 +111,8 @@ class IsolatedDispatcher(Dispatcher):
         compiles: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        step = "the dispatcher's process is starting"
-        self._server = ChildServer(module, "its process", step, WorkerInit(spec, compiles), clock=clock)
+        program = ChildProgram(module, "its process", "the dispatcher's process is starting")
+        self._server = ChildServer(program, WorkerInit(spec, compiles), clock)
         self._sent = SentState()
         self._unsent_ended_jobs: list[EndedJob] = []
         self._memory: Any = None

@@ -244,7 +244,8 @@ def can_start_after_victims_end(offer: PreemptionOffer, seen: Observation) -> bo
         if found is None or found.start_s != victim.start_s:
             return False
         victims.append(found)
-    return not verify_preemption(seen.now_s, seen.cluster, offer.free, offer.pending.job, offer.placement, victims)
+    start = RunningJob(offer.pending.job, seen.now_s, offer.placement)
+    return not verify_preemption(start, seen.cluster, offer.free, victims)
 
 
 def _make_preemption_under_way(offer: PreemptionOffer, names: Sequence[str]) -> PreemptionUnderWay:

@@ -37,6 +37,8 @@ class HarmlessDiskProblem(str):
     __slots__ = ()
 
 
+MAX_FAILED_ATTEMPTS = 3
+"""Maximum number of attempts to release all jobs that end without progress."""
 BATCH_SIZE = 500
 """Maximum number of jobs released between two keep-alive calls."""
 
@@ -46,7 +48,6 @@ def release_all_jobs(
     ledger: Ledger,
     why: str,
     other_in_control: Callable[[Observation], bool] = assume_no_other_leader,
-    attempts: int = 3,
     on_keep_alive: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Release all jobs that the bridge may have held or pinned. Return any problems.
@@ -58,11 +59,11 @@ def release_all_jobs(
     not be touched. If the cluster cannot be read, the jobs in the ledger are released. If the ledger cannot be written,
     the intents are kept in memory and the release continues.
 
-    After `attempts` attempts without progress, the remaining jobs are not retried. Jobs are released in batches of
-    `BATCH_SIZE`, and `on_keep_alive` is called before each batch.
+    After `MAX_FAILED_ATTEMPTS` attempts without progress, the remaining jobs are not retried. Jobs are released in
+    batches of `BATCH_SIZE`, and `on_keep_alive` is called before each batch.
     """
     problems: list[str] = []
-    least = math.inf
+    least, attempts = math.inf, MAX_FAILED_ATTEMPTS
     while attempts > 0:
         on_keep_alive()
         unread, others = _record_release_intents(backend, ledger, why, other_in_control)

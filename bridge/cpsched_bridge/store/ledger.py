@@ -175,17 +175,16 @@ def make_transition(
     state: LedgerState,
     now_s: int,
     why: str,
-    job_id: int = 0,
     event: TransitionEvent = "",
     **changes: Any,
 ) -> LedgerTransition:
     """Return a transition of `entry` to `state`, with `changes` to its fields.
 
-    If `entry` is None, the transition creates an entry for `job_id`. `cause` applies only to this transition, and
-    `unmanaged_request` only to an `unmanaged_reason` that is set in the same transition.
+    If `entry` is None, the transition creates an entry, and `changes` must contain `job_id`. `cause` applies only to
+    this transition, and `unmanaged_request` only to an `unmanaged_reason` that is set in the same transition.
     """
     if entry is None:
-        return LedgerTransition(None, ManagedJobEntry(job_id, state, now_s, why=why, **changes), event=event)
+        return LedgerTransition(None, ManagedJobEntry(state=state, since_s=now_s, why=why, **changes), event=event)
     changes = {"cause": "", **changes}
     if "unmanaged_reason" in changes:
         changes = {"unmanaged_request": "", **changes}

@@ -162,14 +162,7 @@ class JobsView:
         return JobView(id=id, label=text[:100], state=JobState.UNKNOWN)
 
 
-def make_job_fields(
-    job: Job,
-    label: str,
-    cluster: Cluster,
-    now_s: int,
-    nodes_from: tuple[NodeSetCondition, ...] = (),
-    hidden: bool = False,
-) -> dict[str, Any]:
+def make_job_fields(job: Job, label: str, cluster: Cluster, now_s: int, hidden: bool = False) -> dict[str, Any]:
     """Return the fields of a `JobView` that are facts of the job. With `hidden`, omit names of users.
 
     Users choose names, so texts have at most 500 characters, and those that UTF-8 cannot encode are escaped.
@@ -190,7 +183,6 @@ def make_job_fields(
             amounts=dict(zip(cluster.resources, request.per_unit, strict=True)),
             distinct=request.distinct,
             exclusive=request.exclusive,
-            nodes_from=nodes_from,
         ),
         "submit_s": None if is_unknown_time(job.submit_s, now_s) else job.submit_s,
         "walltime_s": get_known_duration_s(job.walltime_s),

@@ -207,15 +207,9 @@ def make_estimate_routes(
         except InvalidValue as error:
             error_message, windows = str(error), None
         error_message = error_message or ("" if windows is not None else _NO_PLAN.strip())
-        text = page_rendering.render_start_estimate(
-            context(request, view),
-            form,
-            found,
-            windows,
-            error_message,
-            forecaster.get_plan_cluster_time_s(),
-            forecaster.list_partition_choices(),
-        )
+        answer = page_rendering.StartEstimateAnswer(forecaster.get_plan_cluster_time_s(), found, windows, error_message)
+        partitions = forecaster.list_partition_choices()
+        text = page_rendering.render_start_estimate(context(request, view), form, answer, partitions)
         return to_html_response(text, 400 if error_message else 200)
 
     return {

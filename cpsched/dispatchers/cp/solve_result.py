@@ -62,7 +62,9 @@ def decision_of_placed_plan(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need
 ) -> Decision:
     """Return the decision that starts jobs planned for now at their planned places."""
-    return _build_decision(snapshot, Starts(*collect_starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
+    starts = Starts(*collect_starts_now(facts, plan))
+    plan_s = planned_starts_in_queue_order(snapshot, facts.jobs, plan.start_s)
+    return _build_decision(snapshot, starts, plan_s, effort, need)
 
 
 def decision_of_unplaced_plan(
@@ -81,7 +83,8 @@ def decision_of_unplaced_plan(
     start_s = np.where(plan.start_s == facts.now_s, NEVER, plan.start_s)
     start_s[np.isin(facts.jobs, starts.slots)] = facts.now_s
     effort = replace(effort, unplaced=len(chosen) - len(starts))
-    return _build_decision(snapshot, starts, facts.jobs, start_s, effort, need)
+    plan_s = planned_starts_in_queue_order(snapshot, facts.jobs, start_s)
+    return _build_decision(snapshot, starts, plan_s, effort, need)
 
 
 def start_first_job_if_idle(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
@@ -98,20 +101,16 @@ def start_first_job_if_idle(snapshot: Snapshot, facts: CpInstance, effort: Effor
 _ALLOCATION_SPECS = {name: ListSchedulerSpec(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
 
 
-def _build_decision(
-    snapshot: Snapshot, starts: Starts, jobs: IntArray, start_s: IntArray, effort: Effort, need: Need
-) -> Decision:
+def _build_decision(snapshot: Snapshot, starts: Starts, plan_s: IntArray, effort: Effort, need: Need) -> Decision:
     if need == "starts":
         return Decision(starts, effort)
-    plan_s = planned_starts_in_queue_order(snapshot, jobs, start_s)
     waits = explain_waits(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
     return Decision(starts, effort, plan_s, waits)
 
 
 def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
     """Return a decision without starts."""
-    no_jobs = np.empty(0, np.int64)
-    return _build_decision(snapshot, NO_STARTS, no_jobs, no_jobs, effort, need)
+    return _build_decision(snapshot, NO_STARTS, np.full(len(snapshot.queue), NEVER, np.int64), effort, need)
 
 
 def planned_starts_in_queue_order(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:

@@ -58,7 +58,7 @@ def accuracy(
     )
     from cpsched_sim.result_files import require_new_files
     from cpsched_sim.terminal_tables import ACCURACY_COLUMNS, CALIBRATION_COLUMNS, print_metric_table
-    from cpsched_sim.workloads.workload_loader import load_jobs
+    from cpsched_sim.workloads.workload_loader import open_trace, read_jobs
 
     chosen, dialect, between = parse_names("--predictor", predictors), part.to_dialect(), part.to_date_range()
     if out is not None:
@@ -67,7 +67,8 @@ def accuracy(
         )
     with watch_plugins(running.decide_timeout) as patient:
         if part.system is None:
-            jobs = load_jobs(part.trace, part.lenient, part.max_jobs, part.format, dialect, patient.reset, between)
+            reader = open_trace(part.trace, part.lenient, part.format, dialect)
+            jobs = read_jobs(reader, part.max_jobs, patient.reset, between)
         else:
             jobs = part.load(patient.reset).jobs
         if intervals:

@@ -136,7 +136,7 @@ def run_study_cases(
         store.write_case_list(campaign)
         with progress_bar("study", "cases", running.quiet) as show:
             try:
-                found = run_missing_cases(campaign, store, engine, retry, show, before)
+                found = run_missing_cases(campaign, store, engine, show, before)
             except KeyboardInterrupt:
                 done = len(store.load_earlier_results(campaign, retry).done)
                 progress = f"{done} of {len(campaign.distinct_cases)} cases are in {out}; repeat the command to resume"

@@ -129,7 +129,13 @@ class CaseRunner:
             self.store.store(cases[at].key, result)
             results[at] = result
 
-        run_tasks(self.work, tasks, self.engine, on_result, progress, len(results))
+        stored = len(results)
+
+        def count_stored_results(done: float, total: int) -> None:
+            if progress is not None:
+                progress(stored + done, stored + total)
+
+        run_tasks(self.work, tasks, self.engine, on_result, count_stored_results)
         return [results[at] for at in range(len(cases))]
 
 

@@ -92,12 +92,8 @@ def run_tasks(
     engine: TaskExecutor,
     on_result: TaskCallback,
     progress: Fractions | None = None,
-    done: int = 0,
 ) -> None:
-    """Run all tasks and pass each result to `on_result` immediately.
-
-    `progress` also counts `done` earlier tasks.
-    """
+    """Run all tasks and pass each result to `on_result` immediately."""
     shares = dict.fromkeys(tasks, 0.0)
 
     def on_message(at: int, message: Any) -> None:
@@ -109,7 +105,7 @@ def run_tasks(
 
     def on_poll() -> None:
         if progress is not None:
-            progress(done + sum(shares.values()), done + len(shares))
+            progress(sum(shares.values()), len(shares))
 
     on_poll()
     if tasks:

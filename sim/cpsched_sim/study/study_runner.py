@@ -46,18 +46,17 @@ def run_missing_cases(
     campaign: StudyCases,
     store: StudyResultStore,
     engine: TaskExecutor,
-    again: bool = False,
     progress: Fractions | None = None,
     before: EarlierCaseResults | None = None,
 ) -> StudyResults:
     """Run each case that has no result, and store its result immediately.
 
-    The caller must hold the folder's lock (`lock_exclusively`). `before` contains the earlier results
-    (`load_earlier_results`), if the caller has already loaded them.
+    The caller must hold the folder's lock (`lock_exclusively`). `before` contains the earlier results; the default are
+    all that `load_earlier_results` finds.
 
     Raise `InputError` if a result cannot be written. Earlier results remain for the next call.
     """
-    done = (before if before is not None else store.load_earlier_results(campaign, again)).done
+    done = (before if before is not None else store.load_earlier_results(campaign)).done
     distinct, limits = campaign.distinct_cases, campaign.words.limits
 
     def to_stored_result(case: Case, returned: StudyCaseOutcome | TaskFailure) -> StoredCaseResult:
@@ -102,6 +101,6 @@ def run_study(
     engine = make_task_executor(on, processes, limit_s=campaign.limit_s)
     with store.lock_exclusively():
         store.write_case_list(campaign)
-        results = run_missing_cases(campaign, store, engine, again)
+        results = run_missing_cases(campaign, store, engine, before=store.load_earlier_results(campaign, again))
         write_study_outputs(results)
     return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,13 +32,16 @@ Runs = Mapping[str, Sequence[WindowSchedule]]
 """Schedules by user model, one per seed."""
 
 
+class ComparedRuns(NamedTuple):
+    """The actual schedule of a window, and the replays of the twin and of a case."""
+
+    real: WindowSchedule
+    twin: Runs
+    case: Runs
+
+
 def compare_case_with_twin(
-    facts: SharedWindowFacts,
-    there: SharedWindowFacts,
-    real: WindowSchedule,
-    twin: Runs,
-    case: Runs,
-    groupings: Sequence[JobClassification],
+    facts: SharedWindowFacts, there: SharedWindowFacts, runs: ComparedRuns, groupings: Sequence[JobClassification]
 ) -> dict[str, Any]:
     """Compare a case with the twin, for all judged jobs and by class.
 
@@ -48,8 +51,8 @@ def compare_case_with_twin(
     difference is significant if its interval excludes zero and it exceeds the twin's own error in this metric.
     """
     return {
-        "figures": _compare_metrics(facts, there, real, twin, case),
-        "classes": [row for each in groupings for row in _compare_classes(facts, real, twin, case, each)],
+        "figures": _compare_metrics(facts, there, *runs),
+        "classes": [row for each in groupings for row in _compare_classes(facts, *runs, each)],
     }
 
 

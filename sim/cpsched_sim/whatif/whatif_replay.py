@@ -147,7 +147,8 @@ def _compute_stranded(window: WhatIfWindow, outcome: CalendarOutcome, schedule: 
     ran = PlacedSchedule(
         outcome.arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s,
         schedule.end_s, schedule.place_at, schedule.place_count, schedule.place_node, schedule.place_units,
+        window.role == OUTAGE,
     )  # fmt: skip
     requests = [item.job.request for item in window.jobs]
     cluster = System(window.system, window.header).cluster
-    return compute_stranded_capacity(cluster, requests, window.role == OUTAGE, ran, window.from_s, window.to_s)
+    return compute_stranded_capacity(cluster, requests, ran, window.from_s, window.to_s)

@@ -17,7 +17,13 @@ from cpsched.model import NEVER
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray, finite_or_none
 from cpsched_sim.site.fairness import WINDOW_S, AccountUsageByWindow, account_machine_shares, account_usage_by_window
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.case_comparison import OPEN_MODEL, SIGNIFICANT, compare_case_with_twin, users_waiting_longer
+from cpsched_sim.whatif.case_comparison import (
+    OPEN_MODEL,
+    SIGNIFICANT,
+    ComparedRuns,
+    compare_case_with_twin,
+    users_waiting_longer,
+)
 from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
 from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner, WhatIfReplayTask, build_replay_tasks
 from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE, measure_twin_fidelity
@@ -92,9 +98,9 @@ def replay_and_compute_findings(
         found["replays"] += len(tasks)
         for case, there in zip(plan.cases, applied, strict=True):
             mine = [at for at, task in enumerate(tasks) if task.case is case]
-            found["cases"].append(
-                _case_findings(facts, there, really, twin, case, tasks, {at: made[at] for at in mine})
-            )
+            replayed = [made[at] for at in mine]
+            runs = ComparedRuns(really, twin, _schedules_by_mode([tasks[at] for at in mine], replayed))
+            found["cases"].append(_case_findings(facts, there, case, runs, replayed))
     found["sentences"] = summary_sentences(found)
     return found
 
@@ -109,28 +115,30 @@ def _schedules_by_mode(
 
 
 def _case_findings(
-    facts: SharedWindowFacts, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
-    tasks: Sequence[WhatIfReplayTask], replayed: Mapping[int, WindowReplayResult],
-) -> dict[str, Any]:  # fmt: skip
-    """Return the findings of one case."""
-    runs = _schedules_by_mode([tasks[at] for at in replayed], list(replayed.values()))
-    every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
+    facts: SharedWindowFacts,
+    there: WhatIfWindow,
+    case: WhatIfCase,
+    runs: ComparedRuns,
+    replayed: Sequence[WindowReplayResult],
+) -> dict[str, Any]:
+    """Return the findings of one case from its replays."""
+    every = [runs.real, *(made for modes in (runs.twin, runs.case) for each in modes.values() for made in each)]
     mine = SharedWindowFacts.of(facts.window, facts.blocks, facts.processors, every)
     classes = classify_jobs(facts.window, facts.processors[facts.window.is_judged])
     left = int((facts.counted & ~mine.counted).sum())
     return {
         "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
         "settings": case.spec.settings(), "changes": dict(case.changes), "timing": case.bridge_timing_description,
-        "seeds": len(runs[OPEN_MODEL]),
+        "seeds": len(runs.case[OPEN_MODEL]),
         "jobs": int(mine.counted.sum()), "never_started": left,
-        "cpu_s": sum(each.cpu_s for each in replayed.values()),
-        **compare_case_with_twin(mine, mine.with_system_of(there), really, twin, runs, classes),
-        "losers": users_waiting_longer(mine, twin, runs, classify_by_user(facts.window)),
-        "lines": _plot_data(mine, runs[OPEN_MODEL][0]),
-        "shares": usage_against_shares(mine, runs[OPEN_MODEL][0]),
-        "stranded": _stranded_findings(mine.with_system_of(there), next(iter(replayed.values()))),
-        "stranded_gpus": finite_or_none(next(iter(replayed.values())).stranded_gpus),
-        **_preemption_findings(next(iter(replayed.values()))),
+        "cpu_s": sum(each.cpu_s for each in replayed),
+        **compare_case_with_twin(mine, mine.with_system_of(there), runs, classes),
+        "losers": users_waiting_longer(mine, runs.twin, runs.case, classify_by_user(facts.window)),
+        "lines": _plot_data(mine, runs.case[OPEN_MODEL][0]),
+        "shares": usage_against_shares(mine, runs.case[OPEN_MODEL][0]),
+        "stranded": _stranded_findings(mine.with_system_of(there), replayed[0]),
+        "stranded_gpus": finite_or_none(replayed[0].stranded_gpus),
+        **_preemption_findings(replayed[0]),
     }  # fmt: skip
 
 

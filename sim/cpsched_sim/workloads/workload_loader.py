@@ -308,25 +308,20 @@ def read_workload(
     return Workload(quote_value(reader.path.name), target.name, cluster, jobs, reader.header, notes, origin)
 
 
-def load_jobs(
-    path: Path,
-    lenient: bool = False,
+def read_jobs(
+    reader: TraceReader,
     max_jobs: int | None = None,
-    format: str | None = None,
-    dialect: TraceDialect = DEFAULT_DIALECT,
     progress: Callable[[int], None] | None = None,
     between: ArrivalDateRange = ALL_DATES,
 ) -> Sequence[TraceJob]:
-    """Read the jobs of a trace in order of arrival, without a system.
+    """Read the jobs of an opened trace in order of arrival, without a system.
 
     This is for studies without placement.
 
     The requests only distinguish jobs, for example in predictors. Raise `InvalidTrace` or `InputError`.
     """
-    reader = open_trace(path, lenient, format, dialect)
-    jobs = _read_jobs(
-        reader, InfiniteCapacitySystem(reader.resources), lenient, max_jobs if between == ALL_DATES else None, progress
-    )
+    system = InfiniteCapacitySystem(reader.resources)
+    jobs = _read_jobs(reader, system, reader.lenient, max_jobs if between == ALL_DATES else None, progress)
     jobs, _ = _sort_by_arrival(jobs)
     return _select_date_range(jobs, between, max_jobs, reader)
 

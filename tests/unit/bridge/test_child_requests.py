@@ -15,7 +15,14 @@ from typing import Any, ClassVar
 import pytest
 
 from cpsched_bridge import child_server
-from cpsched_bridge.child_server import STALL_TIMEOUT_S, ChildServer, StartupStep, receive_message, send_message
+from cpsched_bridge.child_server import (
+    STALL_TIMEOUT_S,
+    ChildProgram,
+    ChildServer,
+    StartupStep,
+    receive_message,
+    send_message,
+)
 from cpsched_bridge.errors import ChildDied, ChildStartFailed, ChildTimeout
 
 
@@ -88,8 +95,8 @@ def waits(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[float]:
     return found
 
 
-def a_server(**more: Any) -> ChildServer:
-    return ChildServer("some.module", "the process", "importing", "its settings", **more)
+def a_server(environment: dict[str, str] | None = None, **more: Any) -> ChildServer:
+    return ChildServer(ChildProgram("some.module", "the process", "importing", environment), "its settings", **more)
 
 
 def a_ready_server() -> ChildServer:

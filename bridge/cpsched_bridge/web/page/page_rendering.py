@@ -135,35 +135,38 @@ def render_job(context: StatusPageContext, explanation: Explanation) -> str:
     )  # fmt: skip
 
 
-def render_start_estimate(
-    context: StatusPageContext,
-    form: Mapping[str, str],
-    found: Sequence[SubmissionStartEstimate] | None,
-    windows: Sequence[BackfillWindow] | None,
-    error: str,
-    now_s: int,
-    partitions: Sequence[str],
-) -> str:
-    """Render the form for hypothetical submissions, its input, and the answer.
+@dataclass(frozen=True, slots=True)
+class StartEstimateAnswer:
+    """The answer to a form for hypothetical submissions, at cluster time `now_s`."""
 
-    `error` is the error message, or "". `found` is the answer at cluster time `now_s`. `windows` lists the sizes that
-    could start now.
-    """
+    now_s: int
+    estimates: Sequence[SubmissionStartEstimate] | None = None
+    windows: Sequence[BackfillWindow] | None = None
+    """The sizes that could start now."""
+    error: str = ""
+    """The error message, or ""."""
+
+
+def render_start_estimate(
+    context: StatusPageContext, form: Mapping[str, str], answer: StartEstimateAnswer, partitions: Sequence[str]
+) -> str:
+    """Render the form for hypothetical submissions, its input, and the answer."""
+    estimates, windows = answer.estimates or (), answer.windows or ()
     predictor, resources = context.view.jobs.predictor, context.view.status.resources
     amounts = [(each.name, _format_field_label(each.name)) for each in resources if each.capacity]
     rows = [
-        (each.request, format_estimated_start(each, now_s), format_plan(each.planned_s, now_s, predictor))
-        for each in found or ()
+        (each.request, format_estimated_start(each, answer.now_s), format_plan(each.planned_s, answer.now_s, predictor))
+        for each in estimates
     ]
     sizes = [
         (format_count(each.units, "whole node" if each.exclusive else "core"), format_duration(each.walltime_s))
-        for each in windows or ()
+        for each in windows
     ]
-    guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
+    guess = any(each.interval is not None and not each.interval.calibrated for each in estimates)
     note = NOT_CALIBRATED if guess else ""
     return _render_page(
-        "when.html", context, form=form, amounts=amounts, rows=rows, sizes=sizes, error=error, note=note,
-        partitions=partitions[1:], has_result=found is not None, has_windows=windows is not None,
+        "when.html", context, form=form, amounts=amounts, rows=rows, sizes=sizes, error=answer.error, note=note,
+        partitions=partitions[1:], has_result=answer.estimates is not None, has_windows=answer.windows is not None,
     )  # fmt: skip
 
 

@@ -249,7 +249,8 @@ class _StatusPageViewBuilder:
         cluster, node_set = observation.cluster, job.request.node_set
         conditions = self._list_node_conditions(cluster, node_set) if 0 < node_set < len(cluster.node_sets) else ()
         conditions += tuple(part for part in reservations if part not in conditions)
-        return make_job_fields(job, label, cluster, observation.now_s, conditions, self.are_names_hidden)
+        fields = make_job_fields(job, label, cluster, observation.now_s, self.are_names_hidden)
+        return fields | {"request": replace(fields["request"], nodes_from=conditions)}
 
     def _list_node_conditions(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return a node set's conditions. If names are hidden, omit reservations.

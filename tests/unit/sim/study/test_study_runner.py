@@ -41,9 +41,8 @@ def results_in(folder):
 
 
 def run_here(tmp_path, engine, study=None, again=False):
-    return run_missing_cases(
-        build_study_cases(study or words(), tmp_path), StudyResultStore(tmp_path / "out"), engine, again
-    )
+    campaign, store = build_study_cases(study or words(), tmp_path), StudyResultStore(tmp_path / "out")
+    return run_missing_cases(campaign, store, engine, before=store.load_earlier_results(campaign, again))
 
 
 def test_finished_case_is_never_run_again(tmp_path):

@@ -37,9 +37,9 @@ def empty(running, waiting, away=()):
     count = runs.astype(np.int64)
     made = PlacedSchedule(
         np.zeros(n, np.int64), left_s, start_s, np.where(runs, 10_000, NEVER), np.cumsum(count) - count, count, node,
-        np.ones(len(ran), np.int64),
+        np.ones(len(ran), np.int64), is_away,
     )  # fmt: skip
-    found = compute_stranded_capacity(CLUSTER, [*(request for request, _ in ran), *waiting], is_away, made, 0, 3600)
+    found = compute_stranded_capacity(CLUSTER, [*(request for request, _ in ran), *waiting], made, 0, 3600)
     return {
         (what, cause): amount
         for what in (PROCESSORS, GPUS)
@@ -89,13 +89,15 @@ def test_each_unit_of_job_takes_its_capacity():
     """Two nodes of a job with two units on one and one on the other."""
     one = np.zeros(2, np.int64)
     made = PlacedSchedule(one, np.array([0, 9000]), np.array([0, NEVER]), np.array([9000, NEVER]), one, np.array([2, 0]),  # noqa: E501
-               np.array([0, 2]), np.array([2, 1]))  # fmt: skip
-    found = compute_stranded_capacity(CLUSTER, [asks(2, units=3), asks(1)], np.zeros(2, np.bool_), made, 0, 7200)
+               np.array([0, 2]), np.array([2, 1]), np.zeros(2, np.bool_))  # fmt: skip
+    found = compute_stranded_capacity(CLUSTER, [asks(2, units=3), asks(1)], made, 0, 7200)
     assert found[PROCESSORS].tolist() == [10 if cause == HELD else 0 for cause in range(len(CAUSES))]
 
 
 def test_outage_waiting_for_node_is_no_pending_job():
     made = PlacedSchedule(
-        *(np.full(1, at, np.int64) for at in (0, 10_000, NEVER, NEVER, 0, 0)), *(np.zeros(0, np.int64),) * 2
+        *(np.full(1, at, np.int64) for at in (0, 10_000, NEVER, NEVER, 0, 0)),
+        *(np.zeros(0, np.int64),) * 2,
+        np.ones(1, np.bool_),
     )
-    assert not compute_stranded_capacity(CLUSTER, [asks(1)], np.ones(1, np.bool_), made, 0, 3600).any()
+    assert not compute_stranded_capacity(CLUSTER, [asks(1)], made, 0, 3600).any()

@@ -12,6 +12,7 @@ from cpsched_sim.whatif.case_comparison import (
     HALF_CLOSED_MODEL,
     OPEN_MODEL,
     SIGNIFICANT,
+    ComparedRuns,
     compare_case_with_twin,
     users_waiting_longer,
 )
@@ -84,7 +85,9 @@ def test_too_few_blocks_give_no_interval(tmp_path):
     facts, really = facts_and_real(window)
     assert not facts.blocks.has_enough_blocks
     row = mean_wait_of(
-        compare_case_with_twin(facts, facts, really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -50)]}, [])
+        compare_case_with_twin(
+            facts, facts, ComparedRuns(really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -50)]}), []
+        )
     )
     assert (row["difference"], row["interval"]) == (-50, None)
     assert row["verdict"] == "not significant: no interval, the window is too short"
@@ -147,7 +150,10 @@ def test_reports_gain_above_twin_error(window):
     facts, really = facts_and_real(window)
     twin = {OPEN_MODEL: [later(really, 10)]}
     found = compare_case_with_twin(
-        facts, facts, really, twin, {OPEN_MODEL: [later(really, -300)]}, classify_jobs(window, facts.processors)
+        facts,
+        facts,
+        ComparedRuns(really, twin, {OPEN_MODEL: [later(really, -300)]}),
+        classify_jobs(window, facts.processors),
     )
     row = mean_wait_of(found)
     assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), SIGNIFICANT)
@@ -163,9 +169,7 @@ def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
     found = compare_case_with_twin(
         facts,
         facts,
-        really,
-        {OPEN_MODEL: [really]},
-        {OPEN_MODEL: [later(really, -300)]},
+        ComparedRuns(really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -300)]}),
         classify_jobs(facts.window, facts.processors),
     )
     told = f"not significant: {why}; a verdict needs 14 days and 5 users"
@@ -175,7 +179,9 @@ def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
 def test_gain_below_twin_error_is_not_significant(window):
     facts, really = facts_and_real(window)
     twin = {OPEN_MODEL: [later(really, 400)]}
-    row = mean_wait_of(compare_case_with_twin(facts, facts, really, twin, {OPEN_MODEL: [later(really, 100)]}, []))
+    row = mean_wait_of(
+        compare_case_with_twin(facts, facts, ComparedRuns(really, twin, {OPEN_MODEL: [later(really, 100)]}), [])
+    )
     assert row["difference"] == -300
     assert row["verdict"] == "not significant: the twin's own error is larger"
 
@@ -184,7 +190,7 @@ def test_interval_covers_all_seeds_and_user_models(window):
     facts, really = facts_and_real(window)
     twin = {OPEN_MODEL: [really], HALF_CLOSED_MODEL: [later(really, 5)]}
     case = {OPEN_MODEL: [later(really, -100), later(really, -50)], HALF_CLOSED_MODEL: [later(really, 25)]}
-    row = mean_wait_of(compare_case_with_twin(facts, facts, really, twin, case, []))
+    row = mean_wait_of(compare_case_with_twin(facts, facts, ComparedRuns(really, twin, case), []))
     assert row["difference"] == -75
     assert row["interval"] == (-100, 20)
     assert row["half_closed"] == 20
@@ -357,9 +363,7 @@ def test_findings_are_plain_values(window):
     found = compare_case_with_twin(
         facts,
         facts,
-        really,
-        {OPEN_MODEL: [really]},
-        {OPEN_MODEL: [later(really, 9)]},
+        ComparedRuns(really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, 9)]}),
         classify_jobs(window, facts.processors),
     )
     assert json.loads(json.dumps(found))["figures"][0]["difference"] == 9

@@ -9,7 +9,7 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.simulation import simulate
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.arrival_date_range import ArrivalDateRange
-from cpsched_sim.workloads.workload_loader import load, load_jobs
+from cpsched_sim.workloads.workload_loader import load, open_trace, read_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
 from tests.unit.sim.traces.test_sacct_reader import NAMED, row
 from tests.unit.sim.traces.test_swf import line
@@ -167,22 +167,22 @@ def test_given_columns_make_table_accounting_data(tmp_path):
     path = tmp_path / "jobs.csv"
     renamed = NAMED.replace("JobID", "number").replace("Submit", "queued").replace("|", ",")
     path.write_text(f"{renamed}\n{row().replace('|', ',')}\n")
-    (job,) = load_jobs(path, dialect=TraceDialect(columns="JobID=number,Submit=queued"))
+    (job,) = read_jobs(open_trace(path, dialect=TraceDialect(columns="JobID=number,Submit=queued")))
     assert (job.job.id, job.recorded_start_s - job.job.submit_s) == (7, 60)
 
 
 def test_loads_jobs_without_system_with_same_request(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + line("1", processors="3") + "\n" + line("2", submit="5") + "\n")
-    assert load_jobs(path) == load(path).jobs
+    assert read_jobs(open_trace(path)) == load(path).jobs
     path.write_text(line("1", processors="900") + "\n" + line("2", submit="5") + "\n")
-    assert [job.job.request.units for job in load_jobs(path)] == [900, 4]
+    assert [job.job.request.units for job in read_jobs(open_trace(path))] == [900, 4]
 
 
 def test_loads_accounting_data_without_system(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}\n{row(cpus='12', tres='mem=1G,gres/gpu=3')}\n")
-    assert load_jobs(path)[0].job.request == Request(1, (12, 1024, 3))
+    assert read_jobs(open_trace(path))[0].job.request == Request(1, (12, 1024, 3))
 
 
 # ------------------------------------------------------------------------------------------ parts by date
@@ -215,7 +215,7 @@ def test_dates_select_part_of_trace(five_days, from_, to, zone, ids):
     workload = load(five_days, between=between)
     assert [entry.job.id for entry in workload.jobs] == ids
     assert workload.origin["between"] == {"from_": from_, "to": to, "zone": zone}
-    assert [entry.job.id for entry in load_jobs(five_days, between=between, max_jobs=1)] == ids[:1]
+    assert [entry.job.id for entry in read_jobs(open_trace(five_days), between=between, max_jobs=1)] == ids[:1]
 
 
 @pytest.mark.parametrize(

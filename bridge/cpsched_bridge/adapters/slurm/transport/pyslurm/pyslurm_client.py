@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cpsched_bridge.child_server import ChildServer
+from cpsched_bridge.child_server import ChildProgram, ChildServer
 from cpsched_bridge.errors import (
     BackendDied,
     BackendError,
@@ -39,7 +39,8 @@ class PyslurmClient:
     """
 
     def __init__(self, module: str = "pyslurm", environment: dict[str, str] | None = None) -> None:
-        self._server = ChildServer(CHILD_MODULE, "the pyslurm process", "importing pyslurm", module, environment)
+        program = ChildProgram(CHILD_MODULE, "the pyslurm process", "importing pyslurm", environment)
+        self._server = ChildServer(program, module)
 
     @property
     def pid(self) -> int | None:
