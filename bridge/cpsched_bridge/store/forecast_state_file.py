@@ -6,7 +6,6 @@ Decisions do not use the file. If it is damaged, it is discarded and learning re
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from cpsched_bridge.store.corruption_checks import (
     require_regular_file_or_missing,
     verify_checksum,
 )
+from cpsched_bridge.store.lock_and_request_files import replace_file
 
 MAX_BYTES = 16 << 20
 MAX_UNPACKED_BYTES = 64 << 20
@@ -26,14 +26,10 @@ MAX_UNPACKED_BYTES = 64 << 20
 
 def write_forecast_state(path: Path, kept: Any) -> None:
     """Replace the stored state with `kept`. Raise `OSError`, with the file unchanged."""
-    temporary = path.with_name(f"{path.name}.new")
     packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
     if len(packed) > MAX_BYTES:
         raise OSError(f"size of {len(packed):,} bytes: must be at most {MAX_BYTES:,} bytes")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as out:
-        out.write(packed)
-    os.replace(temporary, path)
+    replace_file(path, packed)
 
 
 def read_forecast_state(path: Path) -> Any:

@@ -89,16 +89,13 @@ class PauseFile:
 
         On a full disk, write an empty file, which also pauses the bridge.
         """
-        draft = self._path.with_suffix(".new")
         try:
-            with open(draft, "w", opener=_open_for_owner) as file:
-                file.write(json.dumps({"why": why}))
-            draft.replace(self._path)
+            replace_file(self._path, json.dumps({"why": why}).encode())
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             with contextlib.suppress(OSError):
-                draft.unlink()
+                _get_draft_path(self._path).unlink()
             self._path.touch(OWNER_ONLY)
 
     def resume(self) -> bool:
@@ -195,10 +192,7 @@ class MemoryFile:
         if facts == self._written:
             return
         with contextlib.suppress(OSError):
-            draft = self._path.with_suffix(".new")
-            with open(draft, "w", opener=_open_for_owner) as file:
-                file.write(json.dumps(list(map(asdict, facts))))
-            draft.replace(self._path)
+            replace_file(self._path, json.dumps(list(map(asdict, facts))).encode())
             self._written = facts
 
     def read(self) -> list[RememberedFact]:
@@ -265,10 +259,7 @@ class StartupProgressFile:
             if not step:
                 self._path.unlink(missing_ok=True)
                 return
-            draft = self._path.with_suffix(".new")
-            with open(draft, "w", opener=_open_for_owner) as file:
-                file.write(step)
-            draft.replace(self._path)
+            replace_file(self._path, step.encode())
 
     def read_step(self) -> tuple[str, float] | None:
         """Return the last step and its age in seconds, or None if no step is recorded."""
@@ -279,5 +270,17 @@ class StartupProgressFile:
             return None
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically. Only its owner can read it. Raise `OSError`, with the file unchanged."""
+    draft = _get_draft_path(path)
+    with open(draft, "wb", opener=_open_for_owner) as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def _get_draft_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
 def _open_for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, OWNER_ONLY)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, OWNER_ONLY)
