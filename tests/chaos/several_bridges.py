@@ -64,8 +64,10 @@ KINDS = (
     "kill now",  # SIGKILL, also in the middle of a call
     "stop",  # an orderly stop
     "suspend",  # SIGSTOP, also in the middle of a call; without the submit plugin, not of a command
+    "suspend in reading",  # after the cluster has made the next reading, so that its decision is late
+    "suspend in command",  # before the next command takes effect
     "lose answer",  # of the next call
-    "late",  # the next call times out, and takes effect later
+    "late",  # the next command times out, and takes effect later
     "fail",  # the next call has no effect
     "slow",  # the next call
     "outage",  # of the cluster's controller
@@ -77,7 +79,7 @@ KINDS = (
     "clock",  # the wall clock of a host is set
     "drain",  # a node accepts no jobs
 )
-UNSAFE_WITHOUT_FENCE = frozenset({"late", "slow", "take over", "delete lease"})
+UNSAFE_WITHOUT_FENCE = frozenset({"suspend in command", "late", "slow", "take over", "delete lease"})
 """Events after which a command may arrive that was sent before a takeover. Only the submit plugin can refuse it."""
 
 
@@ -261,6 +263,8 @@ class BridgeHost:
     bridge: OpenBridge | None = None
     next_calls: list[Event] = field(default_factory=list)
     """Events that concern the next calls, in order."""
+    next_commands: list[Event] = field(default_factory=list)
+    """Events that concern the next commands, in order."""
     frozen_until_s: float = 0.0
     down_until_s: float = 0.0
     is_killed: bool = False
@@ -371,6 +375,7 @@ class BridgeHost:
     def _bury(self) -> None:
         self.bridge = None
         self.next_calls.clear()
+        self.next_commands.clear()
         self.disk.drop()
         self.disk.trouble = ""
         self.fuse.left, self.fuse.dead = None, False
@@ -397,19 +402,24 @@ class BridgeHost:
                 raise BackendUnavailable("no connection")
             return self._take_effect(work, Fuse(), self.run, 0)
         self.fuse.burn()
-        event = self.next_calls.pop(0) if self.next_calls else None
+        events = self.next_commands if name in COMMANDS and self.next_commands else self.next_calls
+        event = events.pop(0) if events else None
         kind = "" if event is None else event.kind
         assert self.bridge is not None
         sent = self.run, self.bridge.backend.epoch
+        if event is not None and kind == "suspend in command":
+            self.frozen_until_s = max(self.frozen_until_s, self.world.now_s + event.seconds)
         self.is_sending_unfenced = name in COMMANDS and not self.world.site.plugin
         self.sleep(CALL_S + (min(event.seconds, DEADLINE_S) if event is not None and kind == "slow" else 0.0))
         self.is_sending_unfenced = False
         if kind == "fail" or self.world.outage_until_s > self.world.now_s:
             raise BackendUnavailable("no connection")
-        if event is not None and kind == "late" and name in COMMANDS:
+        if event is not None and kind == "late":
             self.world.at(self.world.now_s + event.seconds, lambda: self._take_effect(work, Fuse(), *sent))
             raise BackendTimeout("no answer")
         answer = self._take_effect(work, self.fuse, *sent)
+        if event is not None and kind == "suspend in reading":
+            self.frozen_until_s = max(self.frozen_until_s, self.world.now_s + event.seconds)
         self.sleep(CALL_S)
         if kind == "lose answer":
             raise BackendTimeout("no answer")
@@ -539,8 +549,10 @@ class World:
         elif event.kind == "stop":
             host.is_stopping, host.down_until_s = True, self.now_s + event.seconds
         elif event.kind == "suspend":
-            host.frozen_until_s = self.now_s + event.seconds
-        elif event.kind in ("lose answer", "late", "fail", "slow"):
+            host.frozen_until_s = max(host.frozen_until_s, self.now_s + event.seconds)
+        elif event.kind in ("suspend in command", "late"):
+            host.next_commands.append(event)
+        elif event.kind in ("lose answer", "fail", "slow", "suspend in reading"):
             host.next_calls.append(event)
         elif event.kind == "outage":
             self.outage_until_s = self.now_s + event.seconds

@@ -25,6 +25,7 @@ from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED
 from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
 from cpsched_bridge.cycle.peer_link import PeerLink
 from cpsched_bridge.cycle.real_clock import RealClock
@@ -44,6 +45,7 @@ from cpsched_bridge.store.state_paths import (
     database_size_bytes,
     forecast_state_path,
     journal_path,
+    leadership_file,
     open_journal,
     open_ledger,
     pause_file,
@@ -70,6 +72,8 @@ THREAD_END_TIMEOUT_S = 10.0
 """Maximum seconds to wait for a thread to end."""
 FORECAST_EVERY_S = 5.0
 """Seconds between forecasts that are fast. A job's first forecast is shown when its user looks for it."""
+PEER_SILENT_S = 30.0
+"""Seconds without a message after which the second bridge counts as silent."""
 SAVE_EVERY_S = 300.0
 """Seconds between writes of the learned state."""
 FORECAST_PAUSE_FACTOR = 50.0
@@ -432,7 +436,8 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
     except InvalidSetting as error:
         raise settings.add_location_to_error(error, where) from error
     lease = seen.lease
-    ok = lease is None or lease.bridge == bridge_identity.read_bridge_name(settings.state_dir)
+    is_free = lease is None or lease.run in (RELEASED, JOBS_RELEASED)
+    ok = lease is None or is_free or lease.bridge == bridge_identity.read_bridge_name(settings.state_dir)
     found = (
         "no other bridge holds the lease on this cluster"
         if lease is None or ok
@@ -441,8 +446,26 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
     return [
         ReadinessCheck(
             "other bridges", ok, found, "stop that bridge, or take control with `cpsched take-leadership`", False
-        )
+        ),
+        check_standby(settings),
     ]
+
+
+def check_standby(settings: Settings) -> ReadinessCheck:
+    """Return an optional check that a second bridge answers, as of the last cycle."""
+    if not settings.lease.peer:
+        return ReadinessCheck("standby", True, "optional: no second bridge is configured in lease.peer", required=False)
+    status = leadership_file(settings).read()
+    heard_s = None if status is None else status.heard_unix_s
+    ok = heard_s is not None and time.time() - heard_s < PEER_SILENT_S
+    return ReadinessCheck(
+        "standby",
+        ok,
+        f"the bridge at {settings.lease.peer} {'answers' if ok else 'was not heard'}",
+        "start both bridges, and check that lease.secret_file is equal on both hosts and that no firewall blocks the "
+        "ports",
+        required=False,
+    )
 
 
 def check_accounting(backend: Backend, days: float) -> Sequence[ReadinessCheck]:

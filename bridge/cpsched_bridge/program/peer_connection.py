@@ -2,8 +2,8 @@
 
 Each message has its own connection. The receiver sends a random word first. The sender answers with its own word, its
 message, and a code (HMAC-SHA256) over both words and the message, made with a secret that both bridges read from a
-file. The receiver's answer has a code over the same words. A recorded message is therefore worthless, and whoever lacks
-the secret can only keep the two bridges from talking, which leaves them the long lease.
+file. The receiver's answer has a code over the same words, so a recorded message is refused. A program without the
+secret can only interrupt the link, after which the long lease applies.
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ import os
 import resource
 import signal
 import sqlite3
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.cycle.leader_election import JOBS_RELEASED
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, ReleasedWithoutLedger, SettingsError
 from cpsched_bridge.ports import Hold, Lease, Outcome
 from cpsched_bridge.program import bootstrap, release_all
@@ -19,7 +21,7 @@ from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store import state_file as ledgers
 from cpsched_bridge.store.heartbeat import touch_heartbeat
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
-from cpsched_bridge.store.lock_and_request_files import PauseFile
+from cpsched_bridge.store.lock_and_request_files import LeadershipStatus, PauseFile
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -331,6 +333,7 @@ def test_releases_all_jobs_despite_lease_of_dead_bridge(beside):
     [
         (None, "no other bridge holds the lease on this cluster"),
         ("own", "no other bridge holds the lease on this cluster"),
+        (Lease("other", RELEASED, 0, "login2:/var/lib/cpsched"), "no other bridge holds the lease on this cluster"),
         (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "the lease is held by login2:/var/lib/cpsched"),
     ],
 )
@@ -338,10 +341,24 @@ def test_doctor_names_other_bridge_and_fix(stranded, lease, found):
     settings, cluster = stranded
     if lease != "own":
         cluster.claimed = lease
-    (check,) = bootstrap.check_other_leader(cluster, settings)
+    check, standby = bootstrap.check_other_leader(cluster, settings)
+    assert (standby.ok, standby.required) == (True, False)
     assert (check.ok, check.detail, check.required) == (found.startswith("no other bridge"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))
     assert bootstrap.check_other_leader(cluster, settings) == []
+
+
+@pytest.mark.parametrize(("ago_s", "ok"), [(None, False), (5.0, True), (bootstrap.PEER_SILENT_S + 1, False)])
+def test_doctor_checks_that_second_bridge_answers(stranded, ago_s, ok):
+    settings, _ = stranded
+    lease = LeaseSettings(listen="127.0.0.1:1", peer="login2:9766", secret_file=Path("/x"))
+    settings = settings.model_copy(update={"lease": lease})
+    assert not bootstrap.check_standby(settings).ok, "no cycle yet"
+    heard_s = None if ago_s is None else time.time() - ago_s
+    state_paths.leadership_file(settings).write(LeadershipStatus("login1:/x", True, 0.0, "login2:/x", heard_s, 6.0))
+    check = bootstrap.check_standby(settings)
+    answers = "answers" if ok else "was not heard"
+    assert (check.ok, check.required, check.detail) == (ok, False, f"the bridge at login2:9766 {answers}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
