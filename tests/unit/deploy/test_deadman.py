@@ -112,6 +112,16 @@ def test_asks_ledger_for_own_jobs_with_other_bridge(deadman: DeadMan) -> None:
     assert kept(told) == {"7", "9"}
 
 
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_waits_for_the_standby_that_the_own_lease_names(deadman: DeadMan, takes_over: bool) -> None:
+    own = "bridge=ffff&run=2c3d&beat=7&on=login1:/var/lib/cpsched&epoch=30&standby=0a1b"
+    deadman.put(jobs=[Job("7")], claims=[own, own, CLAIM.format(1) if takes_over else own])
+    (deadman.heartbeat.parent / "bridge-id").write_text('{"bridge": "ffff", "made": ["host", "/path", 7]}')
+    told = deadman.run(CPSCHED_DEADMAN_CLAIM_S="3")
+    assert kept(told) == ({"7"} if takes_over else set())
+    assert ("another bridge is in control" in told.words) == takes_over
+
+
 @pytest.mark.parametrize(
     ("claims", "own"),
     [
