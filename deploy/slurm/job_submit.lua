@@ -80,7 +80,8 @@ local settings = {
    -- the bridge can hold all delayed jobs in time, and Slurm starts none of them before jobs that are held.
    max_delayed_jobs = 200,
    -- A file in which this plugin keeps the largest epoch of the bridges across restarts of slurmctld. See wake_file for
-   -- its folder. Without the folder, a restart forgets the epoch.
+   -- its folder. Without the folder, a restart forgets the epoch. If it is larger than any bridge's (a clock was set back,
+   -- and the lease was deleted), delete it, and touch /etc/slurm/job_submit.lua.
    epoch_file = "/run/cpsched/epoch",
 }
 

@@ -31,7 +31,7 @@ from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED
 from cpsched_bridge.cycle.peer_link import PeerLink, PeerMessage
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Lease, Outcome, StartOrder
+from cpsched_bridge.ports import Hold, Lease, Outcome, StartOrder
 from cpsched_bridge.store.ledger import Ledger, LedgerState
 from tests.bridges import OpenBridge, a_bridge
 from tests.builders import a_cluster, a_job
@@ -78,6 +78,8 @@ KINDS = (
     "restart controller",
     "clock",  # the wall clock of a host is set
     "drain",  # a node accepts no jobs
+    "stall",  # the next start has no effect until the job is held again
+    "requeue",  # of a running job, without a hold
 )
 UNSAFE_WITHOUT_FENCE = frozenset({"suspend in command", "late", "slow", "take over", "delete lease"})
 """Events after which a command may arrive that was sent before a takeover. Only the submit plugin can refuse it."""
@@ -114,13 +116,15 @@ class SeveralBridgesHistory:
         return replace(self, events=tuple(safe))
 
 
-def history_of(seed: int) -> SeveralBridgesHistory:
-    """Return the history of a seed."""
+def history_of(seed: int, only: Sequence[str] = KINDS) -> SeveralBridgesHistory:
+    """Return the history of a seed, with `only` these kinds of events if they are safe."""
     rng = random.Random(seed)
     hosts, plugin = rng.choice((2, 2, 2, 3)), rng.random() < 0.75
     linked = rng.random() < 0.8
     kinds = [kind for kind in KINDS if plugin or kind not in UNSAFE_WITHOUT_FENCE]
     kinds = rng.sample(kinds, rng.randrange(1, len(kinds)))  # each history has some kinds of faults only
+    if only != KINDS:
+        kinds = [kind for kind in only if plugin or kind not in UNSAFE_WITHOUT_FENCE] or kinds
     events = [
         Event(
             round(rng.uniform(0, EVENTS_S), 2),
@@ -129,11 +133,11 @@ def history_of(seed: int) -> SeveralBridgesHistory:
             round(rng.choice((0.5, 3.0, 8.0, 30.0)) * rng.uniform(0.5, 1.5), 2),
             rng.randrange(40),
         )
-        for _ in range(rng.randrange(1, 9))
+        for _ in range(rng.randrange(1, 12))
     ]
     jobs = [
         (round(rng.uniform(0, EVENTS_S), 2), rng.choice((1, 2, 4)), rng.randrange(1, 25))
-        for _ in range(rng.randrange(2, 9))
+        for _ in range(rng.randrange(2, 15))
     ]
     return SeveralBridgesHistory(
         seed, hosts, plugin, linked, tuple(sorted(jobs)), tuple(sorted(events, key=lambda each: each.at_s))
@@ -152,7 +156,7 @@ class SharedSite(Site):
     """The host whose command takes effect now, and the process and epoch that have sent it."""
 
     def __init__(self, plugin: bool) -> None:
-        super().__init__(plugin=plugin, cluster=a_cluster(2, 4), own_scheduler=True)
+        super().__init__(plugin=plugin, cluster=a_cluster(2, 4), own_scheduler=True, launch_s=2)
         self.reigns: dict[str, int] = {}
         """Number of the last change of the lease's owner to each process."""
         self.newest_reign = 0
@@ -503,6 +507,8 @@ class World:
             self._run_until(self.now_s + 3)
         finally:
             self._end()
+        if self.site.claims > self.now_s:
+            self.site.wrongs.append(f"{self.site.claims} calls for the lease in {self.now_s:.0f} s")
         self._release_all()
 
     def _run_until(self, end_s: float, until_idle: bool = False) -> None:
@@ -532,6 +538,8 @@ class World:
 
     def _submit(self, id: int, units: int, run_s: int) -> None:
         self.site.arrive(a_job(id, 1, units, 10 * run_s, submit_s=self.site.shown_s), run_s)
+        if id % 3 == 0:  # the submit plugin was switched off
+            self.site.jobs[id].hold = Hold.NONE
 
     def _happen(self, event: Event) -> None:
         host = self.hosts[event.host % len(self.hosts)]
@@ -568,6 +576,12 @@ class World:
         elif event.kind == "drain":
             self.site.drained = {event.number % 2}
             self.at(self.now_s + 2 * event.seconds, self.site.drained.clear)
+        elif event.kind == "stall":
+            self.site.stalls += 1
+        elif event.kind == "requeue":
+            job = self.site.which(event.number, lambda job: job.running)
+            if job is not None:
+                self.site.put_back(job, held=False)
         elif event.kind == "clock":
             host.pace.set_by_s = event.seconds * (100 if event.number % 2 else -100)
         elif event.kind == "delete lease":

@@ -174,9 +174,5 @@ class Site:
         self._tell("claim", words)
         self.seen.server["resources_available"] = {resource: words}
 
-    def clear_lease(self, resource: str) -> None:
-        self._tell("disclaim")
-        self.seen.server.pop("resources_available")
-
     def backend(self, left_queue: str = "leftq", starting_s: float = 20.0) -> PbsBackend:
         return PbsBackend(PbsProgramRunner(), ("managed",), left_queue, starting_s, reader=self, commands=self)  # type: ignore[arg-type]

@@ -38,7 +38,6 @@ class Programs:
         (lambda to: to.set_boost_points(["1.vm", "2.vm"], "points", -3, 5.0), ["qalter", "-l", "points=-3", "1.vm", "2.vm"]),  # noqa: E501
         (lambda to: to.set_walltime("1.vm", 90, 5.0), ["qalter", "-l", "walltime=90", "1.vm"]),
         (lambda to: to.write_lease("claim", "0aff"), ["qmgr", "-c", 'set server resources_available.claim = "0aff"']),
-        (lambda to: to.clear_lease("claim"), ["qmgr", "-c", "unset server resources_available.claim"]),
     ],
 )  # fmt: skip
 def test_sends_exact_command(tell: Callable[[PbsCommands], None], command: list[str]) -> None:
