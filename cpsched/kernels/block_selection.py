@@ -77,17 +77,14 @@ def most_nodes_of_lower_blocks(on: FixedColumn, lower_width: int, most: int) -> 
 
 
 @subroutine
-def find_best_block(level: FixedColumn, on: FixedColumn, lightest: FixedColumn, grouped: int) -> int:
+def find_best_block(level: FixedColumn, on: FixedColumn, lightest: FixedColumn) -> int:
     """Return the number of the block with the lightest and then the fewest sufficient nodes, or -1.
 
-    `on` is the number of nodes on each base block, and `lightest` their lowest weight. If all segments must lie in one
-    group of blocks, it must hold `grouped` nodes.
+    `on` is the number of nodes on each base block, and `lightest` their lowest weight.
     """
-    best, best_weight, best_nodes, width, group = -1, 0, 0, level[WIDTH], level[GROUP_WIDTH]
+    best, best_weight, best_nodes, width = -1, 0, 0, level[WIDTH]
     for i in range((len(on) + width - 1) // width):
         first, last = i * width, min((i + 1) * width, len(on))
-        if group > 0 and on[first // group * group : (first // group + 1) * group].sum() < grouped:
-            continue
         nodes = on[first:last].sum()
         held = nodes
         if level[MOST_LOWER] > 0:
@@ -209,13 +206,13 @@ def fill_segments(
     Return -1 if all fit, else -2, or the number of the group of blocks into which not all fit.
     """
     group, width = -2, level[GROUP_WIDTH]
-    for filled in range(0, units, level[NEED]):
+    for _ in range(units // level[NEED]):
         on, lightest = np.zeros(len(quota), np.int64), np.full(len(quota), NEVER, np.int64)
         for k in range(len(block)):
             if usable[k] > 0:
                 on[block[k]] += usable[k]
                 lightest[block[k]] = min(lightest[block[k]], weight[k])
-        best, before = find_best_block(level, on, lightest, 0 if filled > 0 else units), quota.copy()
+        best, before = find_best_block(level, on, lightest), quota.copy()
         first = best * level[WIDTH]
         if best >= 0 and width > 0:
             group = first // width

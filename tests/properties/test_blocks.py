@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cpsched import registry
 from cpsched.errors import InvalidValue
-from cpsched.feasibility import FreeAmounts, Violation, verify, why_infeasible
+from cpsched.feasibility import FreeAmounts, Violation, choose_nodes_in_blocks, verify, why_infeasible
 from cpsched.model import BlockRule, BlockTopology, Cluster, Decision, Effort, PendingCode, PendingReason, Starts
 from cpsched.wait_reasons import explain_waits
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
@@ -159,6 +159,43 @@ def test_dispatchers_choose_like_slurm(name):
         assert tuple(decision.starts_by_job(snapshot).get(1, ())) == expected
 
     check()
+
+
+@pytest.mark.parametrize(
+    ("free", "sizes", "units", "rule", "taken"),
+    [
+        # One block: the fewest nodes that suffice, the last of equal ones, and lower weights first.
+        ("11 111 11", (3,), 2, (), "0 0 2"),
+        ("11 111 11", (3,), 3, (), "0 3 0"),
+        ("00 111 11", (3,), 2, (), "2 0 0"),
+        # Base blocks of one block: the fullest, and then the one with the fewest nodes that suffice for the rest.
+        ("111 111 1 11", (3, 6), 4, (), "1 3 0 0"),
+        ("111 11 1 11", (3, 6), 4, (), "3 1 0 0"),
+        ("11 11", (3, 6), 4, (), "2 2"),
+        ("1 1 1", (1, 8), 2, (), "0 1 1"),
+        # Sizes with gaps: the smallest number of lower blocks, of which used ones come first.
+        ("1 - - 1 1", (1,), 3, (), "1 0 0 1 1"),
+        ("1 1 1", (2,), 3, (), "0 0 0"),
+        ("- 0 1 1 1", (1, 2, 8), 3, (), "0 1 1 1 0"),
+        ("- - - - 0 1 1 1", (1, 2, 4), 3, (), "0 0 0 0 1 0 1 1"),
+        ("0 - 01 0", (2, 8, 16), 3, (), "0 0 0 0"),
+        # Segments, which lie in separate base blocks, in one larger block, or both.
+        ("11 111 11", (3,), 4, (2,), "2 0 2"),
+        ("11 -", (3, 6), 2, (1, True), "0 0"),
+        ("11 1", (2, 4), 2, (1, False, True), "2 0"),
+        ("11 11 11", (2, 4, 16), 2, (1, True, True), "1 1 0"),
+        ("11 111 11", (3,), 3, (2,), "0 0 0"),
+    ],
+)
+def test_fills_blocks(free, sizes, units, rule, taken):
+    """A word is a base block, whose free nodes are shown with their weights."""
+    words = [word.replace("-", "") for word in free.split()]
+    blocks = np.array([at for at, word in enumerate(words) for _ in word])
+    weights, levels = np.array([int(each) for each in "".join(words)]), sum(size // sizes[0] for size in sizes)
+    row = BlockRule(0, *rule).to_row(BlockTopology(tuple(blocks.tolist()), sizes[0], levels, len(words)))
+    found = choose_nodes_in_blocks(np.ones(len(blocks), np.int64), units, weights, blocks, np.array(row))
+    counts = np.bincount(blocks[[node for node, _ in found]], minlength=len(words))
+    assert " ".join(map(str, counts)) == taken
 
 
 @pytest.mark.parametrize("name", ["greedy", "lookahead"])
