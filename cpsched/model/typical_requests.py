@@ -56,21 +56,12 @@ def typical_shares(counts: Mapping[K, float]) -> dict[K, float]:
     return {kind: counts[kind] / total for kind in kinds}
 
 
-def find_typical_requests(
-    requests: Iterable[Request], resources: Sequence[str], by_gpus: bool = False
-) -> TypicalRequests | None:
-    """Return the typical requests among those for GPUs, or None if there are none.
-
-    With `by_gpus`, a request counts with its GPUs instead of once.
-    """
+def find_typical_requests(requests: Iterable[Request], resources: Sequence[str]) -> TypicalRequests | None:
+    """Return the typical requests among those for GPUs, or None if there are none."""
     gpu = next((resources.index(name) for name in GPU_RESOURCES if name in resources), None)
     if gpu is None:
         return None
-    counts = Counter[tuple[int, ...]]()
-    for request in requests:
-        if gpus := request.units * request.per_unit[gpu]:
-            counts[request.per_unit] += gpus if by_gpus else 1
-    shares = typical_shares(counts)
+    shares = typical_shares(Counter(request.per_unit for request in requests if request.per_unit[gpu]))
     if not shares:
         return None
     millionths = np.array([round(MILLION * share) for share in shares.values()], np.int64)

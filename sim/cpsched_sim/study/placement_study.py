@@ -37,19 +37,13 @@ from cpsched.model import IntArray
 from cpsched.model.typical_requests import typical_shares
 from cpsched_sim.errors import InputError, InvalidFile
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
-from cpsched_sim.experiments.case_store import (
-    Case,
-    CaseRunner,
-    CaseStore,
-    ResultFormat,
-    code_digest,
-    compute_result_key,
-)
-from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell
-from cpsched_sim.file_io import file_sha256, require_writable_folder, write_atomically
+from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
+from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, Tell
+from cpsched_sim.file_io import file_sha256, write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
 from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
+from cpsched_sim.study.json_case_results import CaseFailure, run_json_cases
 from cpsched_sim.study.study_cases import find_input_file
 from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
 
@@ -91,12 +85,6 @@ class PlacementResult(NamedTuple):
     """Idle GPUs that the next typical request is not expected to use."""
     rejected: int
     """Number of requests that fitted on no node."""
-
-
-class PlacementFailure(NamedTuple):
-    """Why a case has no result. Like a result, it is stored."""
-
-    why: str
 
 
 class PlacementCase(NamedTuple):
@@ -143,7 +131,6 @@ class PlacementStudy:
 
         A case that failed runs again only with `retry`.
         """
-        require_writable_folder(out)
         digests: dict[str, str] = {}
 
         def make_case(case: PlacementCase) -> Case:
@@ -159,12 +146,8 @@ class PlacementStudy:
             }  # fmt: skip
             return Case(compute_result_key(inputs), (*paths, case.seed, case.rule))
 
-        runner = CaseRunner(run_placement, engine, CaseStore(out / "cases", _RESULT_FORMAT), _to_stored_result)
         cases = [make_case(case) for case in self.cases]
-        earlier = runner.find_results(cases)
-        if retry:
-            earlier = {at: result for at, result in earlier.items() if isinstance(result, PlacementResult)}
-        results = runner.run(cases, progress, earlier)
+        results = run_json_cases(run_placement, PlacementResult, cases, out, engine, progress, retry)
         return PlacementResults(self, dict(zip(self.cases, results, strict=True)))
 
     def find_file(self, name: str) -> str:
@@ -173,20 +156,6 @@ class PlacementStudy:
         if path is None:
             raise InputError(f"{name}: is neither next to the study nor in the folder CPSCHED_TRACES")
         return str(path)
-
-
-def _to_stored_result(case: Case, returned: PlacementResult | TaskFailure) -> PlacementResult | PlacementFailure:
-    return PlacementFailure(returned.why) if isinstance(returned, TaskFailure) else returned
-
-
-def _decode_result(content: bytes) -> PlacementResult | PlacementFailure:
-    fields = json.loads(content)
-    return PlacementFailure(**fields) if "why" in fields else PlacementResult(**fields)
-
-
-_RESULT_FORMAT = ResultFormat(
-    ".json", lambda result: (json.dumps(result._asdict(), sort_keys=True) + "\n").encode(), _decode_result
-)
 
 
 def read_placement_study(tree: YamlTree) -> PlacementStudy | None:
@@ -347,7 +316,7 @@ class PlacementResults:
     """The results of a study by case."""
 
     study: PlacementStudy
-    results: Mapping[PlacementCase, PlacementResult | PlacementFailure]
+    results: Mapping[PlacementCase, PlacementResult | CaseFailure]
 
     @property
     def failures(self) -> list[str]:
@@ -355,7 +324,7 @@ class PlacementResults:
         return [
             f"{case.workload}, seed {case.seed}, {case.rule}: {result.why}"
             for case, result in self.results.items()
-            if isinstance(result, PlacementFailure)
+            if isinstance(result, CaseFailure)
         ]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -26,21 +26,15 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cluster.replay import ReplayOptions, Schedule, replay
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
-from cpsched_sim.experiments.case_store import (
-    Case,
-    CaseRunner,
-    CaseStore,
-    ResultFormat,
-    code_digest,
-    compute_result_key,
-)
-from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell
-from cpsched_sim.file_io import file_sha256, require_writable_folder, write_atomically
+from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
+from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, Tell
+from cpsched_sim.file_io import file_sha256, write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
 from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
+from cpsched_sim.study.json_case_results import CaseFailure, run_json_cases
 from cpsched_sim.study.study_cases import find_input_file
 from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
 from cpsched_sim.systems.system_file import System, load_system
@@ -72,10 +66,10 @@ class StrandingWorkloadSchema(StrictFileSection):
 
 
 class StrandingRuleSchema(StrictFileSection):
-    """A rule of node choice: a dispatcher with settings, and how requests are counted if it knows the typical ones."""
+    """A rule of node choice: a dispatcher with settings, and whether it chooses nodes by the typical requests."""
 
     dispatcher: str
-    typical: Literal["unknown", "by-count", "by-gpus"] = "unknown"
+    least_stranded_gpus: bool = False
 
 
 class StrandingSchema(StrictFileSection):
@@ -118,15 +112,16 @@ class StrandingWindow(NamedTuple):
 
     jobs: Sequence[TraceJob]
     cluster: Cluster
-    before: Sequence[Request]
-    """The requests of the jobs before the window."""
+    typical: TypicalRequests
+    """The typical requests of the jobs before the window."""
 
-    def typical_requests(self, by_gpus: bool = False) -> TypicalRequests:
-        """Return the typical requests of the jobs before the window. Raise `InputError` if none is for GPUs."""
-        typical = find_typical_requests(self.before, self.cluster.resources, by_gpus)
+    @classmethod
+    def of(cls, jobs: Sequence[TraceJob], cluster: Cluster, before: Iterable[TraceJob]) -> StrandingWindow:
+        """Return the window. Raise `InputError` if no job before it requests a GPU."""
+        typical = find_typical_requests((item.job.request for item in before), cluster.resources)
         if typical is None:
             raise InputError("no job before the window requests a GPU")
-        return typical
+        return cls(jobs, cluster, typical)
 
 
 @dataclass(frozen=True)
@@ -152,9 +147,8 @@ class StrandingStudy:
     ) -> StrandingResults:
         """Run the cases that have no result in the folder `out` yet, and return all results.
 
-        A failure is not stored, so a failed case always runs again, with or without `retry`.
+        A case that failed runs again only with `retry`.
         """
-        require_writable_folder(out)
         stranding = self.schema.stranding
         paths = {name: self._find_jobs(workload) for name, workload in stranding.workloads.items()}
         digests = {name: path and file_sha256(Path(path)) for name, path in paths.items()}
@@ -167,7 +161,7 @@ class StrandingStudy:
             }  # fmt: skip
             task = (workload.model_copy(update={"jobs": paths[case.workload]}), case.window, rule)
             cases.append(Case(compute_result_key(inputs), task))
-        results = CaseRunner(run_window, engine, CaseStore(out / "cases", _RESULT_FORMAT)).run(cases, progress)
+        results = run_json_cases(run_window, StrandingResult, cases, out, engine, progress, retry)
         return StrandingResults(self.schema, dict(zip(self.cases, results, strict=True)))
 
     def _find_jobs(self, workload: StrandingWorkloadSchema) -> str | None:
@@ -177,13 +171,6 @@ class StrandingStudy:
         if path is None:
             raise InputError(f"{workload.jobs}: is neither next to the study nor in the folder CPSCHED_TRACES")
         return str(path)
-
-
-_RESULT_FORMAT = ResultFormat(
-    ".json",
-    lambda result: (json.dumps(result._asdict(), sort_keys=True) + "\n").encode(),
-    lambda content: StrandingResult(**json.loads(content)),
-)
 
 
 def read_stranding_study(tree: YamlTree) -> StrandingStudy | None:
@@ -203,16 +190,14 @@ def run_window(task: Any, tell: Tell) -> StrandingResult:
     """Run one case in a worker process."""
     workload, number, rule = task
     window = _file_window(workload, number) if workload.jobs else _eurora_window(workload, number)
-    cluster = window.cluster
-    if rule.typical != "unknown":
-        cluster = replace(cluster, typical=window.typical_requests(rule.typical == "by-gpus"))
+    cluster = replace(window.cluster, typical=window.typical if rule.least_stranded_gpus else None)
     policy = ReplaySpec(PolicySpec.parse(rule.dispatcher)).build()
     return measure_window(window, replay(window.jobs, cluster, policy, ReplayOptions(strict=True)))
 
 
 def measure_window(window: StrandingWindow, schedule: Schedule) -> StrandingResult:
     """Return the result of a replayed window. It is measured after the warm-up, until the last submission."""
-    jobs, typical = window.jobs, window.typical_requests()
+    jobs, typical = window.jobs, window.typical
     submit_s = np.array([item.job.submit_s for item in jobs])
     from_s, to_s = int(submit_s[0] + WARM_UP_SHARE * (submit_s[-1] - submit_s[0])), int(submit_s[-1])
     started = np.flatnonzero(schedule.start_s != NEVER).tolist()
@@ -237,11 +222,11 @@ def _file_window(workload: StrandingWorkloadSchema, number: int) -> StrandingWin
     length_s = workload.days * DAY_S
     from_s = jobs[0].job.submit_s + (1 + number) * length_s
     window = [item for item in jobs if from_s <= item.job.submit_s < from_s + length_s]
-    before = [item.job.request for item in jobs if from_s - TYPICAL_DAYS * DAY_S <= item.job.submit_s < from_s]
+    before = [item for item in jobs if from_s - TYPICAL_DAYS * DAY_S <= item.job.submit_s < from_s]
     demand = sum(item.job.request.units * item.job.request.per_unit[0] * item.run_s for item in window)
     largest = max(item.job.request.units for item in window)
     nodes = max(largest, ceil(demand / (length_s * workload.load * GPUS_PER_NODE)))
-    return StrandingWindow(window, Cluster.of([[GPUS_PER_NODE]] * nodes, ["gpus"]), before)
+    return StrandingWindow.of(window, Cluster.of([[GPUS_PER_NODE]] * nodes, ["gpus"]), before)
 
 
 def _eurora_window(workload: StrandingWorkloadSchema, number: int) -> StrandingWindow:
@@ -249,8 +234,8 @@ def _eurora_window(workload: StrandingWorkloadSchema, number: int) -> StrandingW
     jobs = generate_eurora_jobs(2 * workload.days, number, workload.load)
     from_s = workload.days * DAY_S
     window = [item for item in jobs if item.job.submit_s >= from_s]
-    before = [item.job.request for item in jobs if item.job.submit_s < from_s]
-    return StrandingWindow(window, System(load_system("eurora")).cluster, before)
+    before = [item for item in jobs if item.job.submit_s < from_s]
+    return StrandingWindow.of(window, System(load_system("eurora")).cluster, before)
 
 
 def read_gpu_jobs(path: Path) -> list[TraceJob]:
@@ -274,10 +259,10 @@ def read_gpu_jobs(path: Path) -> list[TraceJob]:
 
 @dataclass(frozen=True)
 class StrandingResults:
-    """The results of a study by case. Failed cases have a `TaskFailure`."""
+    """The results of a study by case."""
 
     schema: StrandingStudySchema
-    results: Mapping[StrandingCase, StrandingResult | TaskFailure]
+    results: Mapping[StrandingCase, StrandingResult | CaseFailure]
 
     @property
     def failures(self) -> list[str]:
@@ -285,7 +270,7 @@ class StrandingResults:
         return [
             f"{case.workload}, window {case.window}, {case.rule}: {result.why}"
             for case, result in self.results.items()
-            if isinstance(result, TaskFailure)
+            if isinstance(result, CaseFailure)
         ]
 
     def rows(self) -> list[dict[str, Any]]:
