@@ -86,6 +86,29 @@ def test_dispatchers_choose_nodes_with_least_stranded_gpus(name):
     check()
 
 
+@pytest.mark.parametrize("name", ["greedy", "lookahead"])
+def test_later_jobs_choose_among_remaining_nodes(name):
+    """The search of `lookahead` also undoes placements."""
+    dispatcher = registry.build_dispatcher(name)
+
+    @scaled_example_settings(200)
+    @given(gpu_nodes(), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2)), max_size=5))
+    def check(snapshot, more):
+        jobs = [a_job(10 + i, units, per_unit) for i, (units, *per_unit) in enumerate(more)]
+        snapshot = a_snapshot(snapshot.cluster, [*snapshot.queued_jobs(), *jobs], snapshot.running_jobs())
+        decision = dispatcher.decide(snapshot, "starts")
+        assert verify(decision, snapshot) == []
+        found, free = decision.starts_by_job(snapshot), FreeAmounts(snapshot.cluster, snapshot.free)
+        if name != "greedy" and len(found) < len(snapshot.queue):
+            return
+        for slot in decision.starts.slots.tolist():
+            job = snapshot.table.jobs[slot]
+            assert tuple(found[job.id]) == free.find_placement(job.request)
+            free.take(job.request, found[job.id])
+
+    check()
+
+
 @scaled_example_settings(100)
 @given(gpu_nodes())
 def test_slurm_ignores_typical_requests(snapshot):
