@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
@@ -82,29 +82,12 @@ def to_yaml(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def apply_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
-    """Return the policy with the dispatcher settings implied by the adapter, unless `spec` sets them.
-
-    If the adapter ranks jobs, a dispatcher with a choice of order uses the site's order. A dispatcher with an objective
-    gives the site's priorities the same weight as its objective. A dispatcher with an unset time limit gets the
-    adapter's time limit.
-    """
-    offered, implied = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
-    if can.priorities and offered.get("order") == "reg":
-        implied["order"] = "priority"
-    if can.priorities and "site_weight" in offered:
-        implied["site_weight"] = "1"
-    if can.decision_limit_s is not None and "limit_s" in offered and offered["limit_s"] is None:
-        implied["limit_s"] = str(can.decision_limit_s)
-    return replace(spec, dispatcher_settings={**implied, **spec.dispatcher_settings})
-
-
 def build_effective_config(
     settings: Settings, options: Section, can: Capabilities, policy: Policy, fallback: Policy | None
 ) -> EffectiveConfig:
     """Return the effective settings with the adapter's `options`. The policies were built from the settings."""
     section = settings.policy
-    spec = apply_adapter_defaults(section.to_spec(), can)
+    spec = section.to_spec(can)
     dispatcher_sources: dict[str, Source] = {
         **dict.fromkeys(spec.dispatcher_settings, "adapter"),
         **dict.fromkeys(section.dispatcher_settings, "file"),
@@ -133,7 +116,7 @@ def build_effective_config(
     ]
     fallback_spec = None
     if fallback is not None:
-        fallback_spec = apply_adapter_defaults(section.to_fallback_spec(), can)
+        fallback_spec = section.to_fallback_spec(can)
         rows += _list_parameters(
             DISPATCHERS.find(fallback_spec.dispatcher),
             fallback_spec.dispatcher_settings,

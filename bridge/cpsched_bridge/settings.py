@@ -13,12 +13,15 @@ from cpsched.goal_presets import Goal
 from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
+from cpsched.registry import DISPATCHERS
 from cpsched_bridge.errors import InvalidSetting, SettingsError
+from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.proxy_users import parse_trusted_network, validate_user_header, validate_user_name
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree, value_for_message
 
 S = TypeVar("S", bound=BaseModel)
+NO_CAPABILITIES = Capabilities()
 MAX_NUMBER = 1_000_000_000
 """Largest absolute value of a number in the settings: 31 years in seconds."""
 
@@ -141,19 +144,47 @@ class PolicySettings(Section):
         """Whether the dispatcher runs in its own process."""
         return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
-    def to_fallback_spec(self) -> PolicySpec:
+    def to_fallback_spec(self, can: Capabilities = NO_CAPABILITIES) -> PolicySpec:
         """Return the specification of the fallback, without predictor or learned state."""
-        return PolicySpec(self.fallback, overrun=self.overrun)
+        return PolicySpec(
+            self.fallback, dispatcher_settings=_derive_adapter_settings(self.fallback, can), overrun=self.overrun
+        )
 
-    def to_spec(self) -> PolicySpec:
-        """Return the specification of the policy, which the journal records."""
+    def to_spec(self, can: Capabilities = NO_CAPABILITIES) -> PolicySpec:
+        """Return the specification of the policy with an adapter, which the journal records.
+
+        The goal's settings replace those that the adapter implies, and `dispatcher_settings` replace both.
+        """
         return PolicySpec(
             self.dispatcher,
             self.predictor,
-            {**self.derive_goal_settings(), **_convert_settings_to_text(self.dispatcher_settings)},
+            {
+                **_derive_adapter_settings(self.dispatcher, can),
+                **self.derive_goal_settings(),
+                **_convert_settings_to_text(self.dispatcher_settings),
+            },
             _convert_settings_to_text(self.predictor_settings),
             self.overrun,
         )
+
+
+def _derive_adapter_settings(dispatcher: str, can: Capabilities) -> dict[str, str]:
+    """Return the dispatcher settings that the adapter implies.
+
+    If the adapter ranks jobs, a dispatcher with a choice of order uses the site's order. A dispatcher with an objective
+    gives the site's priorities the same weight as its objective. A dispatcher with an unset time limit gets the
+    adapter's time limit.
+    """
+    if can == NO_CAPABILITIES:
+        return {}
+    offered, implied = DISPATCHERS.find(dispatcher).defaults(), dict[str, str]()
+    if can.priorities and offered.get("order") == "reg":
+        implied["order"] = "priority"
+    if can.priorities and "site_weight" in offered:
+        implied["site_weight"] = "1"
+    if can.decision_limit_s is not None and "limit_s" in offered and offered["limit_s"] is None:
+        implied["limit_s"] = str(can.decision_limit_s)
+    return implied
 
 
 class CycleSettings(Section):

@@ -31,7 +31,7 @@ from cpsched_bridge.cycle.peer_link import PeerLink
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle.startup import BridgeStartupSteps, ProgressListener, Step, ThrottledProgressReporter
 from cpsched_bridge.cycle.verified_decision import require_power_cap_resources
-from cpsched_bridge.effective_config import EffectiveConfig, apply_adapter_defaults, build_effective_config
+from cpsched_bridge.effective_config import EffectiveConfig, build_effective_config
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
 from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessCheck, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
@@ -180,7 +180,7 @@ def build_bridge_policies(settings: Settings, where: str = "settings") -> Bridge
             raise InvalidSetting(("preemption", "choose"), "true", rule)
         if settings.preemption.choose and settings.policy.power.cap_w is not None:
             raise InvalidSetting(("preemption", "choose"), "true", "must be false with policy.power.cap_w")
-        policy, fallback = make_policy(apply_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
+        policy, fallback = make_policy(settings.policy.to_spec(found.can)), make_fallback(settings, found.can)
         effective = build_effective_config(settings, found.options, found.can, policy, fallback)
     except InvalidSetting as error:
         raise settings.add_location_to_error(error, where) from error
@@ -199,7 +199,7 @@ def make_fallback(settings: Settings, can: Capabilities) -> Policy | None:
     """Return the fallback policy, or None if none is configured."""
     if not settings.policy.has_fallback:
         return None
-    return make_policy(apply_adapter_defaults(settings.policy.to_fallback_spec(), can))
+    return make_policy(settings.policy.to_fallback_spec(can))
 
 
 @contextmanager

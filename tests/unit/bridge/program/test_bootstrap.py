@@ -12,7 +12,6 @@ import cpsched_bridge
 from cpsched.errors import InvalidValue
 from cpsched_bridge.adapters import mock, slurm
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
-from cpsched_bridge.effective_config import apply_adapter_defaults
 from cpsched_bridge.errors import BackendStarting, BackendUnavailable, ClusterUnreachable, NotReady, SettingsError
 from cpsched_bridge.ports import Capabilities, ReadinessCheck
 from cpsched_bridge.program.bootstrap import (
@@ -216,7 +215,7 @@ BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, preemptio
 )
 def test_uses_priorities_and_clock_of_site_by_default(can, policy, heeding):
     settings = Settings.model_validate({"policy": policy})
-    assert apply_adapter_defaults(settings.policy.to_spec(), can).dispatcher_settings == heeding
+    assert settings.policy.to_spec(can).dispatcher_settings == heeding
 
 
 @pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Capabilities(decision_limit_s=0.1), "reg")])
