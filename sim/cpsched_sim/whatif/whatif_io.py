@@ -29,6 +29,7 @@ from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
 from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.whatif_window import (
+    ReplayedSite,
     WhatIfWindow,
     WindowPeriodOptions,
     choose_or_guess_system,
@@ -83,7 +84,8 @@ def read_whatif_window(inputs: WhatIfInputs) -> tuple[WhatIfWindow, dict[str, An
         require(earlier is None, "--earlier", str(earlier), "requires a folder written by `cpsched whatif collect`")
         history = read_history(inputs.source, inputs.lenient, inputs.format, dialect)
         file, guessed = choose_or_guess_system(history, inputs.system, GUESSED_SYSTEM)
-        window = cut_whatif_window(history, file, inputs.period, guessed, dialect.zone, site, (), inputs.license_totals)
+        replayed = ReplayedSite(file, guessed, dialect.zone, site, license_totals=inputs.license_totals)
+        window = cut_whatif_window(history, replayed, inputs.period)
         window = replace(window, notes=(*window.notes, *(site.notes if site is not None else ())))
         return window, _input_digests(window, inputs.source, inputs)
 
@@ -99,7 +101,8 @@ def _read_collection_folder(folder: SlurmCollectionFolder, inputs: WhatIfInputs)
     if earlier is not None and system is None:
         outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
     totals = {**folder.licenses(), **inputs.license_totals}
-    window = cut_whatif_window(history, file, inputs.period, "", folder.zone, site, outages, totals)
+    replayed = ReplayedSite(file, "", folder.zone, site, outages, totals)
+    window = cut_whatif_window(history, replayed, inputs.period)
     not_simulated = dict.fromkeys((*folder.notes, *(site.notes if site is not None else ())))
     window = replace(window, notes=(*window.notes, *not_simulated, *_list_differences(folder, earlier, window)))
     if strange:

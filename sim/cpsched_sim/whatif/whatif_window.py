@@ -155,24 +155,29 @@ def choose_or_guess_system(history: AccountingHistory, system: str | None, name:
     return system_draft.render_and_parse_draft(draft)[1], by
 
 
-def cut_whatif_window(
-    history: AccountingHistory,
-    system: SystemFile,
-    span: WindowPeriodOptions,
-    guessed: str = "",
-    zone: str = "",
-    site: SitePolicyFile | None = None,
-    outages: Sequence[NodeOutage] = (),
-    totals: Totals | None = None,
-) -> WhatIfWindow:
-    """Cut a window from a history, for replay on `system`.
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayedSite:
+    """The site on which a window is replayed."""
 
-    `totals` contains the known license totals. Raise `InputError` if the window has no job, and `InvalidValue` for an
-    invalid period.
+    system: SystemFile
+    guessed: str = ""
+    """What the system was guessed from, or "" if it was given."""
+    zone: str = ""
+    policy: SitePolicyFile | None = None
+    outages: Sequence[NodeOutage] = ()
+    license_totals: Totals = field(default_factory=dict)
+    """The known totals of licenses."""
+
+
+def cut_whatif_window(history: AccountingHistory, replayed: ReplayedSite, span: WindowPeriodOptions) -> WhatIfWindow:
+    """Cut a window from a history, for replay on a site.
+
+    Raise `InputError` if the window has no job, and `InvalidValue` for an invalid period.
     """
-    totals = totals or {}
+    system, zone, totals = replayed.system, replayed.zone, replayed.license_totals
+    site = replayed.policy
     from_s, to_s, notes = _find_period(history, span, zone)
-    history.drop_unfinished_jobs(find_runaway_jobs(history, None if guessed else system))
+    history.drop_unfinished_jobs(find_runaway_jobs(history, None if replayed.guessed else system))
     left_out: Counter[str] = Counter(history.reader.tally.dropped)
     left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
     judged = [r for r in history.ran if from_s <= r.submit_s < to_s]
@@ -210,7 +215,7 @@ def cut_whatif_window(
         drafts.append(
             (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s)
         )
-    for number, outage in enumerate(outages):
+    for number, outage in enumerate(replayed.outages):
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
             ask = UnitsRequest(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
@@ -241,7 +246,7 @@ def cut_whatif_window(
     )
     return WhatIfWindow(
         quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.time_zero_unix_s, zone,
-        jobs, [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
+        jobs, [draft[1] for draft in drafts], roles, leaves, fixed, real, site, replayed.guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes),
         LicenseRequestsAndTotals.of(licenses, totals), _find_typical_requests(history, target, from_s, jobs),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_replay import replay_window
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, cut_whatif_window
+from cpsched_sim.whatif.whatif_window import ReplayedSite, WhatIfWindow, WindowPeriodOptions, cut_whatif_window
 
 FIRST_S = 1_790_000_000 // 86_400 * 86_400
 COLUMNS = (
@@ -64,7 +64,8 @@ def a_window(
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
     file = parse_system(Path("small"), system)
-    return cut_whatif_window(history, file, span or WindowPeriodOptions(from_=begin), "", zone, site, (), totals)
+    where = ReplayedSite(file, zone=zone, policy=site, license_totals=totals or {})
+    return cut_whatif_window(history, where, span or WindowPeriodOptions(from_=begin))
 
 
 def replayed(window: WhatIfWindow, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:
