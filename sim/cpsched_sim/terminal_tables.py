@@ -208,9 +208,10 @@ def print_comparison(
 
     A legend follows.
     """
-    from cpsched_sim.comparison import compared_metrics
+    from cpsched_sim.comparison import compared_metrics, percent_of_baseline
 
     shown, console = compared_metrics(more), _make_console()
+    percents = {row.name: percent_of_baseline(row, baselines[row.name], more) for row in rows if row.summary}
     columns = COLUMNS_PER_TABLE if console.is_terminal else len(shown)
     for at in range(0, len(shown), columns):
         part = shown[at : at + columns]
@@ -218,7 +219,7 @@ def print_comparison(
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.title = None if at else Text(f"{title}: values, and % of the baseline")
         table.caption = Text(f"{_direction_note(shown)}; 74x: 74 times the baseline") if last else None
-        _fill_comparison_table(table, rows, baselines, part, more, times=at == 0)
+        _fill_comparison_table(table, rows, percents, part, times=at == 0)
         console.print(table)
     for metric in shown:
         console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
@@ -226,12 +227,16 @@ def print_comparison(
 
 
 def _fill_comparison_table(
-    table: Table, rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], shown: Sequence[Metric],
-    more: Sequence[Metric], times: bool,
-) -> None:  # fmt: skip
-    """Add columns for the metrics and, with `times`, for decision times."""
-    from cpsched_sim.comparison import percent_of_baseline
+    table: Table,
+    rows: Sequence[ComparisonRow],
+    percents: Mapping[str, Mapping[str, float]],
+    shown: Sequence[Metric],
+    times: bool,
+) -> None:
+    """Add columns for the metrics and, with `times`, for decision times.
 
+    `percents` contains the percentages of the baseline by row and metric.
+    """
     table.add_column("dispatcher\npredictor", no_wrap=True)
     for heading in (*map(_format_heading, shown), *(["dispatch ms\nCPU s"] if times else ())):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -240,7 +245,7 @@ def _fill_comparison_table(
         if row.summary is None:
             table.add_row(label, "failed", style="red")
             continue
-        percent = percent_of_baseline(row, baselines[row.name], more)
+        percent = percents[row.name]
         names = [metric.name for metric in shown]
         shares = [format_percent_or_factor(percent[name]) if name in percent else "" for name in names]
         cells = [f"{format_short_number(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]

@@ -25,7 +25,6 @@ from cpsched.model import (
     Job,
     NodeSetCondition,
     PendingReason,
-    Placement,
     RunningJob,
     Snapshot,
 )
@@ -423,29 +422,27 @@ class _StatusPageViewBuilder:
         snapshot, decision = report.decided.snapshot, report.decided.decision
         ends, labels = _get_expected_ends(snapshot), seen.map_labels_by_job_id()
         for ran in self.past:
-            yield self._make_bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
+            yield self._make_bar("past", RunningJob(ran.job, ran.start_s, ran.placement), ran.end_s, ran.label)
         for running in seen.running:
             end_s = max(seen.now_s + 1, ends.get(running.job.id, running.start_s + running.job.walltime_s))
-            label = labels.get(running.job.id, "")
-            yield self._make_bar(running.job, "running", running.start_s, end_s, running.placement, label)
+            yield self._make_bar("running", running, end_s, labels.get(running.job.id, ""))
         if snapshot is None or decision is None:
             return
         jobs = {job.id: job for job in report.decided.waiting}
         planned = estimate_planned_placements(snapshot, decision, seen.now_s + PLANNED_WINDOW_S, seen.outages)
         for id, (begin_s, end_s, placement) in planned.items():
-            yield self._make_bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
+            yield self._make_bar("planned", RunningJob(jobs[id], begin_s, placement), end_s, labels.get(id, ""))
 
-    def _make_bar(
-        self, job: Job, kind: str, begin_s: int, end_s: int, placement: Placement, label: str
-    ) -> status_view.GanttBar:
-        amounts = amounts_by_node(job.request, placement, self.instant.observation.cluster.capacity)
+    def _make_bar(self, kind: str, run: RunningJob, end_s: int, label: str) -> status_view.GanttBar:
+        job = run.job
+        amounts = amounts_by_node(job.request, run.placement, self.instant.observation.cluster.capacity)
         user, name = self._get_visible_name(job.user), sanitize_text(label) or str(job.id)
         return status_view.GanttBar(
             id=job.id,
             label=name,
             user=user,
             kind=kind,
-            begin_s=begin_s,
+            begin_s=run.start_s,
             end_s=end_s,
             nodes=[(node, int(used[0])) for node, used in amounts.items()],
         )
