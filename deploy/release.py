@@ -73,9 +73,7 @@ def _write_sbom(path: Path) -> None:
     output = subprocess.run([*container, *query], capture_output=True, text=True, check=True).stdout
     for name, version in map(str.split, output.splitlines()):
         purl = f"pkg:deb/debian/{name}@{quote(version)}?arch=amd64&distro=debian-12"
-        bill["components"].append(
-            {"type": "application", "bom-ref": purl, "name": name, "version": version, "purl": purl}
-        )
+        bill["components"].append({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
     path.write_text(json.dumps(bill, indent=2) + "\n")
 
 
