@@ -49,6 +49,8 @@ CALM_S = 120
 CALL_S = 0.15
 """Seconds before and after the effect of a call."""
 START_TIMEOUT_S = 8
+MAX_STALLS = 2
+"""Maximum number of stalled starts, whose backoff grows, so that the calm period is long enough."""
 DEADLINE_S = 8.0
 """Maximum seconds of a slow call."""
 PINNED_S = START_TIMEOUT_S + 4
@@ -185,7 +187,7 @@ class SharedSite(Site):
     def check_change(self, call: str, job_id: int) -> None:
         """Record a violation if a process whose successor has changed jobs changes a job."""
         host = self.sender
-        if host is None or not (self.plugin or call == "start"):
+        if host is None or not (self.plugin or call in ("start", "hold")):  # others release what only they know
             return
         reign = self.reigns.get(self.sender_run, 0)
         if reign < self.newest_reign:
@@ -300,6 +302,11 @@ class BridgeHost:
         """The name of the bridge in the lease."""
         return self.bridge.mode.leader_election.mine.bridge if self.bridge is not None else ""
 
+    def leads_and_runs(self, lease: Lease | None) -> bool:
+        """Return whether this host's process holds the lease and is not suspended."""
+        is_running = self.bridge is not None and self.world.now_s >= self.frozen_until_s
+        return is_running and lease is not None and lease.run == self.run
+
     def has_intent(self, order: StartOrder) -> bool:
         """Return whether the ledger records the intent to start a job on these nodes."""
         entry = self.bridge.ledger.get(order.job_id) if self.bridge is not None else None
@@ -406,6 +413,9 @@ class BridgeHost:
                 raise BackendUnavailable("no connection")
             return self._take_effect(work, Fuse(), self.run, 0)
         self.fuse.burn()
+        lease = self.world.site.claimed
+        if name in ("start", "hold") and lease is not None and lease.run != self.run and not self.world.is_forced:
+            self.world.site.wrongs.append(f"{self.world.now_s}: {name} sent by {self.name}, without the lease")
         events = self.next_commands if name in COMMANDS and self.next_commands else self.next_calls
         event = events.pop(0) if events else None
         kind = "" if event is None else event.kind
@@ -453,7 +463,9 @@ class World:
         self.site = SharedSite(history.plugin)
         self.takeovers_s: list[float] = []
         """Seconds without a leader before each takeover."""
-        self._led_s = self._led_well_since_s = 0.0
+        self.is_forced = any(event.kind in ("take over", "delete lease") for event in history.events)
+        """Whether a bridge may lose its lease before it expires."""
+        self._led_s = self._led_well_since_s = self._worked_s = 0.0
         self._leader = ""
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -576,7 +588,7 @@ class World:
         elif event.kind == "drain":
             self.site.drained = {event.number % 2}
             self.at(self.now_s + 2 * event.seconds, self.site.drained.clear)
-        elif event.kind == "stall":
+        elif event.kind == "stall" and self.counts["stall"] <= MAX_STALLS:
             self.site.stalls += 1
         elif event.kind == "requeue":
             job = self.site.which(event.number, lambda job: job.running)
@@ -602,13 +614,17 @@ class World:
             if self._leader and self._leader != host.name:
                 self.takeovers_s.append(self.now_s - self._led_s)
             self._leader, self._led_s = host.name, self.now_s
+            self._worked_s = self.now_s
 
     def _look(self) -> None:
         """Check that a job that waits for a bridge has a living leader, and that no pin is left."""
-        if self.now_s - self._led_s > 3.0:
+        if self.now_s - self._worked_s > 3.0:
             self._led_well_since_s = self.now_s
         held = [id for id, job in self.site.jobs.items() if job.pending and job.held_by in OURS]
-        lease, unled_s = self.site.claimed, self.now_s - self._led_s
+        lease = self.site.claimed
+        if any(host.leads_and_runs(lease) for host in self.hosts):
+            self._led_s = self.now_s
+        unled_s = self.now_s - self._led_s
         for host in self.hosts:
             if host.bridge is None or not held:
                 continue

@@ -80,7 +80,7 @@ def never(*_):
     ("guard", "words", "kinds"),
     [
         # a leader whose lease has expired sends its commands
-        (lambda: patch.object(LeaderElection, "is_lease_expired", never), OVERTAKEN, ("suspend in reading",)),
+        (lambda: patch.object(LeaderElection, "is_lease_expired", never), "without the lease", ("suspend in reading",)),
         # the submit plugin accepts the changes of an earlier epoch
         (lambda: patch.object(SharedSite, "refuses", never), OVERTAKEN, ("suspend in command", "requeue")),
         # a leader leaves the pins of earlier leaders
