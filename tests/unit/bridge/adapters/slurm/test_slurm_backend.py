@@ -46,6 +46,7 @@ class Played:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.sent: list[tuple[str, list[JobOrder]]] = []
+        self.epochs: list[int] = []
         self.lease_calls: list[tuple[object, ...]] = []
         self.fail: list[BackendError | None] = []
 
@@ -78,7 +79,8 @@ class Played:
     def read_accounting(self, since_s: int) -> list[SlurmJob]:
         raise BackendTimeout("ended jobs: no response yet")
 
-    def send(self, kind: str, orders: Sequence[JobOrder]) -> list[CommandReply]:
+    def send(self, kind: str, orders: Sequence[JobOrder], epoch: int = 0) -> list[CommandReply]:
+        self.epochs.append(epoch)
         self.call(kind, orders)
         return [CommandReply("done")] * len(orders)
 
@@ -422,6 +424,13 @@ def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, chi
     assert before is not None
     backend.acquire_lease(CLAIM, before)
     assert child.lease_calls == [("acquire_lease", WORDS, "beat=x  odd")]
+
+
+def test_changes_carry_epoch_of_lease(backend: SlurmBackend, child: Played) -> None:
+    backend.observe()
+    backend.epoch = 30
+    backend.hold([UndoOrder(7)])
+    assert child.epochs == [30]
 
 
 def test_observation_names_cluster(scene: Scene, backend: SlurmBackend) -> None:
