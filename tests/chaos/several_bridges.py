@@ -255,7 +255,8 @@ class HostBackend(SiteBackend):
         missing = [order.job_id for order in orders if not self._host.has_intent(order)]
         if missing or not {order.job_id for order in orders} <= self.startable:
             self.site.wrongs.append(f"{self._host.name} starts {orders} without an intent {missing} or a reading")
-        return self._host.call("start", lambda: self.site.start(orders))
+        outcomes: Sequence[Outcome] = self._host.call("start", lambda: self.site.start(orders))
+        return outcomes
 
 
 @dataclass(eq=False)
@@ -503,9 +504,9 @@ class World:
     def play(self) -> None:
         """Play the history, a calm period, and the release of all jobs."""
         for number, (at_s, units, run_s) in enumerate(self.history.jobs, start=1):
-            self.at(at_s, lambda id=number, units=units, run_s=run_s: self._submit(id, units, run_s))
+            self.at(at_s, partial(self._submit, number, units, run_s))
         for event in self.history.events:
-            self.at(event.at_s, lambda event=event: self._happen(event))
+            self.at(event.at_s, partial(self._happen, event))
         self.at(1.0, self._tick)
         for host in self.hosts:
             host.thread.start()

@@ -129,8 +129,8 @@ class LeaderElection:
         self.backend.epoch = self.mine.epoch if self._is_leader else FENCED_EPOCH
         if self._reported_problem:
             self.backend.epoch = 0
-        lease = self.mine if self._is_leader else self.other_leader
-        leader = None if lease is None else lease.owner
+        leading = self.mine if self._is_leader else self.other_leader
+        leader = None if leading is None else leading.owner
         if leader != self._leader:
             self._leader, self._leader_since_s = leader, now_s
         _report_leader_change(before, self.other_leader, recorder)

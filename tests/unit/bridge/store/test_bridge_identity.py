@@ -9,7 +9,7 @@ from cpsched_bridge.store.bridge_identity import IDENTITY_FILE, ensure_bridge_na
 
 
 def test_name_is_created_once_and_each_process_has_run_id(tmp_path):
-    first, second = make_lease(tmp_path), make_lease(tmp_path)
+    first, second = make_lease(tmp_path, 7.5), make_lease(tmp_path, 7.5)
     assert first.bridge == second.bridge == read_bridge_name(tmp_path)
     assert first.run != second.run
     assert first.where.endswith(f":{tmp_path}")
