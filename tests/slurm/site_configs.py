@@ -369,7 +369,7 @@ CONFIGS = (
     SiteConfig(
         "site-25-blocks-segments-gpu",
         (NodeGroup(24, gres="gpu:4"),),
-        {"batch": "0", "large": "0 MinNodes=2", "interactive": "0 MaxTime=30 PriorityTier=5", "test": "0 MaxNodes=2"},
+        {"batch": "0", "long": "0", "interactive": "0 MaxTime=30 PriorityTier=5", "test": "0 MaxNodes=2"},
         SERVED, (OPEN, FAIR), blocks=(6, 6, 6, 0, 5), block_sizes=(5, 10),
     ),
 )  # fmt: skip
