@@ -32,7 +32,8 @@ def plain_choice(snapshot, job):
     kinds = dict(zip(map(tuple, cluster.typical.amounts.tolist()), cluster.typical.shares.tolist(), strict=True))
     keys = []
     for node, row in enumerate(snapshot.free):
-        room = min(int(min(row // np.maximum(request.per_unit, 1))), 1 if request.distinct else request.units)
+        fitting = [int(left) // amount for left, amount in zip(row, request.per_unit, strict=True) if amount]
+        room = min(*fitting, 1 if request.distinct else request.units)
         if request.exclusive and (row != cluster.capacity[node]).any():
             room = 0
         if room:
@@ -50,18 +51,18 @@ def plain_choice(snapshot, job):
 @st.composite
 def gpu_nodes(draw):
     """Draw a snapshot of nodes with GPUs, some in use, with typical requests and one queued job."""
-    nodes = draw(
-        st.lists(st.tuples(st.integers(0, 1), st.sampled_from([(8, 4), (8, 2), (4, 0)])), min_size=2, max_size=9)
-    )
+    kinds = st.sampled_from([(8, 4), (8, 4), (6, 2)])
+    nodes = draw(st.lists(st.tuples(st.sampled_from([0, 0, 1]), kinds), min_size=4, max_size=9))
     weights, capacity = zip(*nodes, strict=True)
-    requests = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=8))
-    typical = find_typical_requests([Request(1, each) for each in [*requests, (1, 1)]], RESOURCES)
+    requests = draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 4])), min_size=2, max_size=8))
+    typical = find_typical_requests([Request(1, each) for each in requests], RESOURCES)
     cluster = dataclasses.replace(Cluster.of(capacity, RESOURCES, weights=weights), typical=typical)
-    used = [draw(st.tuples(st.integers(0, cores), st.integers(0, gpus))) for cores, gpus in capacity]
+    used = [draw(st.tuples(st.integers(0, cores - 1), st.integers(0, gpus - 1))) for cores, gpus in capacity]
     running = [a_running(a_job(100 + n, per_unit=each), ((n, 1),)) for n, each in enumerate(used) if sum(each)]
-    each = (draw(st.integers(1, 4)), draw(st.integers(1, 2)))
-    options = {"distinct": draw(st.booleans()), "exclusive": draw(st.booleans())}
-    return a_snapshot(cluster, [a_job(1, draw(st.integers(1, 4)), each, **options)], running)
+    each = (draw(st.integers(1, 3)), draw(st.sampled_from([0, 1, 1, 2])))
+    units = draw(st.sampled_from([1, 1, 2, 3]))
+    options = {"distinct": draw(st.booleans()), "exclusive": draw(st.sampled_from([False, False, True]))}
+    return a_snapshot(cluster, [a_job(1, units, each, **options)], running)
 
 
 @scaled_example_settings(300)
