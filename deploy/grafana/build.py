@@ -131,8 +131,7 @@ SCHEDULING = Board(
                   ((f"1 - sum by (resource) (cpsched_resource_free{{{HERE}}})\n"
                     f"/ (sum by (resource) (cpsched_resource_capacity{{{HERE}}}) > 0)", "{{resource}}"),)),
             Panel("Stranded GPUs", "Idle GPUs that the next typical job is expected not to be able to use.", "short",
-                  ((f"sum(cpsched_stranded_gpus{{{HERE}}})", "stranded"),
-                   (f"sum(cpsched_resource_free{{{HERE}, resource=~\"gpus?|ngpus\"}})", "idle"))),
+                  ((f"sum(cpsched_stranded_gpus{{{HERE}}})", "stranded"),)),
             Panel("Running and starting", "Running jobs, and jobs that were released but have not been observed "
                   "running yet.", "short",
                   ((f"sum(cpsched_running_jobs{{{HERE}}})", "running"),
