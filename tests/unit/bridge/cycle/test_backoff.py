@@ -146,10 +146,9 @@ TABLE = {
         (0, {"met": {1: LIMIT}, "ended": (20,)}, [7, 8]),
         (2, {}, [1, 7, 8]),
     ],
-    "a limit of one job lasts until it asks for something else": [
+    "the end of another job does not help a limit of one job": [
         (0, {"met": {3: OWN_LIMIT}}, [1, 2, 4, 5, 6, 7, 8]),
         (0, {"ended": (20,)}, [1, 2, 4, 5, 6, 7, 8]),
-        (0, {"shorter": (3,)}, [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
     "a job of two groups waits for both": [(0, {"met": {1: LIMIT, 7: QOS_LIMIT}}, []), (2, {}, [1])],
     "ends do not help where no limit is to blame": [
@@ -250,6 +249,24 @@ def test_ineligible_job_keeps_reason_and_is_not_tried() -> None:
     off = world.step()
     assert off[1] == "dependency"
     assert 2 not in off
+
+
+def test_forgets_groups_of_a_user_or_a_job() -> None:
+    world = World()
+    assert world.free(failed=(1, 7)) == []
+    assert world.queue.forget((), "alice") == 1
+    assert world.free() == [1, 2, 3, 4, 5, 6]
+    assert world.queue.forget([8]) == 1
+    assert world.free() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("walltime_s", [10, 50])
+def test_backoff_of_one_job_ends_with_any_other_request(walltime_s: int) -> None:
+    """The texts of the requests come before and after that of 100 s."""
+    world = World()
+    assert 3 not in world.free(met={3: OWN_LIMIT})
+    world.jobs[3] = replace(world.jobs[3], walltime_s=walltime_s)
+    assert 3 in world.free()
 
 
 def test_forgets_group_without_pending_jobs() -> None:
