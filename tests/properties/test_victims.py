@@ -142,6 +142,30 @@ def test_wide_job_is_stopped_if_it_costs_less():
     assert found.victims == (wide,)
 
 
+@pytest.mark.parametrize(
+    ("sufficient", "effort", "victims", "price", "at_least"),
+    [
+        (range(14), 33, {7, 9, 10, 12, 13}, 175, 153),
+        (range(14), 34, {7, 11, 12, 13}, 160, 153),
+        (range(14), 37, {7, 11, 12, 13}, 160, 160),
+        ((6, 11, 12), 46, {3, 11, 12}, 200, 153),
+        ((6, 11, 12), 47, {3, 11, 12}, 200, 200),
+    ],
+)
+def test_search_needs_so_many_tentative_stops(sufficient, effort, victims, price, at_least):
+    """Nodes of six cores, and (cores, price) of the jobs on each. The greedy set is the dearer one."""
+    nodes = [
+        [(3, 90), (3, 40)], [(2, 70), (4, 65)], [(1, 30), (5, 99)], [(6, 120)],
+        [(2, 20), (4, 85)], [(3, 55), (3, 35)], [(6, 75)], [(5, 60), (1, 5)],
+    ]  # fmt: skip
+    placed = [(node, *job) for node, jobs in enumerate(nodes) for job in jobs]
+    jobs = [preemptible(at, ((node, cores),), price, 1) for at, (node, cores, price) in enumerate(placed)]
+    amounts = FreeAmounts(Cluster.of([[6]] * 8, ["cores"]), np.zeros((8, 1), np.int64))
+    found = cheapest_victims(amounts, Request(7, (2,)), jobs, [jobs[at] for at in sufficient], effort)
+    assert {each.running.job.id for each in found.victims} == victims
+    assert (found.price, found.at_least) == (price, at_least)
+
+
 def test_greedy_set_omits_dearest_unneeded_job():
     """Without effort, the result is the greedy set. Its jobs of 1 core are not both needed."""
     sizes_and_prices = [(1, 1), (1, 2), (3, 30), (1, 50)]
@@ -157,6 +181,7 @@ def test_greedy_set_omits_dearest_unneeded_job():
     [(None, 900), (400, 600), (50, 900), (5000, 0)],  # none; later than the start; before it; in the future
 )
 def test_price_counts_work_since_last_checkpoint(checkpoint_s, lost_s):
+    assert REQUEUE_S == 60
     assert stop_price_node_s(2, 100, 1000, checkpoint_s) == 2 * (lost_s + REQUEUE_S)
 
 
