@@ -34,8 +34,8 @@ test: $(VENV)/.installed        ## all CI checks except the site and the live te
 	$(if $(filter 1,$(COVERAGE)),$(MAKE) coverage)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m "not slow" --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
-nightly: kernels                ## the tests that make test omits: more real processes, longer replays, hundreds of kills
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m slow $$(grep -rl --include='test_*.py' mark.slow tests)
+nightly: kernels                ## the tests that make test omits: more real processes, longer replays, hundreds of kills, HISTORIES=10000 of two bridges
+	CPSCHED_HISTORIES=$(or $(HISTORIES),10000) $(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick -m slow $$(grep -rl --include='test_*.py' mark.slow tests)
 
 corpus: kernels                 ## record what must not change: facts, and journals that this code decides differently
 	$(BIN)/python -m tests.corpus record
