@@ -36,7 +36,7 @@ def test_bridge_measures_stranded_gpus_and_chooses_nodes(bridge_at, chooses, nod
         policy_settings={"least_stranded_gpus": chooses},
     )
     report = bridge.cycle()
-    assert report.starts == {2: ((node, 1),)}
+    assert report.decided.starts == {2: ((node, 1),)}
     assert scrape(watch.exporter)["cpsched_stranded_gpus", ()] == pytest.approx(1.8)
     assert watch.page_state.get_view().status.stranded_gpus == pytest.approx(1.8)
 
