@@ -126,15 +126,23 @@ class LeaderElection:
             self._acquire_or_renew_lease(seen, now_s, recorder)
         elif self._is_leader and not wanted:
             self.release_lease()
-        self.backend.epoch = self.mine.epoch if self._is_leader else FENCED_EPOCH
-        if self._reported_problem:
-            self.backend.epoch = 0
+        self.backend.epoch = self._find_epoch(seen)
         leading = self.mine if self._is_leader else self.other_leader
         leader = None if leading is None else leading.owner
         if leader != self._leader:
             self._leader, self._leader_since_s = leader, now_s
         _report_leader_change(before, self.other_leader, recorder)
         return self.other_leader
+
+    def _find_epoch(self, seen: Lease | None) -> int:
+        """Return the epoch of this bridge's changes, or 0 if no bridge has a lease that other bridges can read.
+
+        A bridge that has released its lease, because it is paused, still releases its jobs, until another one leads.
+        """
+        if self.other_leader is not None:
+            return FENCED_EPOCH
+        released = self._has_held_lease and seen is not None and seen.bridge == self.mine.bridge
+        return self.mine.epoch if (self._is_leader or released) and not self._reported_problem else 0
 
     def describe(self, now_s: float, unix_s: float) -> LeadershipStatus:
         """Return which bridge leads, for the operator."""

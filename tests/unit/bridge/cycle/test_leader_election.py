@@ -127,6 +127,27 @@ def test_each_takeover_increases_the_epoch_that_changes_carry():
     assert bridge.cluster.epoch == FENCED_EPOCH
 
 
+def test_paused_bridge_releases_jobs_with_its_last_epoch_until_another_leads():
+    bridge = Looking(replace(OTHER, run=RELEASED, epoch=30))
+    bridge.look()
+    for _ in range(2):
+        bridge.look(wanted=False)
+        assert (bridge.cluster.claimed.run, bridge.cluster.epoch) == (RELEASED, 31)
+    bridge.cluster.claimed = replace(OTHER, beat=9, epoch=32)
+    bridge.look(wanted=False)
+    assert bridge.cluster.epoch == FENCED_EPOCH
+    bridge.cluster.claimed = replace(OTHER, run=RELEASED, beat=10, epoch=32)
+    bridge.look(wanted=False)
+    assert bridge.cluster.epoch == 0, "nobody leads, and the submit plugin would refuse its epoch"
+
+
+def test_bridge_that_never_led_carries_no_epoch_while_nobody_leads():
+    """Its own first epoch may be later than that of the next leader, whose changes the submit plugin would refuse."""
+    bridge = Looking(replace(OTHER, run=RELEASED, epoch=30))
+    bridge.look(wanted=False)
+    assert bridge.cluster.epoch == 0
+
+
 class Linked(Looking):
     """A leader with a link that is up, until `cut`."""
 
