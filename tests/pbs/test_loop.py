@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
+from cpsched_bridge.adapters.pbs.pbs_objects import LEASE_RESOURCE
 from cpsched_bridge.ports import CANNOT_BE_RELEASED
 from cpsched_bridge.store.journal_reader import BACKOFF_KIND
 from tests.pbs.commands import Fault
@@ -278,7 +279,7 @@ def test_stop_opens_queue_and_pbs_continues_at_once(world):
     waiting = world.server.submit("1:ncpus=4", runs_s=1, queue=QUEUE, holds="u")
     world.stop()
     assert world.server.queues[QUEUE].started
-    assert not world.server.values
+    assert "run=released" in bytes.fromhex(world.server.values[LEASE_RESOURCE]).decode()
     world.server.release(waiting)
     world.server.tick(60)
     assert waiting in world.server.past
