@@ -210,9 +210,10 @@ class LedgerCommandSender:
         answered_s, transitions = now_s + self.get_observation_age_s(), list[LedgerTransition]()
         for outcome in outcomes:
             entry = self._get_entry(outcome.job_id)
-            if outcome.result == "done" and not self.backend.starts_in_one_change:
+            late = answered_s != now_s
+            if outcome.result == "done" and (late or not self.backend.starts_in_one_change):
                 transitions.append(make_caused_transition(entry, LedgerState.STARTING, answered_s, "released"))
-            elif outcome.result != "refused" and answered_s != now_s:
+            elif outcome.result != "refused" and late:
                 transitions.append(make_transition(entry, LedgerState.STARTING, answered_s, entry.why))
         self.ledger.record(transitions, recorder.number)
 

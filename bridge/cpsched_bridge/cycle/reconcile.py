@@ -101,15 +101,24 @@ def _reconcile_absent(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     return make_transition(entry, state, now_s, "no longer known to the cluster")
 
 
-_WAITING_STATES = frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.RELEASING})
-
-
 def _reconcile_ended(entry: ManagedJobEntry | None, ended: EndedJob, now_s: int) -> LedgerTransition | None:
     if entry is None or entry.state is LedgerState.ENDED:
         return None
-    if entry.state is LedgerState.HELD or (entry.state in _WAITING_STATES and ended.start_s <= entry.since_s):
-        return _reconcile_absent(entry, now_s)  # the end belongs to an earlier run, or a clock was set
+    if _is_end_of_earlier_run(entry, ended):
+        return _reconcile_absent(entry, now_s)
     return make_transition(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
+
+
+def _is_end_of_earlier_run(entry: ManagedJobEntry, ended: EndedJob) -> bool:
+    """Return whether a job ran and was requeued before its present state, in which the bridge may still hold it."""
+    if entry.state in (LedgerState.HOLDING, LedgerState.RELEASING):
+        return ended.start_s <= entry.since_s
+    if entry.state is LedgerState.ROLLING_BACK:
+        return ended.start_s < entry.since_s  # the job may start in the second in which it was seen pending
+    if entry.state is LedgerState.STARTING:
+        # The answer to a start may be later than the run's beginning, and ends the bridge's hold.
+        return entry.cause != "released" and ended.end_s < entry.since_s
+    return entry.state is LedgerState.HELD  # whatever the times are, because a clock may have been set
 
 
 def _reconcile_running(

@@ -90,7 +90,8 @@ PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
 Cause = Literal["", "released", "held_by_administrator", "refused"]
 """Cause of the last transition, or "" if it does not affect the next transition.
 
-- `released`: the cluster answered the release command of a start whose pin and release are separate commands.
+- `released`: the cluster executed a start whose pin and release are separate commands, or answered it later than the
+  second of the decision.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
 - `refused`: the cluster refused the start.
 """

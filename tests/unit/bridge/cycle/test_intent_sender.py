@@ -294,4 +294,6 @@ def test_start_timeout_counts_from_the_answer(tmp_path, in_one_change, fault, si
     else:
         setting.start()
     state = LedgerState.HELD if fault == "refused" else LedgerState.STARTING
-    assert (setting.entry().state, setting.entry().since_s) == (state, since_s)
+    cause = "released" if fault is None else "refused" if fault == "refused" else ""
+    entry = setting.entry()
+    assert (entry.state, entry.since_s, entry.cause) == (state, since_s, cause)

@@ -459,13 +459,23 @@ def test_pending_job_table_matches_recorded_one():
 def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
     """The entry is of second 95. A job that waits and is seen no more has been cancelled; one that ran has ended.
 
-    A held job cannot have run since, whatever clocks say that have stepped meanwhile.
+    A held job cannot have run since, whatever clocks say that have stepped meanwhile. A start that is about to be sent
+    or undone may still be held, too.
     """
     entry = an_entry(state, since_s=95)
     observation = an_observation(ended=(EndedJob(a_job(1), start_s, end_s),))
     (transition,) = reconciling.reconcile({1: entry}, frozenset({1}), observation, CONDUCT)
-    before = state is LedgerState.HELD or (state in (LedgerState.HOLDING, LedgerState.RELEASING) and earlier)
-    assert transition.entry.state is (LedgerState.GONE if before else LedgerState.ENDED)
+    before = {
+        LedgerState.HOLDING: earlier,
+        LedgerState.HELD: True,
+        LedgerState.STARTING: end_s < 95,
+        LedgerState.ROLLING_BACK: start_s < 95,
+        LedgerState.RELEASING: earlier,
+    }
+    assert transition.entry.state is (LedgerState.GONE if before.get(state) else LedgerState.ENDED)
+    if state is LedgerState.STARTING:
+        (answered,) = reconciling.reconcile({1: replace(entry, cause="released")}, {1}, observation, CONDUCT)
+        assert answered.entry.state is LedgerState.ENDED, "the start itself may have ended before its answer"
 
 
 @pytest.mark.parametrize(
