@@ -42,7 +42,7 @@ from cpsched_bridge.store.sqlite_files import (
     was_file_replaced,
 )
 
-FORMAT = 4
+FORMAT = 3
 """Version of the tables, stored in `pragma user_version`. Lower versions were never released."""
 
 SCHEMA = """
@@ -58,7 +58,7 @@ create table if not exists events (
   seq integer primary key, at_unix_s real not null, round integer not null, kind text not null, job_id integer,
   detail text not null);
 create index if not exists events_by_job on events (job_id);
-create table if not exists unscheduled (
+create table if not exists aside (
   job_id integer primary key, kind text not null, reason text not null, label text not null, user text not null);
 create table if not exists past (
   job_id integer primary key, round integer not null, label text not null, user text not null,
@@ -323,10 +323,10 @@ class Journal(JournalReader):
         def write() -> None:
             before = self._unscheduled or frozenset()
             if self._unscheduled is None:
-                self._db.execute("delete from unscheduled")
-            self._db.executemany("delete from unscheduled where job_id = ?", [(job.job_id,) for job in before - now])
+                self._db.execute("delete from aside")
+            self._db.executemany("delete from aside where job_id = ?", [(job.job_id,) for job in before - now])
             rows = [(j.job_id, j.kind, *map(replace_surrogates, (j.reason, j.label, j.user))) for j in now - before]
-            self._db.executemany("insert or replace into unscheduled values (?,?,?,?,?)", rows)
+            self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
 
         self._write_in_transaction(write)
         self._unscheduled = now

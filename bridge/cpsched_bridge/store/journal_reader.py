@@ -215,7 +215,7 @@ class JournalReader:
 
     def get_job_name(self, job_id: int) -> str:
         """Return the job's label as shown to users, or its id if the journal has no label."""
-        query = "select label from unscheduled where job_id = ?1 union all select label from past where job_id = ?1"
+        query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
         with convert_content_errors():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
         if labels:
@@ -278,7 +278,7 @@ class JournalReader:
         With `kind`, return only jobs of that kind.
         """
         with convert_content_errors():
-            rows = self._db.execute("select job_id, kind, reason, label, user from unscheduled order by job_id")
+            rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
             return [job for job in rows_to_dataclasses(UnscheduledJob, rows) if kind in (None, job.kind)]
 
     def close(self) -> None:

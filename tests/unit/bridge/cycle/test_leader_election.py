@@ -138,10 +138,10 @@ def test_paused_bridge_releases_jobs_with_its_last_epoch_until_another_leads():
     assert bridge.cluster.epoch == FENCED_EPOCH
     bridge.cluster.claimed = replace(OTHER, run=RELEASED, beat=10, epoch=32)
     bridge.look(wanted=False)
-    assert bridge.cluster.epoch == 0, "nobody leads, and the submit plugin would refuse its epoch"
+    assert bridge.cluster.epoch == 0, "no bridge leads, and the submit plugin would refuse its epoch"
 
 
-def test_bridge_that_never_led_carries_no_epoch_while_nobody_leads():
+def test_bridge_that_never_led_carries_no_epoch_without_a_leader():
     """Its own first epoch may be later than that of the next leader, whose changes the submit plugin would refuse."""
     bridge = Looking(replace(OTHER, run=RELEASED, epoch=30))
     bridge.look(wanted=False)

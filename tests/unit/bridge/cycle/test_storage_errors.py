@@ -107,7 +107,7 @@ def test_scenario_contains_writes_of_all_kinds(tmp_path):
     words = " | ".join(sorted(set(seen)))
     for what in ("ledger: commit", "ledger: insert or replace into jobs", "ledger: insert into transitions",
                  "journal: commit", "journal: insert or replace into rounds", "journal: insert into past",
-                 "journal: insert into events", "journal: insert or replace into unscheduled", "segments"):  # fmt: skip
+                 "journal: insert into events", "journal: insert or replace into aside", "segments"):  # fmt: skip
         assert what in words, what
     states = {
         after
