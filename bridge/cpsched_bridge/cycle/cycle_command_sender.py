@@ -149,6 +149,8 @@ class CycleCommandSender:
         selection = IntentSelection.BEFORE_STARTS if starts_follow else IntentSelection.ALL
         if not self._send_intents(seen, allowance, recorder, selection) or not starts_follow:
             return
+        if self._is_outdated(recorder):  # the commands may have taken long
+            return
         allowance.left += kept_for_starts
         jobs = {job.id: job for job in decided.waiting}
         wanted = [*preemptors, *((jobs[id], placement) for id, placement in starts.items())]
@@ -168,11 +170,17 @@ class CycleCommandSender:
         self, seen: Observation, allowance: CycleCommandBudget, recorder: CycleRecorder, selection: IntentSelection
     ) -> bool:
         """Send the ledger's intents, or return False if the observation is too old."""
-        if self.leader_election.is_lease_expired(self._now_s):
-            recorder.record_failure("outdated", OUTDATED_OBSERVATION)
+        if self._is_outdated(recorder):
             return False
         self._commands.send_intents(seen, allowance, recorder, selection)
         return True
+
+    def _is_outdated(self, recorder: CycleRecorder) -> bool:
+        """Return whether another bridge may have taken over since the observation, and report it."""
+        is_outdated = self.leader_election.is_lease_expired(self._now_s)
+        if is_outdated:
+            recorder.record_failure("outdated", OUTDATED_OBSERVATION)
+        return is_outdated
 
     def get_observation_age_s(self) -> int:
         """Return how many whole seconds ago the cluster was last read."""

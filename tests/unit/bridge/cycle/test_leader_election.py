@@ -431,6 +431,23 @@ def test_bridge_stalled_during_cycle_sends_no_old_decision(tmp_path):
     assert cluster.commands == []
 
 
+def test_bridge_stalled_during_hold_sends_no_start(tmp_path, monkeypatch):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    first, _, pace, _ = two(tmp_path, cluster)
+    first.cycle()
+    cluster.submit(a_job(1))
+    cluster.submit(a_job(2), hold=Hold.NONE)
+    hold = cluster.hold
+
+    def hold_slowly(orders):
+        pace.at_s += GONE_S
+        return hold(orders)
+
+    monkeypatch.setattr(cluster, "hold", hold_slowly)
+    assert first.cycle().result == "outdated"
+    assert cluster.commands == [("hold", (2,))]
+
+
 def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     cluster = FakeCluster()
     shadow = a_bridge(tmp_path, cluster, mode="shadow")
