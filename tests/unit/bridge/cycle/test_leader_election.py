@@ -185,6 +185,14 @@ def test_leader_returns_to_long_lease_before_the_short_one_ends():
     assert bridge.leader_election.is_lease_expired(bridge.now_s + 3 + GONE_S)
 
 
+def test_answer_renews_no_lease_that_expired_while_leader_was_suspended():
+    bridge = Linked()
+    bridge.for_seconds(2)
+    bridge.cluster.claimed = OTHER
+    bridge.leader_election.keep_link(bridge.now_s + SHORT_LEASE_S)
+    assert bridge.leader_election.is_lease_expired(bridge.now_s + SHORT_LEASE_S)
+
+
 def test_leader_whose_long_lease_cannot_be_written_sends_nothing():
     bridge = Linked()
     bridge.for_seconds(2)
