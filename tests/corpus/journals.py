@@ -192,9 +192,7 @@ def _jobs(shown: str, state: Path) -> list[str]:
         if len(columns) > 5 and columns[0][0].isdigit():
             found.setdefault(_DIGITS.sub("#", columns[-1].partition(" (")[0]), columns[0])
     with closing(sqlite3.connect(state / "journal.sqlite")) as journal:
-        found.update(
-            journal.execute("select 'unscheduled: ' || reason, label from aside group by reason").fetchall()
-        )
+        found.update(journal.execute("select 'unscheduled: ' || reason, label from aside group by reason").fetchall())
     with closing(sqlite3.connect(state / "state.sqlite")) as ledger:
         states = ledger.execute("select state, coalesce(nullif(label, ''), id) from jobs group by state").fetchall()
         found.update((f"ledger: {state}", str(job)) for state, job in states)
