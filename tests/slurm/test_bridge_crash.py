@@ -62,7 +62,7 @@ DEADLY = """#!/bin/sh
 while IFS= read -r line; do
     case $line in
         "release "*) kill -KILL "$(cat {state}/pid)"; exit ;;
-        *" Partition=bridge:start/"*) line="${{line%%:start/*}}:unknown/${{line#*:start/}}" ;;
+        *" Partition=bridge:start"*) line="${{line%%:start*}}:unknown${{line#*:start}}" ;;
     esac
     printf '%s\\n' "$line"
 done | /usr/bin/scontrol
