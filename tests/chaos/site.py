@@ -288,6 +288,10 @@ class PreemptingSite(Preempting, Site):
     """The victims in the last reading, by the job that may preempt them."""
     plans: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     """The victims that may still be stopped for a job and the number of its requeues, from its first victim on."""
+    stopped: dict[tuple[int, int], set[Victim]] = field(default_factory=dict)
+    """The victims that were stopped by each plan."""
+    forgotten: set[tuple[int, int]] = field(default_factory=set)
+    """The plans that the bridge's ledger may have lost. Another may follow when their victims have ended."""
     stops: int = 0
 
     def reading(self, since: int) -> Observation:
@@ -296,10 +300,16 @@ class PreemptingSite(Preempting, Site):
         return seen
 
     def stop_one(self, victim: Victim) -> Outcome:
+        ending = set(self.ending)
         outcome = super().stop_one(victim)
         if outcome.result == "done":
             id, victims = next((id, each) for id, each in self.offered.items() if victim.job_id in each)
-            plan = self.plans.setdefault((id, self.jobs[id].requeues), set(victims))
+            key = id, self.jobs[id].requeues
+            if key in self.forgotten and not self.stopped[key] & ending:
+                self.forgotten.discard(key)
+                del self.plans[key], self.stopped[key]
+            plan = self.plans.setdefault(key, set(victims))
+            self.stopped.setdefault(key, set()).add(victim)
             if victim.job_id not in plan:
                 self.wrongs.append(f"job {victim.job_id} is stopped for job {id}, again or by another plan")
             plan.discard(victim.job_id)

@@ -383,6 +383,8 @@ class World:
             self.counts[step.kind] += 1
             self.site.fuse.left = None
             self.disk.drop()
+            if isinstance(self.site, PreemptingSite):
+                self.site.forgotten |= set(self.site.plans)
 
     def _back_up_the_ledger(self, step: Step) -> None:
         if self._ledger_file.exists() and self._bridge is None:

@@ -65,18 +65,29 @@ class PreemptionExecutor:
     """Why the preemptors of open preemptions wait, by job id."""
     _asked_s: dict[int, int] = field(default_factory=dict)
     """Cluster time of the last command for each victim, by job id."""
-    _other_leader_s: int | None = None
-    """Cluster time at which another bridge was last in control. Its victims may still be ending."""
+    _may_miss_entries: bool = False
+    """Whether the ledger may have lost preemptions, before the first observation."""
+    _unknown_victims_s: int | None = None
+    """Cluster time at which victims that this ledger does not know may still have been ending.
+
+    They are those of another bridge in control, or of preemptions that the ledger lost.
+    """
 
     @staticmethod
-    def from_settings(backend: Backend, settings: Settings, file: StateFile) -> PreemptionExecutor | None:
-        """Return the chooser, or None if the bridge does not choose victims."""
+    def from_settings(
+        backend: Backend, settings: Settings, file: StateFile, may_miss_entries: bool = False
+    ) -> PreemptionExecutor | None:
+        """Return the chooser, or None if the bridge does not choose victims.
+
+        `may_miss_entries`: whether the file may have lost preemptions.
+        """
         if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
             return None
         keep_s = int(settings.journal.keep_jobs_days * 86_400)
         return PreemptionExecutor(
-            backend, PreemptionLedger(file), settings.preemption, settings.start.timeout_s, keep_s
-        )
+            backend, PreemptionLedger(file), settings.preemption, settings.start.timeout_s, keep_s,
+            _may_miss_entries=may_miss_entries,
+        )  # fmt: skip
 
     def set_backend_preemption_options(self) -> None:
         """Pass the open preemptions and the spared jobs to the backend's next observation."""
@@ -91,8 +102,8 @@ class PreemptionExecutor:
         """Close finished preemptions, and select offers. If the ledger cannot be written, select no offers."""
         self._offers = {}
         seen = reading.observation
-        if role.other_leader is not None:
-            self._other_leader_s = seen.now_s
+        if role.other_leader is not None or self._may_miss_entries:
+            self._unknown_victims_s, self._may_miss_entries = seen.now_s, False
         new = dict[int, PreemptionOffer]()
         try:
             if role.mode != "control":
@@ -144,7 +155,7 @@ class PreemptionExecutor:
         left = {each.job_id for each in seen.unmanaged}
         if find_victim_choice_pause_end_s(self.ledger, seen.now_s) is not None:
             return []
-        if self._other_leader_s is not None and 0 <= seen.now_s - self._other_leader_s < _max_ending_s(seen):
+        if self._unknown_victims_s is not None and 0 <= seen.now_s - self._unknown_victims_s < _max_ending_s(seen):
             return []
         failed_s = self.ledger.find_last_end_s_by_job("ineffective", "dropped")
         recent, found = self.ledger.count_by_user_since(seen.now_s - HOUR_S), list[PreemptionOffer]()

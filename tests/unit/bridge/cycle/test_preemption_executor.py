@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
 from tests.fakes import FakePace, FirstFit
 from tests.preempting_cluster import PreemptingCluster
-from tests.stores import rows
+from tests.stores import change, rows
 
 START_S = 10_000
 TIMEOUT_S = VICTIMS_END_S + 15
@@ -359,6 +360,31 @@ def test_new_leader_waits_for_the_victims_of_the_other_bridge(tmp_path, site):
     site.cancel(1)
     settle(bridge, site, 3)
     assert stopped(site) == [93, 94]
+
+
+DAMAGES = {
+    "lost row": lambda path: change(path, "update preemptions set seal = 0"),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:4096]),
+    "deleted": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_victim_is_stopped_while_those_of_a_lost_preemption_may_be_ending(tmp_path, site, damage):
+    site.ending_s = 20
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, 2)
+    assert stopped(site) == [93, 94]
+    bridge.ledger.close()
+    DAMAGES[damage](tmp_path / "state.sqlite")
+    bridge = choosing(tmp_path, site)
+    settle(bridge, site, VICTIMS_END_S)
+    assert stopped(site) == [93, 94]
+    assert (site.jobs[1].hold, states(tmp_path)) == (Hold.NONE, [])
+    site.submit(a_high(2, nodes=4))
+    site.cancel(1)
+    settle(bridge, site, 1)
+    assert stopped(site) == [91, 92, 93, 94]
 
 
 def test_limits_leave_further_jobs_to_slurm(tmp_path, site):
