@@ -71,6 +71,7 @@ class LeaderElection:
     _next_s: float = field(default=0.0, init=False)
     """Monotonic time of the next renewal, or of the next attempt after a refusal."""
     _observed_s: float = field(default=float("-inf"), init=False)
+    """Monotonic time of the last observation."""
     _leader: tuple[str, str] | None = field(default=None, init=False)
     _leader_since_s: float = field(default=0.0, init=False)
     """The owner of the lease as last seen, and the monotonic time of its first observation."""

@@ -11,6 +11,7 @@ from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
 from cpsched_bridge.ports import Observation
 
 DAY_S = 86_400
+UPDATE_INTERVAL_S = DAY_S
 """Seconds of cluster time between updates of typical requests."""
 RETRY_INTERVAL_S = 600
 """Seconds of cluster time between updates while there are no typical requests."""
@@ -45,7 +46,7 @@ class TypicalJobs:
             first_s = now_s - TYPICAL_DAYS * DAY_S
             recent = (request for end_s, request in self._ended if end_s >= first_s)
             self._typical, self._clusters = find_typical_requests(recent, cluster.resources), None
-            self._update_s = now_s + (RETRY_INTERVAL_S if self._typical is None else DAY_S)
+            self._update_s = now_s + (RETRY_INTERVAL_S if self._typical is None else UPDATE_INTERVAL_S)
         if self._typical is None:
             return observation
 
