@@ -86,11 +86,18 @@ class ObservationReader:
     def apply_jobs_released_notice(
         self, observation: Observation, election: LeaderElection, recorder: CycleRecorder
     ) -> None:
-        """Apply an earlier process's release notice, which is in the first lease, before the notice is overwritten."""
+        """Apply an earlier process's release notice, which is in the first lease, before the notice is overwritten.
+
+        Jobs that were running were not released, and keep their pins if they are requeued.
+        """
         if self._is_first and election.is_own_jobs_released_notice(observation.lease):
             old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
+            running, pinned = {each.job.id for each in observation.running}, observation.list_pinned_job_ids()
+            old = [entry for entry in old if entry.job_id not in running]
+            now_s = observation.now_s
             self.ledger.record(
-                (make_unrecorded_release_transition(entry, observation.now_s) for entry in old), recorder.number
+                (make_unrecorded_release_transition(entry, now_s, entry.job_id in pinned) for entry in old),
+                recorder.number,
             )
             detail = f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
             recorder.add_event("released", detail)

@@ -439,10 +439,10 @@ def _leave_to_holder(entry: ManagedJobEntry, pending: PendingJob, now_s: int) ->
     return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason), pinned=pinned)
 
 
-def make_unrecorded_release_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Return a transition to `free` for a job whose release was not recorded."""
+def make_unrecorded_release_transition(entry: ManagedJobEntry, now_s: int, pinned: bool) -> LedgerTransition:
+    """Return a transition to `free` for a job whose release was not recorded. It is `pinned` if it ran meanwhile."""
     why = "released by a bridge that could not record it"
-    return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)
+    return make_transition(entry, LedgerState.FREE, now_s, why, pinned=pinned)
 
 
 def make_unpinned_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:

@@ -593,6 +593,29 @@ def test_hold_after_unrecorded_release_is_administrators(bridge_at, monkeypatch,
         assert state(after) is LedgerState.RUNNING, "it is taken up again when the administrator lets go"
 
 
+@pytest.mark.parametrize("requeued_later", [False, True])
+def test_job_that_ran_during_unrecorded_release_is_unpinned(bridge_at, monkeypatch, requeued_later):
+    """A stop releases no running job, so its node list stays when it is requeued and held."""
+    cluster = FakeCluster.of(a_job(1), lazy=True)
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert state(bridge) is LedgerState.STARTING
+    cluster.schedule()
+    with monkeypatch.context() as patched:
+        read_only(bridge, patched)
+        bridge.stop()
+    if requeued_later:
+        after = bridge_at(cluster)
+        settle(after, cluster)
+        cluster.requeue(1, Hold.ADMIN)
+    else:
+        cluster.requeue(1, Hold.ADMIN)
+        after = bridge_at(cluster)
+    assert cluster.jobs[1].pin == (("n0", 1),)
+    settle(after, cluster)
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin, after.ledger.get(1).pinned) == (Hold.ADMIN, (), False)
+
+
 def test_release_mark_stays_until_ledger_has_recorded_it(bridge_at, monkeypatch):
     """A disk that is still read-only keeps the word where it is."""
     cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, drained={0, 1, 2, 3})
