@@ -207,12 +207,17 @@ class Site(FakeCluster):
 
     def hold_one(self, job_id: int) -> Outcome:
         job = self.jobs.get(job_id)
-        if job is not None and job.pending and job.hold is Hold.NONE:
-            job.hold, job.ours = Hold.ADMIN, True
-            self.fuse.burn()
+        if job is not None and job.pending:
+            self._hold_unheld(job)
         return self._cleared(job_id, super().hold_one(job_id), "the bridge holds job {}")
 
+    def _hold_unheld(self, job: SiteJob) -> None:
+        if job.hold is Hold.NONE:
+            job.hold, job.ours = Hold.ADMIN, True
+            self.fuse.burn()
+
     def release_one(self, job_id: int) -> Outcome:
+        """Release a job. As in the Slurm adapter, a pinned job is held until its pin is cleared."""
         job = self.jobs.get(job_id)
         if job is not None and job.pending and job.held_by == "admin":
             if self.plugin:
@@ -220,6 +225,8 @@ class Site(FakeCluster):
             if not self.unread or job.held_after < self.good_readings:
                 self.wrongs.append(f"job {job_id} is released against an administrator's hold")
         if job is not None and job.pending and job.hold is not Hold.USER:
+            if job.pin:
+                self._hold_unheld(job)
             job.pin = ()
             self.fuse.burn()
         return self._cleared(job_id, super().release_one(job_id), "the bridge releases job {}")
