@@ -103,8 +103,7 @@ class Bridge:
         self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
         self._booster = PriorityBooster.from_settings(backend, settings, ledger.file)
-        may_miss_preemptions = not ledger.whole and parts.journal.last_round > 0
-        self._preemptions = PreemptionExecutor.from_settings(backend, settings, ledger.file, may_miss_preemptions)
+        self._preemptions = PreemptionExecutor.from_settings(backend, settings, ledger.file, parts.journal)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )

@@ -31,6 +31,7 @@ from cpsched_bridge.ports import (
     SupportsPreemption,
 )
 from cpsched_bridge.settings import PreemptionSettings, Settings
+from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.preemption_ledger import PreemptionEntry, PreemptionLedger
 from cpsched_bridge.store.state_file import StateFile
@@ -75,18 +76,15 @@ class PreemptionExecutor:
 
     @staticmethod
     def from_settings(
-        backend: Backend, settings: Settings, file: StateFile, may_miss_entries: bool = False
+        backend: Backend, settings: Settings, file: StateFile, journal: Journal
     ) -> PreemptionExecutor | None:
-        """Return the chooser, or None if the bridge does not choose victims.
-
-        `may_miss_entries`: whether the file may have lost preemptions.
-        """
+        """Return the chooser, or None if the bridge does not choose victims."""
         if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
             return None
         keep_s = int(settings.journal.keep_jobs_days * 86_400)
         return PreemptionExecutor(
             backend, PreemptionLedger(file), settings.preemption, settings.start.timeout_s, keep_s,
-            _may_miss_entries=may_miss_entries,
+            _may_miss_entries=not file.whole and journal.last_round > 0,
         )  # fmt: skip
 
     def set_backend_preemption_options(self) -> None:
