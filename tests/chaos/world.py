@@ -383,8 +383,7 @@ class World:
             self.counts[step.kind] += 1
             self.site.fuse.left = None
             self.disk.drop()
-            if isinstance(self.site, PreemptingSite):
-                self.site.forgotten |= set(self.site.plans)
+            self._forget_preemptions()
 
     def _back_up_the_ledger(self, step: Step) -> None:
         if self._ledger_file.exists() and self._bridge is None:
@@ -395,6 +394,12 @@ class World:
             self._die_now("the bridge dies, and an old ledger is restored")
             shutil.copy(self.state_dir / "backup", self._ledger_file)
             self.counts[step.kind] += 1
+            self._forget_preemptions()
+
+    def _forget_preemptions(self) -> None:
+        """Note that the file may lack the preemptions that were recorded in it, or since its backup."""
+        if isinstance(self.site, PreemptingSite):
+            self.site.forgotten |= set(self.site.plans)
 
     # the end --------------------------------------------------------------------------------------------------
 
