@@ -6,7 +6,12 @@ import pytest
 
 from cpsched_bridge.cycle.backoff import MAX_REPETITIONS
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.intent_sender import CycleCommandBudget, IntentSelection, LedgerCommandSender
+from cpsched_bridge.cycle.intent_sender import (
+    CycleCommandBudget,
+    IntentSelection,
+    LedgerCommandSender,
+    make_start_orders,
+)
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, Outcome, StartOrder, StartSettings, UndoOrder
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
@@ -148,23 +153,26 @@ def test_records_release_outcome(tmp_path, result, becomes):
 
 
 @pytest.mark.parametrize(
-    ("result", "becomes", "pinned", "failures"),
+    ("result", "code", "becomes", "pinned", "failures"),
     [
-        ("done", LedgerState.STARTING, True, 0),
-        ("unknown", LedgerState.STARTING, True, 0),
-        ("refused", LedgerState.HELD, False, 1),
+        ("done", "", LedgerState.STARTING, True, 0),
+        ("unknown", "", LedgerState.STARTING, True, 0),
+        ("refused", "", LedgerState.HELD, False, 1),
+        ("refused", "not_sent", LedgerState.HELD, False, 0),
     ],
 )
-def test_records_start_outcome(tmp_path, result, becomes, pinned, failures):
+def test_records_start_outcome(tmp_path, result, code, becomes, pinned, failures):
     setting = Setting(tmp_path, j1=LedgerState.HELD)
-    setting.answer("start", result)
+    setting.answer("start", result, code=code)
     failed = setting.start()
     entry = setting.entry()
     assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, failures)
     assert [(each.entry, each.entry.cause) for each in failed] == ([(entry, "refused")] if failures else [])
     assert entry.nodes == (("n0", 1),)
     told = [(h.kind, h.job_id) for h in setting.recorder.bridge_events]
-    assert told == ([("start_refused", 1)] if result == "refused" else [])
+    kind = "start_postponed" if code else "start_refused"
+    assert told == ([(kind, 1)] if result == "refused" else [])
+    assert entry.why == ("start rejected: words" if result == "refused" else "decided")
     assert setting.ledger.read_transitions(1)[-1][1] == 9, "under the number of the round"
 
 
@@ -210,6 +218,54 @@ def test_holds_jobs_that_plugin_delays_after_starts(tmp_path):
     assert setting.cluster.commands == [("hold", (1,))]
     setting.send(delayed={2})
     assert setting.cluster.commands[1:] == [("hold", (2,))]
+
+
+def test_releases_jobs_left_since_the_observation_after_starts(tmp_path):
+    """They might take the nodes of the starts."""
+    setting = Setting(tmp_path, j1=LedgerState.RELEASING, j2=LedgerState.RELEASING)
+    setting.ledger.record([make_transition(setting.entry(2), LedgerState.RELEASING, 5, "")])
+    setting.send(selection=IntentSelection.BEFORE_STARTS)
+    assert setting.cluster.commands == [("release", (1,))]
+    setting.send()
+    assert setting.cluster.commands[1:] == [("release", (2,))]
+
+
+def test_removes_pins_before_other_commands_and_sends_none_twice(tmp_path):
+    """Job 4 is held by an administrator, whose hold stays."""
+    states = LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.RELEASING, LedgerState.RELEASING
+    setting = Setting(tmp_path, **{f"j{id}": state for id, state in enumerate(states, start=1)})
+    for id, state in ((3, LedgerState.RELEASING), (4, LedgerState.FREE)):
+        setting.ledger.record([make_transition(setting.entry(id), state, 1, "why", pinned=True)])
+    setting.cluster.collect_output("hold", [Outcome(2, "unknown")])
+    setting.send(selection=IntentSelection.PINNED_JOBS)
+    assert setting.cluster.commands == [("hold", (2,)), ("release", (3,)), ("unpin", (4,))]
+    entry = setting.entry(4)
+    assert (entry.state, entry.pinned, entry.why, entry.since_s) == (LedgerState.FREE, False, "why", 5)
+    assert setting.cluster.jobs[4].hold is Hold.ADMIN
+    setting.send()
+    assert setting.cluster.commands[3:] == [("hold", (1,))]
+
+
+@pytest.mark.parametrize("result", ["refused", "unknown"])
+def test_pin_that_is_not_removed_stays_recorded(tmp_path, result):
+    setting = Setting(tmp_path, j1=LedgerState.RELEASING)
+    before = make_transition(setting.entry(), LedgerState.FREE, 1, "", pinned=True)
+    setting.ledger.record([before])
+    setting.answer("unpin", result)
+    setting.send()
+    assert setting.entry() == before.entry
+
+
+def test_start_orders_name_nodes_and_keep_settings():
+    cluster = FakeCluster.of(a_job(1, units=4), a_job(2), a_job(3))
+    seen, settings = cluster.read(), StartSettings(nice=-3, restore="Nice=5")
+    pending = [replace(each, start_settings=settings) if each.job.id != 2 else each for each in seen.pending]
+    starts = [(cluster.jobs[1].job, ((0, 3), (2, 1))), (cluster.jobs[2].job, ((1, 1),)), (a_job(9), ((3, 1),))]
+    assert make_start_orders(starts, replace(seen, pending=tuple(pending))) == [
+        StartOrder(starts[0][0], (("n0", 3), ("n2", 1)), settings),
+        StartOrder(starts[1][0], (("n1", 1),)),
+        StartOrder(starts[2][0], (("n3", 1),)),
+    ]
 
 
 def test_sends_commands_that_free_nodes_before_holds(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.leader_election import (
+    JOBS_RELEASED,
     LINK_LOST_S,
     RELEASED,
     RENEWALS_PER_LEASE,
@@ -108,10 +109,20 @@ def test_deleted_lease_still_belongs_to_owner():
     assert not bridge.in_control
 
 
-def test_takes_over_at_once_after_orderly_stop_of_other_bridge():
+def test_takes_over_deleted_lease_that_its_owner_does_not_write_again():
+    bridge = Looking(replace(OTHER, epoch=30))
+    bridge.look()
+    bridge.cluster.claimed = None
+    assert None not in bridge.for_seconds(GONE_S / RENEWALS_PER_LEASE - 1)
+    assert bridge.look() is None
+    assert bridge.cluster.claimed == replace(MINE, beat=1, epoch=31)
+
+
+@pytest.mark.parametrize("run", [RELEASED, JOBS_RELEASED])
+def test_takes_over_at_once_after_orderly_stop_of_other_bridge(run):
     bridge = Looking(OTHER)
     bridge.look()
-    bridge.cluster.claimed = replace(OTHER, run=RELEASED, beat=5, epoch=30)
+    bridge.cluster.claimed = replace(OTHER, run=run, beat=5, epoch=30)
     assert bridge.look() is None
     assert bridge.cluster.claimed == replace(MINE, beat=1, epoch=31)
 
@@ -154,7 +165,7 @@ class Linked(Looking):
     def __init__(self, claimed: Lease | None = None) -> None:
         super().__init__(claimed)
         self.cut = False
-        peer = PeerMessage(OTHER.bridge, OTHER.run)
+        peer = PeerMessage(*OTHER.owner, OTHER.where)
         self.leader_election.link.send = lambda message: None if self.cut else peer
 
     def look(self, after_s: float = 1.0, wanted: bool = True) -> Lease | None:
@@ -207,9 +218,11 @@ def test_leader_whose_long_lease_cannot_be_written_sends_nothing():
 
 def test_both_bridges_describe_leader_other_bridge_and_takeover():
     leader = Linked()
+    found = leader.leader_election.describe(1600.0, 5000.0)
+    assert found == LeadershipStatus("", False, 5000.0 - 1600.0, "", None, GONE_S)
     leader.for_seconds(10)
-    found = leader.leader_election.describe(leader.now_s, 5000.0)
-    assert found == LeadershipStatus("one:/state", True, 5000.0 - 9.0, "", None, SHORT_LEASE_S)
+    found = leader.leader_election.describe(leader.now_s + 2.0, 5000.0)
+    assert found == LeadershipStatus("one:/state", True, 5000.0 - 11.0, "two:/state", 4998.0, SHORT_LEASE_S)
     standby = Looking(replace(MINE, beat=1, standby=OTHER.bridge), mine=OTHER)
     standby.for_seconds(5)
     link = standby.leader_election.link
@@ -350,7 +363,9 @@ def test_lease_with_lost_answer_is_found_at_next_check():
     with pytest.raises(BackendTimeout):
         bridge.look()
     assert bridge.look() is None
-    assert bridge.in_control
+    assert bridge.cluster.claimed == replace(MINE, beat=2)
+    bridge.look(wanted=False)
+    assert bridge.cluster.claimed == replace(MINE, run=RELEASED, beat=3)
 
 
 # what a bridge that steps back does with jobs ---------------------------------------------------------------------
