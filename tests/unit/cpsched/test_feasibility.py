@@ -31,6 +31,8 @@ def test_accepts_starts_up_to_last_core():
     snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(units=4, per_unit=2)])
     assert faults({0: ((0, 2), (1, 2))}, snapshot) == []
     assert faults({0: ((0, 3), (1, 1))}, snapshot) == ["job 1: n0 lacks cores"]
+    snapshot = a_snapshot(Cluster.of([[4, 8, 1]], ["cores", "memory", "gpus"]), [a_job(per_unit=(4, 8, 1))])
+    assert faults({0: ((0, 1),)}, snapshot) == []
 
 
 CLUSTER = Cluster.of([[4, 8]] * 3, ["cores", "memory"], node_sets={"left": [0, 1]})
@@ -79,6 +81,10 @@ QUEUE = [
             {0: ((-1, 1), (2, 1)), 4: ((2, 1),)},
             ["job 1: is placed on a node that does not exist", "job 5: n2 lacks memory"],
         ),
+        (
+            {4: ((-1, 1), (0, 1), (3, 1))},
+            ["job 5: is placed on a node that does not exist", "job 5: n0 lacks memory"],
+        ),
     ],
 )
 def test_names_each_rule_and_counts_earlier_starts(placements, said):
@@ -115,10 +121,10 @@ def test_checks_power_cap_start_by_start(cap_w, left_w):
 
 
 def test_job_above_power_cap_is_infeasible():
-    cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 100, cores=8, gpus=40)
+    cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 96, cores=8, gpus=40)
     assert why_infeasible(Request(2, (2, 0)), cluster) is None
     assert why_infeasible(Request(1, (2, 2)), cluster) is None
-    assert why_infeasible(Request(2, (2, 1)), cluster) == "draws 112 W, but the power cap is 100 W"
+    assert why_infeasible(Request(2, (2, 1)), cluster) == "draws 112 W, but the power cap is 96 W"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +181,28 @@ def test_counts_units_in_node_set_and_on_idle_whole_nodes(asked, by_node, empty)
     cluster = Cluster.of([[4], [4], [8]], ["cores"], node_sets={"small": [0, 1]})
     assert units_fitting_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
     assert units_fitting_on_empty_cluster(asked, cluster) == empty
+
+
+def test_free_amounts_follow_jobs_that_start_end_and_replace_others():
+    """Job 2 takes a whole node. The job that replaces job 1 gets less than job 1 uses until its end."""
+    cluster = Cluster.of([[4, 8]] * 3, ["cores", "memory"])
+    shared = a_running(a_job(1, units=3, per_unit=(1, 2)), ((0, 2), (1, 1)))
+    whole = a_running(a_job(2, per_unit=(1, 1), exclusive=True), ((2, 1),))
+    free = FreeAmounts(cluster, cluster.capacity)
+    for each in (shared, whole):
+        free.take(each.job.request, each.placement)
+    assert free.free.tolist() == [[2, 4], [3, 6], [0, 0]]
+
+    later = free.copy()
+    later.take_after_stops(Request(2, (3, 1)), ((0, 1), (1, 1)), [shared])
+    assert later.free.tolist() == [[1, 4], [1, 6], [0, 0]]
+    later.release_all([])
+    later.release(whole.job.request, whole.placement)
+    assert later.free.tolist() == [[1, 4], [1, 6], [4, 8]]
+
+    assert free.free.tolist() == [[2, 4], [3, 6], [0, 0]]
+    free.release_all([whole, shared])
+    assert (free.free == cluster.capacity).all()
 
 
 @pytest.mark.parametrize(("free", "units"), [((4, 8), 4), ((3, 8), 0), ((4, 7), 0), ((0, 8), 0), ((4, 0), 0)])
@@ -244,8 +272,8 @@ def test_busy_node_does_not_lack_cores_for_exclusive_job():
 
 def test_violation_names_job():
     snapshot = a_snapshot(a_cluster(), [a_job(7)])
-    for slot in (9, -1):
-        (unknown,) = verify(columns(slots=(slot,)), snapshot)
+    for slot in (9, 1, -1):
+        (unknown,) = verify(columns(slots=(slot,)), replace(snapshot, cluster=capped(a_cluster(), 1, cores=0)))
         assert (unknown.job_id, str(unknown)) == (None, f"decision: slot {slot}: is not in the queue")
     (wrong,) = verify(decision({0: ((0, 2),)}), snapshot)
     assert (wrong.job_id, str(wrong)) == (7, "job 7: the number of placed units differs from the 1 requested")
