@@ -54,8 +54,26 @@ def test_typical_requests_are_those_of_the_last_weeks():
     assert first.typical.amounts.tolist() == [[1, 1]]
     assert first.cluster.typical is first.typical
     assert update(RETRY_INTERVAL_S + DAY_S - 1, ended(3, 2, 9)).cluster is first.cluster
-    assert update(RETRY_INTERVAL_S + DAY_S).typical.amounts.tolist() == [[1, 2], [1, 1]]
-    assert update(10 + TYPICAL_DAYS * DAY_S).typical is None
-    other = dataclasses.replace(cluster, resources=("cores", "mics"))
-    assert update(11 + TYPICAL_DAYS * DAY_S, ended(4, 1, TYPICAL_DAYS * DAY_S), cluster=other).typical is None
-    assert update(12 + TYPICAL_DAYS * DAY_S).typical is None
+    second = update(RETRY_INTERVAL_S + DAY_S)
+    assert second.typical.amounts.tolist() == [[1, 2], [1, 1]]
+    again = update(RETRY_INTERVAL_S + DAY_S + 1, cluster=dataclasses.replace(cluster, resources=("cores", "gpus")))
+    assert again.typical is second.typical is again.cluster.typical
+    last_s = 9 + TYPICAL_DAYS * DAY_S
+    assert update(last_s).typical.amounts.tolist() == [[1, 2], [1, 1]]
+    assert update(last_s + DAY_S).typical is None
+
+
+def test_other_resources_end_typical_requests():
+    """Amounts are counted by position, so those of the former resources have another meaning."""
+    typical, cluster = TypicalJobs(chooses_nodes=False), a_cluster(cores=8, gpus=[4])
+
+    def update(now_s, resources, *jobs):
+        changed = dataclasses.replace(cluster, resources=resources)
+        found = typical.add_to_observation(an_observation(cluster=changed, now_s=now_s), jobs)
+        assert found.cluster is changed
+        return found.typical
+
+    assert update(0, ("cores", "gpus"), ended(1, 1, 0)).amounts.tolist() == [[1, 1]]
+    assert update(1, ("cores", "mics"), ended(2, 2, 1)) is None
+    assert update(RETRY_INTERVAL_S, ("cores", "mics")) is None
+    assert update(RETRY_INTERVAL_S + 1, ("cores", "gpus"), ended(3, 3, 2)).amounts.tolist() == [[1, 3]]
