@@ -146,21 +146,6 @@ def test_arrays_choose_like_slurm(drawn):
     assert FreeAmounts(snapshot.cluster, snapshot.free).find_placement(job.request) == expected
 
 
-@pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead", "slurm", "pcp19"])
-def test_dispatchers_choose_like_slurm(name):
-    dispatcher = registry.build_dispatcher(name)
-
-    @scaled_example_settings(100)
-    @given(blocks())
-    def check(drawn):
-        snapshot, expected = drawn
-        decision = dispatcher.decide(snapshot, "starts")
-        assert verify(decision, snapshot) == []
-        assert tuple(decision.starts_by_job(snapshot).get(1, ())) == expected
-
-    check()
-
-
 @pytest.mark.parametrize(
     ("free", "sizes", "units", "rule", "taken"),
     [
@@ -196,30 +181,6 @@ def test_fills_blocks(free, sizes, units, rule, taken):
     found = choose_nodes_in_blocks(np.ones(len(blocks), np.int64), units, weights, blocks, np.array(row))
     counts = np.bincount(blocks[[node for node, _ in found]], minlength=len(words))
     assert " ".join(map(str, counts)) == taken
-
-
-@pytest.mark.parametrize("name", ["greedy", "lookahead"])
-def test_later_jobs_choose_among_remaining_nodes(name):
-    """A job that does not fill blocks does not delay smaller and larger ones."""
-    dispatcher = registry.build_dispatcher(name)
-
-    @scaled_example_settings(150)
-    @given(blocks(), st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=2, max_size=5))
-    def check(drawn, jobs):
-        first, _ = drawn
-        queue = [a_job(i, units, cores, distinct=True, node_set=1) for i, (units, cores) in enumerate(jobs, start=2)]
-        snapshot = a_snapshot(first.cluster, [*first.queued_jobs(), *queue], first.running_jobs())
-        decision = dispatcher.decide(snapshot, "starts")
-        assert verify(decision, snapshot) == []
-        found, free = decision.starts_by_job(snapshot), FreeAmounts(snapshot.cluster, snapshot.free)
-        if name != "greedy" and len(found) < len(snapshot.queue):
-            return
-        for slot in decision.starts.slots.tolist():
-            job = snapshot.table.jobs[slot]
-            assert tuple(found[job.id]) == free.find_placement(job.request)
-            free.take(job.request, found[job.id])
-
-    check()
 
 
 @scaled_example_settings(300)

@@ -4,12 +4,11 @@ import dataclasses
 import json
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched import registry
-from cpsched.feasibility import FreeAmounts, verify
+from cpsched.feasibility import FreeAmounts
 from cpsched.kernels.fragmentation import stranded_by_node
 from cpsched.model import Cluster, Request
 from cpsched.model.typical_requests import find_typical_requests
@@ -70,44 +69,6 @@ def gpu_nodes(draw):
 def test_arrays_choose_nodes_with_least_stranded_gpus(snapshot):
     (job,) = snapshot.queued_jobs()
     assert FreeAmounts(snapshot.cluster, snapshot.free).find_placement(job.request) == plain_choice(snapshot, job)
-
-
-@pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead", "pcp19"])
-def test_dispatchers_choose_nodes_with_least_stranded_gpus(name):
-    dispatcher = registry.build_dispatcher(name)
-
-    @scaled_example_settings(100)
-    @given(gpu_nodes())
-    def check(snapshot):
-        (job,) = snapshot.queued_jobs()
-        decision = dispatcher.decide(snapshot, "starts")
-        assert verify(decision, snapshot) == []
-        assert tuple(decision.starts_by_job(snapshot).get(1, ())) == plain_choice(snapshot, job)
-
-    check()
-
-
-@pytest.mark.parametrize("name", ["greedy", "lookahead"])
-def test_later_jobs_choose_among_remaining_nodes(name):
-    """The search of `lookahead` also undoes placements."""
-    dispatcher = registry.build_dispatcher(name)
-
-    @scaled_example_settings(200)
-    @given(gpu_nodes(), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2)), max_size=5))
-    def check(snapshot, more):
-        jobs = [a_job(10 + i, units, per_unit) for i, (units, *per_unit) in enumerate(more)]
-        snapshot = a_snapshot(snapshot.cluster, [*snapshot.queued_jobs(), *jobs], snapshot.running_jobs())
-        decision = dispatcher.decide(snapshot, "starts")
-        assert verify(decision, snapshot) == []
-        found, free = decision.starts_by_job(snapshot), FreeAmounts(snapshot.cluster, snapshot.free)
-        if name != "greedy" and len(found) < len(snapshot.queue):
-            return
-        for slot in decision.starts.slots.tolist():
-            job = snapshot.table.jobs[slot]
-            assert tuple(found[job.id]) == free.find_placement(job.request)
-            free.take(job.request, found[job.id])
-
-    check()
 
 
 @scaled_example_settings(100)

@@ -4,11 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched import registry
-from cpsched.feasibility import FreeAmounts, choose_nodes, verify
+from cpsched.feasibility import FreeAmounts, choose_nodes
 from cpsched.model import Cluster
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.builders import a_job, a_running, a_snapshot
@@ -71,23 +70,6 @@ def test_arrays_choose_like_slurm(tree):
     assert FreeAmounts(snapshot.cluster, snapshot.free).find_placement(job.request) == expected
 
 
-@pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead", "slurm", "pcp19"])
-def test_dispatchers_choose_like_slurm(name):
-    """A single queued job, so no reservation and no other job matters. Without leaf switches, models place last."""
-    dispatcher = registry.build_dispatcher(name)
-
-    @scaled_example_settings(100)
-    @given(trees())
-    def check(tree):
-        snapshot, expected = tree
-        assume(snapshot.cluster.leaf_switches is not None)
-        decision = dispatcher.decide(snapshot, "starts")
-        assert verify(decision, snapshot) == []
-        assert tuple(decision.starts_by_job(snapshot).get(1, ())) == expected
-
-    check()
-
-
 @st.composite
 def queues(draw):
     """Draw a snapshot of idle and partly used nodes below leaf switches, with several queued jobs."""
@@ -99,27 +81,6 @@ def queues(draw):
     jobs = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4), st.booleans()), min_size=2, max_size=6))
     queue = [a_job(i, units, each, distinct=distinct) for i, (units, each, distinct) in enumerate(jobs)]
     return a_snapshot(cluster, queue, running)
-
-
-@pytest.mark.parametrize("name", ["greedy", "lookahead"])
-def test_later_jobs_choose_among_remaining_nodes(name):
-    """The search of `lookahead` also undoes placements between the nodes of a class."""
-    dispatcher = registry.build_dispatcher(name)
-
-    @scaled_example_settings(200)
-    @given(queues())
-    def check(snapshot):
-        decision = dispatcher.decide(snapshot, "starts")
-        assert verify(decision, snapshot) == []
-        found, free = decision.starts_by_job(snapshot), FreeAmounts(snapshot.cluster, snapshot.free)
-        if name != "greedy" and len(found) < len(snapshot.queue):
-            return
-        for slot in decision.starts.slots.tolist():
-            job = snapshot.table.jobs[slot]
-            assert tuple(found[job.id]) == free.find_placement(job.request)
-            free.take(job.request, found[job.id])
-
-    check()
 
 
 @pytest.mark.parametrize(
