@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,29 +53,30 @@ class PossibleJobSplits:
     tasks: EqualJobSplit | None
 
 
-def find_split_choices(
-    job: SlurmJob,
-    machine: SlurmNodeTable,
-    node_set: int,
-    least_nodes: int,
-    most_nodes: int | None,
-    most_memory_mib: int | None = None,
-) -> PossibleJobSplits:
-    """Return how a pending job can be split within limits on nodes and their memory.
+class SplitLimits(NamedTuple):
+    """Limits on the nodes of a split, and on a share's memory. None means no limit."""
+
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    max_memory_mib: int | None = None
+
+
+def find_split_choices(job: SlurmJob, machine: SlurmNodeTable, node_set: int, limits: SplitLimits) -> PossibleJobSplits:
+    """Return how a pending job can be split within limits.
 
     Raise `JobNeverFits` if the machine is too small, or `JobNotModelled` if no split is supported.
     """
     equal = tasks = None
     refused: JobNotModelled | None = None
     try:
-        equal = find_equal_split(job, machine, node_set, most_memory_mib)
-        _require_split_fits(equal, least_nodes, most_nodes)
+        equal = find_equal_split(job, machine, node_set, limits.max_memory_mib)
+        _require_split_fits(equal, limits)
     except JobNotModelled as reason:
         refused, equal = reason, None
     nodes = int(machine.rows[node_set].sum())
-    if most_nodes is None or most_nodes >= min(job.ntasks, nodes):
+    if limits.max_nodes is None or limits.max_nodes >= min(job.ntasks, nodes):
         with contextlib.suppress(JobNotModelled):
-            tasks = find_task_split(job, machine, node_set, least_nodes)
+            tasks = find_task_split(job, machine, node_set, limits.min_nodes)
     if tasks is not None and not tasks.fit:
         refused, tasks = (
             JobNeverFits(
@@ -89,10 +91,10 @@ def find_split_choices(
     return PossibleJobSplits(equal, tasks)
 
 
-def _require_split_fits(equal: EqualJobSplit, least_nodes: int, most_nodes: int | None) -> None:
-    if most_nodes is not None and equal.units > most_nodes:
+def _require_split_fits(equal: EqualJobSplit, limits: SplitLimits) -> None:
+    if limits.max_nodes is not None and equal.units > limits.max_nodes:
         raise JobNeverFits("requests more nodes than its partition allows")
-    if equal.units < least_nodes:
+    if equal.units < limits.min_nodes:
         raise JobNeverFits("requests fewer nodes than its partition requires")
     if not equal.fit:
         raise JobNeverFits(

@@ -31,6 +31,7 @@ from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
     PossibleJobSplits,
+    SplitLimits,
     compute_allocated_per_node,
     compute_max_gres_per_share,
     compute_requested_no_consume_gres,
@@ -61,21 +62,43 @@ class SlurmJobWithStartSettings:
     """The same job split into tasks that may share nodes, if it can also run in equal shares."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionTerms:
+    """The rules of a partition that apply to one job."""
+
+    partition: PartitionRules
+    conflicts: tuple[ReservedNodes, ...] = ()
+    """The reservations that begin before the job would end."""
+    exempt_from: frozenset[PartitionLimit] = frozenset()
+    """The partition's limits that do not apply to the job's QOS."""
+
+    def is_same(self, other: PartitionTerms) -> bool:
+        """Return whether a job has the same translation under the other terms."""
+        return (
+            self.partition is other.partition
+            and self.exempt_from == other.exempt_from
+            and [r.name for r in self.conflicts] == [r.name for r in other.conflicts]
+            and all((a.members == b.members).all() for a, b in zip(self.conflicts, other.conflicts, strict=True))
+        )
+
+    def limit_split(self, job: SlurmJob) -> SplitLimits:
+        """Return the limits on how a job is split over nodes."""
+        partition = self.partition
+        min_nodes = 0 if "PartitionMinNodes" in self.exempt_from else partition.min_nodes
+        # The partition's maximum remains the default (`get_node_cnts` in node_scheduler.c).
+        has_own_maximum = "PartitionMaxNodes" in self.exempt_from and job.max_nodes is not None
+        return SplitLimits(min_nodes, None if has_own_maximum else partition.max_nodes, partition.max_memory_mib)
+
+
 def translate_pending_job(
-    job: SlurmJob,
-    job_id: int,
-    machine: SlurmNodeTable,
-    partition: PartitionRules,
-    conflicts: tuple[ReservedNodes, ...],
-    exempt_from: Collection[PartitionLimit] = (),
+    job: SlurmJob, job_id: int, machine: SlurmNodeTable, terms: PartitionTerms
 ) -> SlurmJobWithStartSettings:
     """Return the job in a pending record, or raise `JobNotModelled`.
 
-    `conflicts` are reservations that begin before the job would end. `exempt_from` are the partition's limits that do
-    not apply to the job's QOS. `ineligible` covers the partition's state, but not begin times and dependencies, which
-    change. A job that does not fit on the empty machine is left to Slurm, not marked ineligible, because the bridge's
-    model may be wrong.
+    `ineligible` covers the partition's state, but not begin times and dependencies, which change. A job that does not
+    fit on the empty machine is left to Slurm, not marked ineligible, because the bridge's model may be wrong.
     """
+    partition, conflicts = terms.partition, terms.conflicts
     job = with_defaults_per_gpu(job, partition)
     require_supported_request(job)
     if (lost := describe_unknown_nodes("excludes", job.excluded_nodes, machine)) is not None:
@@ -86,21 +109,17 @@ def translate_pending_job(
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
     node_set = find_allowed_node_set(job, machine, partition, conflicts)
     walltime_s = get_walltime_s(job, partition)
-    if "PartitionTimeLimit" not in exempt_from:
+    if "PartitionTimeLimit" not in terms.exempt_from:
         require_walltime_within_partition_limit(partition, walltime_s)
     reason = find_partition_state_reason(partition)
-    min_nodes = 0 if "PartitionMinNodes" in exempt_from else partition.min_nodes
-    # The partition's maximum remains the default (`get_node_cnts` in node_scheduler.c).
-    has_own_maximum = "PartitionMaxNodes" in exempt_from and job.max_nodes is not None
-    max_nodes = None if has_own_maximum else partition.max_nodes
-    limits = min_nodes, max_nodes, partition.max_memory_mib
+    limits = terms.limit_split(job)
     try:
-        parts = find_split_choices(job, machine, node_set, *limits)
+        parts = find_split_choices(job, machine, node_set, limits)
     except JobNeverFits as too_large:
         if not conflicts:
             raise
         anywhere = find_allowed_node_set(job, machine, partition, ())
-        parts = find_split_choices(job, machine, anywhere, *limits)
+        parts = find_split_choices(job, machine, anywhere, limits)
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
         text = f"reservation {met[0]} ends" if len(met) == 1 else f"reservations {', '.join(met)} end"
         reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), text))
@@ -121,13 +140,13 @@ def translate_pending_job(
     by_task = None
     if parts.tasks is not None:
         by_task = SlurmJobWithStartSettings(
-            build_split_job(parts.tasks, False), make_task_split_settings(job, max_nodes)
+            build_split_job(parts.tasks, False), make_task_split_settings(job, limits.max_nodes)
         )
     if parts.equal is None:
         assert by_task is not None
         return by_task
     settings = make_equal_split_settings(
-        job, parts.equal.units, max_nodes, needs_cpus=machine.rules.equal_shares_need_cpus
+        job, parts.equal.units, limits.max_nodes, needs_cpus=machine.rules.equal_shares_need_cpus
     )
     return SlurmJobWithStartSettings(
         build_split_job(parts.equal, parts.equal.units > 1), settings, None if exclusive else by_task

@@ -35,6 +35,7 @@ from cpsched_bridge.adapters.slurm.translation.free_capacity import (
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, find_access_denied_reason
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
+    PartitionTerms,
     SlurmJobWithStartSettings,
     get_walltime_s,
     translate_pending_job,
@@ -44,8 +45,9 @@ from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     ReservedNodes,
-    find_magnetic_reservation,
     find_reservations_before_job_end,
+    fits_empty_reservation,
+    may_use_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation.start_pins import restore_requested_node_count
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import find_uncounted_licenses_reason
@@ -83,27 +85,9 @@ class _CachedJobTranslation:
     """A translated record, with the values on which the translation depends."""
 
     slurm_job: SlurmJob
-    partition: PartitionRules | None
-    conflicts: tuple[ReservedNodes, ...]
-    exempt_from: frozenset[PartitionLimit]
+    terms: PartitionTerms
     asked: SlurmJobWithStartSettings | PendingReason
     """The translated job, or the reason why the job is left to Slurm."""
-
-    def is_current(
-        self,
-        job: SlurmJob,
-        partition: PartitionRules,
-        conflicts: tuple[ReservedNodes, ...],
-        exempt_from: frozenset[PartitionLimit],
-    ) -> bool:
-        """Return whether a new translation would give the same result."""
-        return (
-            self.partition is partition
-            and self.exempt_from == exempt_from
-            and [r.name for r in self.conflicts] == [r.name for r in conflicts]
-            and all((a.members == b.members).all() for a, b in zip(self.conflicts, conflicts, strict=True))
-            and self.slurm_job == job
-        )
 
 
 @dataclass(slots=True)
@@ -140,9 +124,10 @@ class CachingPendingJobTranslator:
             else:
                 wait = others.find_unmet_dependency_reason(job) or _find_begin_time_reason(job, context.now_s)
                 wait = wait or find_access_denied_reason(job, context.partitions[job.partition], context.access_context)
-                pending += self._make_pending_jobs(
-                    job, asked, numbers, self.limits.count_startable_tasks(job, active), wait, context
-                )
+                startable = self.limits.count_startable_tasks(job, active)
+                limited = () if startable is None else numbers[startable:]
+                waits = dict.fromkeys(numbers, wait) | dict.fromkeys(limited, wait or array_tasks.TASK_LIMIT_REASON)
+                pending += self._make_pending_jobs(job, asked, waits, context)
         for job in jobs:
             wait_for_slurm = slurm_states.find_wait_for_slurm(job, context.now_s)
             if wait_for_slurm is not None:
@@ -235,35 +220,31 @@ class CachingPendingJobTranslator:
         )
         key = number, partition.name
         known = self._known.get(key)
-        exempt_from = context.exempt_qos.get(job.qos, frozenset())
-        if known is None or not known.is_current(job, partition, conflicts, exempt_from):
-            asked = _translate_or_find_reason(job, number, context.machine, partition, conflicts, exempt_from)
-            known = self._known[key] = _CachedJobTranslation(job, partition, conflicts, exempt_from, asked)
+        terms = PartitionTerms(partition, conflicts, context.exempt_qos.get(job.qos, frozenset()))
+        if known is None or not known.terms.is_same(terms) or known.slurm_job != job:
+            asked = _translate_or_find_reason(job, number, context.machine, terms)
+            known = self._known[key] = _CachedJobTranslation(job, terms, asked)
         return known.asked
 
     def _make_pending_jobs(
         self,
         slurm_job: SlurmJob,
-        first: SlurmJobWithStartSettings,
-        numbers: Sequence[int],
-        room: int | None,
-        wait: PendingReason | None,
+        asked: SlurmJobWithStartSettings,
+        waits: Mapping[int, PendingReason | None],
         context: PendingJobTranslationContext,
     ) -> list[PendingJob]:
         """Return one pending job for each job number of a record.
 
-        The array's task limit permits only the first `room` tasks to start. `wait` is another reason why all jobs of
-        the record must currently wait.
+        `waits` contains why the job with each number must currently wait, or None.
         """
         found = []
         hold, pinned = slurm_states.classify_hold(slurm_job, context.guarded), bool(slurm_job.required_nodes)
         holder = slurm_states.find_holder(slurm_job) if hold is Hold.USER else Holder.OWNER
         awaits_hold = slurm_states.find_begin_of_delayed_job(slurm_job) is not None
-        first = self._choose_split(numbers[0], first, hold, context)
-        for place, number in enumerate(numbers):
-            asked = self.asked[number] = first if number == numbers[0] else _with_job_number(first, number)
-            full = room is not None and place >= room
-            why = asked.job.ineligible or wait or (array_tasks.TASK_LIMIT_REASON if full else None)
+        asked = self._choose_split(next(iter(waits)), asked, hold, context)
+        for number, wait in waits.items():
+            asked = self.asked[number] = asked if number == asked.job.id else _with_job_number(asked, number)
+            why = asked.job.ineligible or wait
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
             likes = make_equivalence_class_key(job)
             job = _exclude_reserved_nodes(job, context)
@@ -333,15 +314,10 @@ def _find_earliest_fit_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacit
 
 
 def _translate_or_find_reason(
-    job: SlurmJob,
-    number: int,
-    machine: SlurmNodeTable,
-    partition: PartitionRules,
-    conflicts: tuple[ReservedNodes, ...],
-    exempt_from: frozenset[PartitionLimit],
+    job: SlurmJob, number: int, machine: SlurmNodeTable, terms: PartitionTerms
 ) -> SlurmJobWithStartSettings | PendingReason:
     try:
-        return translate_pending_job(job, number, machine, partition, conflicts, exempt_from)
+        return translate_pending_job(job, number, machine, terms)
     except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE_FIELD_ERRORS as error:
@@ -351,16 +327,22 @@ def _translate_or_find_reason(
 def _find_magnetic_reservation_reason(
     job: SlurmJob, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
 ) -> PendingReason | None:
-    """Return why Slurm must place a job that could run in a magnetic reservation."""
-    span = context.now_s, context.now_s + asked.job.walltime_s
+    """Return why Slurm must place a job that could start in a magnetic reservation now.
+
+    Slurm does not start a job that would end after the reservation, unless the reservation is FLEX. If it is unknown
+    whether the job may use a reservation, assume that it may.
+    """
+    now_s, end_s = context.now_s, context.now_s + asked.job.walltime_s
     members = context.partitions[job.partition].members
-    request = asked.job.request
-    found = find_magnetic_reservation(
-        context.reservations, job, request, span, members, context.machine, context.access_context
-    )
-    return (
-        PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
-    )
+    for each in context.reservations:
+        if not each.is_magnetic or not may_use_reservation(each.reservation, job, context.access_context):
+            continue
+        is_during_job = each.start_s <= now_s and end_s <= each.end_s
+        if "FLEX" in (each.reservation.flags or ()) or (
+            is_during_job and fits_empty_reservation(each, asked.job.request, members, context.machine)
+        ):
+            return PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(each.name),))
+    return None
 
 
 def _exclude_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> Job:

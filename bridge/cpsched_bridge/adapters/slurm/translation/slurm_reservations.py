@@ -138,32 +138,7 @@ def find_reservations_before_job_end(
     return tuple(r for r in reservations if now_s < r.start_s < end_s and r.members.any())
 
 
-def find_magnetic_reservation(
-    reservations: Iterable[ReservedNodes],
-    job: SlurmJob,
-    request: Request,
-    span: tuple[int, int],
-    partition: BoolArray,
-    machine: SlurmNodeTable,
-    access_context: PartitionAccessContext,
-) -> ReservedNodes | None:
-    """Return the magnetic reservation in which Slurm could start a job now, or None.
-
-    `span` is the job's start and end. Slurm does not start a job that would end after the reservation, unless the
-    reservation is FLEX. If it is unknown whether the job may use a reservation, assume that it may.
-    """
-    now_s, end_s = span
-    for each in reservations:
-        if not each.is_magnetic or not may_use_reservation(each.reservation, job, access_context):
-            continue
-        if "FLEX" in (each.reservation.flags or ()):
-            return each
-        if each.start_s <= now_s and end_s <= each.end_s and _fits_empty_reservation(each, request, partition, machine):
-            return each
-    return None
-
-
-def _fits_empty_reservation(
+def fits_empty_reservation(
     reservation: ReservedNodes, request: Request, partition: BoolArray, machine: SlurmNodeTable
 ) -> bool:
     """Return whether a request fits into an empty reservation."""

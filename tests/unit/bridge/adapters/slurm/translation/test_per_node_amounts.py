@@ -15,6 +15,7 @@ from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
     PossibleJobSplits,
+    SplitLimits,
     compute_allocated_per_node,
     compute_requested_per_node,
     find_equal_split,
@@ -463,7 +464,7 @@ PRIME, FOUR = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualJobSplit(4, 
 def test_finds_possible_split_or_reports_too_large_job(
     facts: dict[str, Any], least: int, most: int | None, expected: PossibleJobSplits | str
 ) -> None:
-    assert agrees(expected, lambda: find_split_choices(asked(**facts), a_machine(), 0, least, most))
+    assert agrees(expected, lambda: find_split_choices(asked(**facts), a_machine(), 0, SplitLimits(least, most)))
 
 
 @pytest.mark.parametrize(
