@@ -157,7 +157,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         """
         reading = self._interpret_reading(self._reader.read())
         try:
-            return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), reading.machine)
+            return pbs_observation.translate_ended_jobs(
+                self._reader.read_history(self._history_s), reading.context.machine
+            )
         except BackendError:
             return ()
 
@@ -186,7 +188,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     def _execute_start_orders(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
         """Start the jobs in batches. If PBS may start jobs meanwhile, each job has a batch and a reading of its own."""
         reading = self._read_before_start()
-        free = reading.free.copy()
+        free = reading.context.free.copy()
         outcomes: list[Outcome] = []
         lost = ""
         while len(outcomes) < len(orders):
@@ -197,7 +199,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
             if outcomes and reading.can_pbs_start_jobs:
                 reading = self._read_before_start()
-                free = reading.free.copy()
+                free = reading.context.free.copy()
             size = 1 if reading.can_pbs_start_jobs else MAX_PARALLEL_COMMANDS
             batch = orders[len(outcomes) : len(outcomes) + size]
             batch_outcomes, lost = self._start_batch(batch, reading, free, until_s)
@@ -245,7 +247,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             job = starts[name].job
             outcomes[job.id] = _make_command_outcome(job.id, error)
             if error is None:
-                self._translator.record_start(job, reading.now_s)
+                self._translator.record_start(job, reading.context.now_s)
             elif isinstance(error, BackendTimeout):
                 lost = lost or str(error)
         return outcomes, lost
@@ -465,7 +467,7 @@ def _find_start_refusal_reason(order: StartOrder, reading: TranslatedPbsReading)
     chosen = reading.waiting.fitted.get(number)  # a reservation may have shortened it
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue
-    if not (same and reading.waiting.asked[number].matches_request(order.job.request, reading.machine)):
+    if not (same and reading.waiting.asked[number].matches_request(order.job.request, reading.context.machine)):
         return "its request has changed since the decision"
     return ""
 
@@ -475,7 +477,7 @@ def _try_allocate_start_order(order: StartOrder, reading: TranslatedPbsReading, 
 
     Return why that is impossible, or "" on success.
     """
-    machine, request = reading.machine, order.job.request
+    machine, request = reading.context.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:
         return f"vnode {odd[0]} does not exist"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ ELIGIBLE_TIME_TOLERANCE_S = 2
 
 @dataclass(frozen=True, slots=True)
 class PbsJobTranslationContext:
-    """The facts needed to translate waiting jobs."""
+    """The facts needed to translate jobs."""
 
     now_s: int
     machine: ConfiguredVnodeTable
@@ -58,7 +58,7 @@ class PbsJobTranslationContext:
     reservations: tuple[PbsReservation, ...]
     accrues_eligible_time: bool = False
     """Whether the server accrues eligible time."""
-    known: Mapping[int, Job] = field(default_factory=dict)
+    known: MutableMapping[int, Job] = field(default_factory=dict)
     """Jobs from earlier readings, by number."""
 
 
@@ -104,7 +104,7 @@ def translate_pending_jobs(
         elif job.state not in OTHER_STATES:
             details = (f"job_state={job.state}", "this version has no rule for this state")
             reason = PendingReason(PendingCode.CLUSTER, details)
-            found.unmanaged.append(_make_unmanaged_job(name, numbers[name], job, None, reason, context))
+            found.unmanaged.append(_make_unmanaged_job(name, numbers[name], jobs, reason, context))
     for waiting in sorted(order):
         pbs_job, parent, number, array = jobs[waiting.name], jobs.get(waiting.array), waiting.number, waiting.array
         try:
@@ -113,7 +113,7 @@ def translate_pending_jobs(
             if _is_job_starting(pbs_job):
                 continue  # the running jobs include it
             why = error.reason if isinstance(error, JobNotModelled) else make_unreadable_reason(error)
-            found.unmanaged.append(_make_unmanaged_job(waiting.name, number, pbs_job, parent, why, context))
+            found.unmanaged.append(_make_unmanaged_job(waiting.name, number, jobs, why, context))
             continue
         if array in room:
             room[array] -= 1
@@ -239,12 +239,12 @@ def _classify_hold(
 def _make_unmanaged_job(
     name: str,
     number: int,
-    job: PbsJob,
-    parent: PbsJob | None,
+    jobs: Mapping[str, PbsJob],
     reason: PendingReason,
     context: PbsJobTranslationContext,
 ) -> UnmanagedJob:
     """Return an unmanaged job, marked for release if its queue is closed."""
+    job, parent = jobs[name], jobs.get(pbs_job_ids.find_parent_array_name(name) or "")
     queue = context.queues.get(job.queue)
     held = False
     if queue is not None and not queue.is_started and job.state == "Q":

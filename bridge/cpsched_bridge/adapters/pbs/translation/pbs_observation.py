@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched.model import EndedJob, IntArray, Job, Request
+from cpsched.model import EndedJob, Job, Request
 from cpsched_bridge.adapters.pbs.pbs_objects import (
     LEASE_RESOURCE,
     PbsJob,
-    PbsQueue,
     PbsRecords,
     PbsServer,
     PbsVnode,
@@ -44,17 +43,13 @@ MAX_UNUSED_NODE_SETS = 100
 class TranslatedPbsReading:
     """The translation of one reading, independent of earlier readings."""
 
-    machine: ConfiguredVnodeTable
+    context: PbsJobTranslationContext
     numbers: Mapping[str, int]
     names: Mapping[int, str]
-    queues: Mapping[str, PbsQueue]
     waiting: TranslatedPbsPendingJobs
-    free: IntArray
     vnodes: Mapping[str, PbsVnode]
     """The readable vnodes."""
-    reservations: tuple[pbs_reservations.PbsReservation, ...]
     unusable: tuple[UnusableObject, ...]
-    now_s: int
     can_pbs_start_jobs: bool
     """Whether PBS's scheduler may start jobs at any moment."""
 
@@ -111,19 +106,12 @@ class PbsTranslator:
             *odd_reservations,
         )
         return TranslatedPbsReading(
-            found,
+            context,
             numbers,
             names,
-            managed_queues,
             wait,
-            free,
             vnodes,
-            kept,
-            (
-                *unreadable,
-                *machine.list_limited_vnodes(vnodes, found),
-            ),
-            seen.now_s,
+            (*unreadable, *machine.list_limited_vnodes(vnodes, found)),
             is_job_queued_in_open_queue(seen),
         )
 
@@ -133,10 +121,11 @@ class PbsTranslator:
 
     def observe(self, seen: PbsRecords, reading: TranslatedPbsReading) -> Observation:
         """Return the observation for a reading and its translation."""
-        usable = machine.mask_usable_vnodes(reading.vnodes, reading.machine)
-        self._known.update({each.job.id: each.job for each in reading.waiting.pending})
+        table = reading.context.machine
+        usable = machine.mask_usable_vnodes(reading.vnodes, table)
+        reading.context.known.update({each.job.id: each.job for each in reading.waiting.pending})
         runs, otherwise = translate_running_jobs(
-            seen.jobs, reading.numbers, reading.machine, self._known, usable, seen.now_s, reading.waiting.asked
+            seen.jobs, reading.numbers, reading.context, usable, reading.waiting.asked
         )
         alive = {number for number, name in reading.names.items() if seen.jobs[name].state not in ENDED_STATES}
         self._otherwise = {
@@ -145,8 +134,8 @@ class PbsTranslator:
         ended = self._find_ended_jobs(seen.now_s, alive)
         begins = {n: self._ran[n] for n in reading.waiting.begins if n in self._ran}
         self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
-        self._known = {number: job for number, job in self._known.items() if number in alive}
-        queue_limits = {name: queue.limits for name, queue in reading.queues.items()}
+        self._known = {number: job for number, job in reading.context.known.items() if number in alive}
+        queue_limits = {name: queue.limits for name, queue in reading.context.queues.items()}
         limits = PbsRunLimitTable.from_attributes(seen.server.limits, queue_limits)
         placed = [
             job
@@ -155,8 +144,8 @@ class PbsTranslator:
         ]
         return Observation(
             now_s=seen.now_s,
-            cluster=reading.machine.build_cluster(),
-            free=reading.free,
+            cluster=table.build_cluster(),
+            free=reading.context.free,
             pending=tuple(reading.waiting.pending),
             running=tuple(runs),
             ended=ended,
@@ -165,8 +154,8 @@ class PbsTranslator:
             notes=tuple(limits.notes),
             unusable=reading.unusable,
             outages=(
-                *machine.list_vnode_outages(reading.vnodes, reading.machine, seen.now_s),
-                *pbs_reservations.list_reservation_outages(reading.reservations),
+                *machine.list_vnode_outages(reading.vnodes, table, seen.now_s),
+                *pbs_reservations.list_reservation_outages(reading.context.reservations),
             ),
             otherwise=dict(self._otherwise),
             lease=find_lease(seen.server),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.pbs.pbs_objects import PbsJob, parse_resource_amount
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import parse_place_text
-from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import PbsJobTranslationContext, build_job, get_walltime_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
@@ -32,18 +32,17 @@ _EXEC_VNODE_PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=
 def translate_running_jobs(
     jobs: Mapping[str, PbsJob],
     numbers: Mapping[str, int],
-    machine: ConfiguredVnodeTable,
-    known: MutableMapping[int, Job],
+    context: PbsJobTranslationContext,
     usable: BoolArray,
-    now_s: int,
-    begins: Collection[int] = (),
+    begins: Collection[int],
 ) -> tuple[list[RunningJob], dict[int, str]]:
     """Return the running jobs, and descriptions of unexpected allocations.
 
     An allocation is unexpected if it differs from the request. Descriptions are by job number. Jobs in `begins` count
-    as waiting. `known` contains jobs from earlier readings. If a job's allocation equals the request stored there, that
-    job is returned. Otherwise, the job is built from its allocation. All returned jobs are stored in `known`.
+    as waiting. `context.known` contains jobs from earlier readings. If a job's allocation equals the request stored
+    there, that job is returned. Otherwise, the job is built from its allocation. All returned jobs are stored there.
     """
+    machine, known, now_s = context.machine, context.known, context.now_s
     found, otherwise = [], {}
     for name, job in jobs.items():
         state, number = job.state, numbers[name]

@@ -160,7 +160,7 @@ def test_reads_complete_history_of_ended_jobs() -> None:
         "3[].s": run("(a:ncpus=2)", NOW, job_state="F", resources_used={"walltime": "9"}),
         "4[2].s": run("(gone:ncpus=2)", NOW - 20, job_state="X", resources_used={"walltime": "9"}),
     }  # fmt: skip
-    machine = PbsTranslator(()).interpret_reading(a_reading().parsed()).machine
+    machine = PbsTranslator(()).interpret_reading(a_reading().parsed()).context.machine
     assert [
         (each.job.id, each.job.submit_s, each.start_s, each.end_s, each.job.request.per_unit)
         for each in translate_ended_jobs({name: parse_job(record) for name, record in past.items()}, machine)
