@@ -81,7 +81,7 @@ local settings = {
    max_delayed_jobs = 200,
    -- A file in which this plugin keeps the largest epoch of the bridges across restarts of slurmctld. See wake_file for
    -- its folder. Without the folder, a restart forgets the epoch. If it is larger than any bridge's (a clock was set back,
-   -- and the lease was deleted), delete it, and touch /etc/slurm/job_submit.lua.
+   -- and lease and state folders were deleted), delete it, and touch /etc/slurm/job_submit.lua.
    epoch_file = "/run/cpsched/epoch",
 }
 

@@ -86,7 +86,10 @@ class Bridge:
     def __init__(self, parts: BridgeComponents) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
         asked = take_leadership_file(settings).consume_request
-        lease = make_lease(settings.state_dir, pace.unix_s())
+        self._leadership = leadership_file(settings)
+        last_status = self._leadership.read()
+        last_epoch = 0 if last_status is None else last_status.epoch
+        lease = make_lease(settings.state_dir, pace.unix_s(), last_epoch)
         election = LeaderElection(backend, lease, settings.lease.duration_s, asked, parts.link)
         breaker, heartbeat = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
@@ -98,7 +101,6 @@ class Bridge:
         self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
         self._typical = TypicalJobs(settings.policy.least_stranded_gpus)
         self._backoff = BackoffQueue()
-        self._leadership = leadership_file(settings)
         files = forget_file(settings), memory_file(settings)
         self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)

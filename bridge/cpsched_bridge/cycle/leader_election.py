@@ -156,6 +156,7 @@ class LeaderElection:
             other=link.peer.where,
             heard_unix_s=unix_s - (now_s - link.heard_s) if link.peer.where else None,
             takeover_s=SHORT_LEASE_S if has_standby else self.gone_s,
+            epoch=max(self.mine.epoch, 0 if self._other_lease is None else self._other_lease.epoch),
         )
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:

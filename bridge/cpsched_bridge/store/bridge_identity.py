@@ -23,13 +23,14 @@ _MAX_BYTES = 16_384
 """Maximum size of the file in bytes. A path has at most 4,096 bytes."""
 
 
-def make_lease(state_dir: Path, started_s: float) -> Lease:
+def make_lease(state_dir: Path, started_s: float, last_epoch: int = 0) -> Lease:
     """Return a new bridge process's lease, not yet renewed, for a state directory.
 
-    Its first epoch is the start in Unix seconds, so that epochs also increase if the lease on the cluster is lost.
+    Its first epoch is the start in Unix seconds, so that epochs also increase if the lease on the cluster is lost. It
+    exceeds `last_epoch`, so that they increase even if the clock was also set back.
     """
     where = f"{_get_host_name()}:{state_dir.absolute()}"
-    return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, where, int(started_s))
+    return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, where, max(int(started_s), last_epoch + 1))
 
 
 def ensure_bridge_name(state_dir: Path) -> str:

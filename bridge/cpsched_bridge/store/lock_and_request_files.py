@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cpsched_bridge.errors import AlreadyRunning
-from cpsched_bridge.store.corruption_checks import CorruptFileContent, convert_content_errors, read_file_head
+from cpsched_bridge.store.corruption_checks import (
+    CorruptFileContent,
+    convert_content_errors,
+    read_file_head,
+    rows_to_dataclasses,
+)
 from cpsched_bridge.store.sqlite_files import OWNER_ONLY
 
 
@@ -219,10 +224,12 @@ class LeadershipStatus:
     """Time of the other bridge's last message."""
     takeover_s: float
     """Seconds after the leader's last sign of life at which another bridge takes over."""
+    epoch: int
+    """The largest epoch of a lease that this bridge has seen or written."""
 
 
 class LeadershipFile:
-    """The file that shows which bridge leads, for `cpsched status`."""
+    """The file that shows which bridge leads, for `cpsched status` and the bridge's next process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -239,7 +246,8 @@ class LeadershipFile:
         """Return the status as last written, or None if the file is missing or damaged."""
         try:
             with convert_content_errors():
-                return LeadershipStatus(**json.loads(read_file_head(self._path, _MAX_BYTES)))
+                values = json.loads(read_file_head(self._path, _MAX_BYTES)).values()
+                return rows_to_dataclasses(LeadershipStatus, [tuple(values)])[0]
         except (OSError, CorruptFileContent):
             return None
 

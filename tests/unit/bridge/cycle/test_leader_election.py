@@ -2,7 +2,8 @@
 later.
 """
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -219,16 +220,16 @@ def test_leader_whose_long_lease_cannot_be_written_sends_nothing():
 def test_both_bridges_describe_leader_other_bridge_and_takeover():
     leader = Linked()
     found = leader.leader_election.describe(1600.0, 5000.0)
-    assert found == LeadershipStatus("", False, 5000.0 - 1600.0, "", None, GONE_S)
+    assert found == LeadershipStatus("", False, 5000.0 - 1600.0, "", None, GONE_S, 0)
     leader.for_seconds(10)
     found = leader.leader_election.describe(leader.now_s + 2.0, 5000.0)
-    assert found == LeadershipStatus("one:/state", True, 5000.0 - 11.0, "two:/state", 4998.0, SHORT_LEASE_S)
+    assert found == LeadershipStatus("one:/state", True, 5000.0 - 11.0, "two:/state", 4998.0, SHORT_LEASE_S, 0)
     standby = Looking(replace(MINE, beat=1, standby=OTHER.bridge), mine=OTHER)
     standby.for_seconds(5)
     link = standby.leader_election.link
     link.receive(PeerMessage(*MINE.owner, MINE.where, True), standby.now_s - 2.0)
     found = standby.leader_election.describe(standby.now_s, 5000.0)
-    assert found == LeadershipStatus("one:/state", False, 5000.0 - 4.0, "one:/state", 4998.0, SHORT_LEASE_S)
+    assert found == LeadershipStatus("one:/state", False, 5000.0 - 4.0, "one:/state", 4998.0, SHORT_LEASE_S, 0)
     standby.cluster.claimed = replace(MINE, beat=2)
     standby.look()
     assert standby.leader_election.describe(standby.now_s, 5000.0).takeover_s == GONE_S
@@ -482,6 +483,26 @@ def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     assert [h.detail for h in report.bridge_events if h.kind == "other_bridge"] == [
         "another bridge is in control of this cluster: two:/state"
     ]
+
+
+@pytest.mark.parametrize("seen_epoch", [0, 10**10])
+def test_epoch_increases_although_lease_is_lost_and_clock_set_back(tmp_path, seen_epoch):
+    """The submit plugin has seen the epochs of this bridge, and those of the other one."""
+    cluster = FakeCluster(claimed=replace(OTHER, epoch=seen_epoch) if seen_epoch else None)
+    a_bridge(tmp_path, cluster, pace=FakePace(at_s=5000.0)).cycle()
+    before = cluster.claimed.epoch
+    cluster.claimed = None
+    a_bridge(tmp_path, cluster, pace=FakePace(at_s=-5000.0)).cycle()
+    assert cluster.claimed.epoch == before + 1
+
+
+@pytest.mark.parametrize("damage", [('"epoch": 9', '"epoch": "9"'), ('"epoch": 9', '"epoch": null'), ("}", "")])
+def test_damaged_leadership_file_does_not_affect_the_epoch(tmp_path, damage):
+    cluster = FakeCluster()
+    status = json.dumps(asdict(LeadershipStatus("a", True, 0.0, "", None, 6.0, 9)))
+    (tmp_path / "leadership").write_text(status.replace(*damage))
+    a_bridge(tmp_path, cluster).cycle()
+    assert cluster.claimed.epoch == 10**9
 
 
 def test_keeps_lease_over_restart_that_keeps_jobs(tmp_path):

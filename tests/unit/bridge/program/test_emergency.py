@@ -355,7 +355,7 @@ def test_doctor_checks_that_second_bridge_answers(stranded, ago_s, ok):
     settings = settings.model_copy(update={"lease": lease})
     assert not bootstrap.check_standby(settings).ok, "no cycle yet"
     heard_s = None if ago_s is None else time.time() - ago_s
-    state_paths.leadership_file(settings).write(LeadershipStatus("login1:/x", True, 0.0, "login2:/x", heard_s, 6.0))
+    state_paths.leadership_file(settings).write(LeadershipStatus("login1:/x", True, 0.0, "login2:/x", heard_s, 6.0, 7))
     check = bootstrap.check_standby(settings)
     answers = "answers" if ok else "was not heard"
     assert (check.ok, check.required, check.detail) == (ok, False, f"the bridge at login2:9766 {answers}")
