@@ -324,15 +324,16 @@ local WAITS = "this job waits for the cluster's scheduler, which will start it"
 -- A priority of INFINITE releases a held job.
 local INFINITE = 4294967295
 
--- Parse the partition that the bridge sets to start a job. Return the nodes, their minimum and maximum number (nil if
--- not given), and the partition (empty if the job stays in its own). For any other partition, the nodes are nil.
-local function start_in(partition)
-   local nodes, count, own = string.match(partition, "^bridge:start/([%w%-_.,]+)/?([%d%-]*)/?([%w%-_.+@]*)$")
+-- Parse the rest of a request to start a job. Return the nodes, their minimum and maximum number (nil if not given), and
+-- the partition (empty if the job stays in its own). For a malformed request, the nodes are nil.
+local function start_in(rest)
+   local nodes, count, own = string.match(rest, "^/([%w%-_.,]+)/?([%d%-]*)/?([%w%-_.+@]*)$")
    local least, most = string.match(count or "", "^(%d+)%-(%d+)$")
    return (count == "" or least) and nodes, tonumber(least), tonumber(most), own
 end
 
--- Parse a request that the bridge makes with the partition: the action, the epoch (nil if not given), and the rest.
+-- Parse a request that the bridge makes with the partition: the action, the epoch (nil if not given), and the rest. For
+-- any other partition, the action is nil.
 local function request_in(partition)
    local action, epoch, rest = string.match(partition, "^bridge:(%a+):?(%d*)(.*)$")
    return action, tonumber(epoch), rest
@@ -378,19 +379,20 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
       if epoch and is_superseded(epoch) then
          return refuse("another bridge has taken over")
       end
-      local nodes, least, most, own = start_in("bridge:" .. (action or "") .. (rest or ""))
       if epoch and (action == "set" or action == "release") then
          job_desc.partition = string.match(rest, "^/?(.*)$")
          if action == "release" then
             job_desc.priority = INFINITE
          end
-      elseif nodes then
-         if job_rec.priority ~= 0 then
+      elseif action == "start" then
+         local nodes, least, most, own = start_in(rest)
+         if nodes and job_rec.priority ~= 0 then
             return refuse("is not held")
-         end
-         job_desc.partition, job_desc.req_nodes, job_desc.priority = own, nodes, INFINITE
-         if least then
-            job_desc.min_nodes, job_desc.max_nodes = least, most
+         elseif nodes then
+            job_desc.partition, job_desc.req_nodes, job_desc.priority = own, nodes, INFINITE
+            if least then
+               job_desc.min_nodes, job_desc.max_nodes = least, most
+            end
          end
       end
    end
