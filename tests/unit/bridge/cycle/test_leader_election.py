@@ -340,6 +340,17 @@ def test_paused_bridge_releases_lease():
     bridge.look()
     bridge.look(wanted=False)
     assert bridge.cluster.claimed == replace(MINE, run=RELEASED, beat=2)
+    found = bridge.leader_election.describe(bridge.now_s, 5000.0)
+    assert found == LeadershipStatus("", False, 5000.0, "", None, GONE_S)
+
+
+def test_observation_from_before_a_renewal_is_not_the_last_lease():
+    bridge = Looking()
+    bridge.look()
+    before = bridge.cluster.claimed
+    bridge.for_seconds(GONE_S / RENEWALS_PER_LEASE)
+    bridge.leader_election.observe_and_renew_lease(before, True, bridge.now_s, CycleRecorder(1, FakePace()))
+    assert bridge.leader_election.mine == bridge.cluster.claimed == replace(MINE, beat=2)
 
 
 def refused(work):
