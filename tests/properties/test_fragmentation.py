@@ -87,13 +87,20 @@ def test_measures_stranded_gpus_by_typical_requests():
     typical = find_typical_requests(requests, RESOURCES)
     assert (typical.gpu, typical.amounts.tolist()) == (1, [[2, 1], [4, 4], [8, 2]])
     assert typical.shares.tolist() == [631579, 263158, 105263]
-    free = np.array([[8, 4], [4, 4], [2, 3], [1, 2], [8, 0]])
-    assert stranded_by_node(typical, free).tolist() == [0, 4 * 105263, 3 * (263158 + 105263), 2 * 1_000_000, 0]
-    per_unit, units = np.array([2, 1]), np.array([2, 1, 1, 0, 1])
+    free = np.array([[8, 4], [4, 4], [2, 3], [1, 2], [8, 0], [8, 1]])
+    assert stranded_by_node(typical, free).tolist() == [
+        0,
+        4 * 105263,
+        3 * (263158 + 105263),
+        2 * 1_000_000,
+        0,
+        263158 + 105263,
+    ]
+    per_unit, units = np.array([2, 1]), np.array([2, 1, 1, 0, 1, 0])
     growths = [stranded_growth_by_node(typical, free, per_unit, units, whole).tolist() for whole in (0, 1)]
     assert growths == [
-        [263158 + 105263, 3 * 263158 - 105263, 2 * 631579 - 263158 - 105263, 0, 0],
-        [0, -4 * 105263, -3 * (263158 + 105263), 0, 0],
+        [263158 + 105263, 3 * 263158 - 105263, 2 * 631579 - 263158 - 105263, 0, 0, 0],
+        [0, -4 * 105263, -3 * (263158 + 105263), 0, 0, 0],
     ]
     assert find_typical_requests(requests, ["cores", "mics"]) is find_typical_requests([], RESOURCES) is None
 
