@@ -80,6 +80,9 @@ def test_yields_to_other_lease_and_reports_once():
         bridge.cluster.claimed = replace(OTHER, beat=beat)
         assert bridge.look(GONE_S - 1) is not None
     assert bridge.told == ["other_bridge"]
+    bridge.cluster.claimed = replace(OTHER, bridge="cccc", where="three:/state")
+    bridge.look()
+    assert bridge.told == ["other_bridge", "other_bridge"]
     assert not bridge.in_control
 
 
