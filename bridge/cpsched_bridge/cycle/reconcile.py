@@ -384,12 +384,16 @@ def _reconcile_releasing(
 def _reconcile_requeued(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a requeued job, which may have an old pin. Keep an administrator's hold."""
+    """Process a requeued job, which may have an old pin. Keep an administrator's hold.
+
+    A restored older ledger may lack the pin.
+    """
     if pending.hold is Hold.CLUSTER:
         return _leave_to_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
         holder = pending.holder if pending.hold is Hold.USER else Holder.ADMINISTRATOR
-        return make_transition(entry, LedgerState.FREE, now_s, f"requeued and held by {holder}")
+        pinned = entry.pinned or pending.pinned
+        return make_transition(entry, LedgerState.FREE, now_s, f"requeued and held by {holder}", pinned=pinned)
     if entry.unmanaged_reason or pending.may_preempt or not (options.adopt or pending.hold is Hold.PLUGIN):
         return make_transition(entry, LedgerState.RELEASING, now_s, "requeued")
     return make_transition(entry, LedgerState.HOLDING, now_s, "requeued", nodes=())

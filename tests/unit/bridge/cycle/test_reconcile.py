@@ -320,9 +320,14 @@ def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
         assert found is None
 
 
-def test_pin_unknown_to_restored_ledger_is_recorded():
-    """The job was started, requeued and held by its owner after the ledger had been backed up."""
-    found = after(an_entry(LedgerState.HELD), an_observation(a_pending(hold=Hold.USER, pinned=True)))
+@pytest.mark.parametrize("state", [LedgerState.HELD, LedgerState.RUNNING, LedgerState.ENDED])
+def test_pin_unknown_to_restored_ledger_is_recorded(state):
+    """The job was started after the ledger had been backed up, and then requeued and held by its owner.
+
+    The bridge may have observed the run.
+    """
+    entry = an_entry(state, pinned=False)
+    found = after(entry, an_observation(a_pending(hold=Hold.USER, pinned=True)))
     assert (found.state, found.pinned) == (LedgerState.FREE, True)
 
 
