@@ -7,6 +7,7 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem, Running
+from cpsched.dispatchers.cp.presolve import is_infeasible
 from cpsched.kernels.cp.cp_state import PLACEMENT_COLUMNS, WeightedDelayObjective, empty_plan
 from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import Snapshot
@@ -90,6 +91,25 @@ def test_plan_is_valid_if_all_jobs_end_within_horizon(start_s: tuple[int, int], 
     problem = a_problem(overdue(), 2)
     assert problem.horizon_s == 102
     assert problem.fits_horizon(np.array(start_s)) is holds
+
+
+@pytest.mark.parametrize(("by_s", "no_solution"), [(0, False), (9, False), (10, False), (11, True), (50, True)])
+def test_job_longer_than_horizon_has_no_start(by_s: int, no_solution: bool) -> None:
+    """Two jobs of 10 and 40 s: the horizon of 50 s, less what the running job is overdue, must hold the longer one."""
+    running = [a_running(a_job(9, walltime_s=100 - by_s), ((0, 1),))]
+    queue = [a_job(1, walltime_s=10), a_job(2, walltime_s=40)]
+    snapshot = a_snapshot(a_cluster(nodes=1), queue, running, now_s=100)
+    assert is_infeasible(a_problem(snapshot, 2, "remaining")) is no_solution
+
+
+@pytest.mark.parametrize(
+    ("amounts", "rest", "no_solution"),
+    [((4, 2, 2), 2, False), ((4, 3, 2), 2, True), ((4, 3, 2), 1, False), ((4, 3, 2), 0, False), ((1, 4), 1, False)],
+)
+def test_unsearched_jobs_must_fit_together(amounts: tuple[int, ...], rest: int, no_solution: bool) -> None:
+    queue = [a_job(id, per_unit=amount) for id, amount in enumerate(amounts, 1)]
+    problem = a_problem(a_snapshot(a_cluster(nodes=1), queue), len(queue) - rest)
+    assert is_infeasible(problem) is no_solution
 
 
 def test_empty_plan_has_space_for_every_unit() -> None:
