@@ -49,21 +49,13 @@ def test_array_is_one_rank_for_all_pending_subjobs() -> None:
     assert 2 << 41 | 3 not in ranks
 
 
-def test_raises_all_values_if_lowest_is_below_1() -> None:
-    own = {each.label: each.own for each in a_site("-ncpus + cpsched_boost").backend().read_ranks()}
-    assert min(own.values()) == 1
-    assert own["10"] > own["0"], "one processor before two"
-
-
-def test_values_of_at_least_1_stay_unchanged() -> None:
-    site = a_site("100 * ncpus + cpsched_boost")
-    own = {each.label: each.own for each in site.backend().read_ranks()}
-    assert own["10"] == 100 * int(site.wishes("10.vm")["ncpus"])
-
-
-def test_ignores_fractions_of_values() -> None:
-    own = {each.label: each.own for each in a_site("20.7 + cpsched_boost").backend().read_ranks()}
-    assert set(own.values()) == {20}
+@pytest.mark.parametrize(
+    ("formula", "own"), [("-ncpus", (399, 400, 1)), ("100 * ncpus", (200, 100, 40_000)), ("20.7", (20, 20, 20))]
+)
+def test_values_are_whole_numbers_of_at_least_1(formula: str, own: tuple[int, ...]) -> None:
+    """All are raised if the lowest one is below 1. Jobs 0, 10 and 22 have 2, 1 and 400 processors."""
+    found = {each.label: each.own for each in a_site(f"{formula} + cpsched_boost").backend().read_ranks()}
+    assert tuple(found[label] for label in ("0", "10", "22")) == own
 
 
 @pytest.mark.parametrize(("priority", "own"), [("40", 40), (None, 1)])
@@ -144,14 +136,6 @@ def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
         "done",
     ]
     assert told(site) == []
-
-
-def test_repeats_refused_batch_job_by_job() -> None:
-    site = a_site()
-    site.refuses = {"2.vm"}
-    outcomes = site.backend().set_boosts([BoostCommand(0, 5), BoostCommand(2, 5), BoostCommand(10, 5)])
-    assert [each.result for each in outcomes] == ["done", "refused", "done"]
-    assert told(site)[1:] == [("cpsched_boost", "5", name) for name in ("0.vm", "2.vm", "10.vm")]
 
 
 def test_sends_no_points_after_unanswered_command() -> None:
