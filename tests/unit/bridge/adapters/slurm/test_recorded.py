@@ -18,10 +18,10 @@ from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTra
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
 from cpsched_bridge.ports import Hold, Holder, Observation, UnmanagedJob
 from tests.builders import words
+from tests.recordings import job_to_object
 from tests.unit.bridge.adapters.slurm.scenes import make_records
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
-TRES = ("requested_tres", "allocated_tres", "tres_per_task", "tres_per_socket")
 
 
 class Recorded:
@@ -33,7 +33,7 @@ class Recorded:
 
     def read(self) -> SlurmRecords:
         """Read from objects with pyslurm's attributes."""
-        jobs = pyslurm_rows.to_job_table(as_object(job) for job in self.content["jobs"])
+        jobs = pyslurm_rows.to_job_table(job_to_object(job) for job in self.content["jobs"])
         nodes = pyslurm_rows.to_node_table(SimpleNamespace(**node) for node in self.content["nodes"])
         tables = {"jobs": jobs, "nodes": nodes}
         rows = {name: pyslurm_rows.table_to_records(table) for name, table in tables.items()}
@@ -41,18 +41,6 @@ class Recorded:
         names = {job["id"]: job["user_name"] for job in self.content["jobs"]}
         records = make_records(self.content["recorded_at_s"], rows)
         return replace(records, jobs=[job._replace(user_name=names[job.id]) for job in records.jobs])
-
-
-def as_object(record: dict[str, Any]) -> SimpleNamespace:
-    """A record with attributes, its trackable resources as objects again."""
-    changed = {name: tres(record[name]) for name in TRES if record.get(name)}
-    return SimpleNamespace(**{**record, **changed})
-
-
-def tres(amounts: dict[str, Any]) -> SimpleNamespace:
-    named = {name: SimpleNamespace(count=a["count"]) for name, a in amounts.items() if name in ("cpu", "mem", "node")}
-    gres = {name: SimpleNamespace(count=a["count"]) for name, a in amounts.get("gres", {}).items()}
-    return SimpleNamespace(**{"cpu": None, "mem": None, "node": None, **named}, gres=gres)
 
 
 def observe(name: str) -> tuple[Recorded, Observation]:

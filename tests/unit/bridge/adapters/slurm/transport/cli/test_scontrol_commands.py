@@ -47,12 +47,6 @@ class Jobs:
         return [job for job in found if job.id in numbers or job.array_id in numbers]
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
 def start(job: int, *nodes: str, **settings: Any) -> StartOrder:
     return StartOrder(a_job(job), tuple((name, 1) for name in nodes), StartSettings(**settings))
 

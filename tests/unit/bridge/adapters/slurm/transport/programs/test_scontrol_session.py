@@ -19,12 +19,6 @@ from tests.patience import ENOUGH_S
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontrol
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
 def run_scontrol(commands: list[str]) -> list[str]:
     with ScontrolSession(ENOUGH_S) as session:
         return [send_and_read_error(session, command) for command in commands]

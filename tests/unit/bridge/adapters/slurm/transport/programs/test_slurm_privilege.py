@@ -17,13 +17,6 @@ UserName=cpsched(2100) DefAccount=root DefWckey= AdminLevel=Operator
 """
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all of PATH."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
 def put(folder: Path, name: str, script: str) -> None:
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
