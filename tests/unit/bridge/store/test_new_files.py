@@ -43,10 +43,8 @@ def is_closed(db):
     return False
 
 
-@pytest.fixture(params=["ledger", "journal"])
-def file(request, tmp_path, monkeypatch):
-    """One of the two files in use; `opened` lists the connections made since, and `damage` makes it garbage."""
-    path, module = tmp_path / f"{request.param}.sqlite", MODULES[request.param]
+def list_connections(module, monkeypatch):
+    """Return the list to which the connections will be added that a store's module makes."""
     connect, opened = module.connect_sqlite, []
 
     def noted(*args, **kwargs):
@@ -54,6 +52,14 @@ def file(request, tmp_path, monkeypatch):
         return opened[-1]
 
     monkeypatch.setattr(module, "connect_sqlite", noted)
+    return opened
+
+
+@pytest.fixture(params=["ledger", "journal"])
+def file(request, tmp_path, monkeypatch):
+    """One of the two files in use; `opened` lists the connections made since, and `damage` makes it garbage."""
+    path, module = tmp_path / f"{request.param}.sqlite", MODULES[request.param]
+    opened = list_connections(module, monkeypatch)
     store = MADE[request.param](path)
     write(store, 1)
 
@@ -120,13 +126,7 @@ def test_unopenable_file_leaves_no_open_connection(file, monkeypatch):
 def test_closes_connections_to_renamed_file(tmp_path, monkeypatch, stem):
     module, path = MODULES[stem], tmp_path / f"{stem}.sqlite"
     path.write_bytes(GARBAGE)
-    connect, opened = module.connect_sqlite, []
-
-    def noted(*args, **kwargs):
-        opened.append(connect(*args, **kwargs))
-        return opened[-1]
-
-    monkeypatch.setattr(module, "connect_sqlite", noted)
+    opened = list_connections(module, monkeypatch)
     store = MADE[stem](path)
     assert sum(not is_closed(db) for db in opened) == 1
     store.close()
