@@ -1,6 +1,5 @@
 """The status page as served to a browser without scripts."""
 
-import json
 import platform
 import re
 import time
@@ -268,12 +267,6 @@ def test_reports_failed_cycle_with_last_known_state(site):
     assert "The last cycle failed: backend timeout." in text
     assert "no &lt;answer&gt;" in text
     assert "jobs/2" in text
-
-
-def test_reports_missing_first_cycle(site):
-    assert "has not read the cluster yet" in site.get()[2]
-    status, _, text = site.get("api/v1/jobs/1")
-    assert (status, json.loads(text)["error"].partition(";")[0]) == (503, "the bridge has not read the cluster yet")
 
 
 def test_names_cluster_host_version_and_time(site):

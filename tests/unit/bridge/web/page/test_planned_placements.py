@@ -68,22 +68,6 @@ def test_learns_from_actual_starts(site):
     assert told.to_s - told.from_s < 200, "run times and waits were always the same"
 
 
-def test_estimates_start_and_gain_of_smaller_requests(site):
-    full(site)
-    found = asked(site, "nodes=3&time=0:20:00&cores=4")
-    assert [row["request"] for row in found] == [""], "smaller requests do not start earlier"
-    assert found[0]["planned_s"] == 4600 + 2 * 600
-    assert found[0]["likely_from_s"] <= found[0]["likely_to_s"]
-    assert not found[0]["calibrated"]
-
-
-def test_impossible_job_has_no_estimate(site):
-    full(site)
-    row = asked(site, "nodes=4&time=10&cores=4")[0]
-    assert (row["planned_s"], row["likely_from_s"], row["likely_to_s"]) == (None, None, None)
-    assert row["start"] == "never: requests 4 units on distinct nodes, but the empty cluster holds only 3"
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -104,25 +88,11 @@ def test_rejects_invalid_query_in_one_line(site, words, why):
     assert re.search(why, json.loads(text)["error"])
 
 
-def test_lists_current_windows(site):
-    site.cluster.submit(a_job(1, units=1, per_unit=4, walltime_s=3000, distinct=True))
-    site.cycle()
-    site.cycle(1010)
-    found = site.json("windows")["windows"]
-    assert {"exclusive": True, "units": 2, "walltime_s": 72 * 3600} in found
-    assert {"exclusive": False, "units": 8, "walltime_s": 72 * 3600} in found
-    assert site.get("api/v1/windows?partition=none")[0] == 400
-
-
 def test_has_no_answer_before_first_plan(site):
     assert asked(site, "time=10") == (503, '{"error": "the dispatcher has no plan yet; try again in the next cycle"}')
     assert site.get("api/v1/windows")[0] == 503
     site.watch.forecaster.refresh()
     assert site.watch.forecaster.intervals == {}
-
-
-def test_rejects_names_of_other_hosts(site):
-    assert site.get("api/v1/when?time=10", Host="evil.example")[0] == 421
 
 
 def test_tolerates_job_that_vanishes_without_start(site):
@@ -168,11 +138,6 @@ def test_form_shows_estimate_and_windows(site):
     assert site.get("when")[0] == 200
     assert "If it were submitted now" not in site.get("when")[2]
     assert site.get("when?time=20&cores=&partition=")[0] == 200
-
-
-def test_form_reports_missing_first_plan(site):
-    site.cluster.submit()
-    assert "has not read the cluster yet" in site.get("when?time=10")[2]
 
 
 def test_answers_queries_from_one_plan_for_a_while(site):

@@ -70,16 +70,21 @@ def test_start_estimate_and_windows(asked, site):
     status, found = asked("when?time=20&nodes=3&cores=4")
     assert (status, found["now_s"]) == (200, 1020)
     assert [each["request"] for each in found["starts"]] == [""], "smaller requests do not start earlier"
-    assert found["starts"][0]["planned_s"] == 4600 + 2 * 600
+    (start,) = found["starts"]
+    assert (start["planned_s"], start["calibrated"]) == (4600 + 2 * 600, False)
+    assert 1020 < start["likely_from_s"] <= start["likely_to_s"]
     never, smaller = asked("when?time=20&nodes=4&cores=4")[1]["starts"]
-    assert (never["planned_s"], smaller["request"]) == (None, "3 instead of 4")
+    assert (never["planned_s"], never["likely_from_s"], never["likely_to_s"]) == (None, None, None)
+    assert smaller["request"] == "3 instead of 4"
     assert asked("windows") == (200, {"now_s": 1020, "windows": []})
     site.cluster.end(1)
     site.cluster.cancel(2)
     site.cluster.cancel(3)
     site.cycle(1030)
     site.watch.forecaster.clock = lambda: 1e9
-    assert {"exclusive": True, "units": 3, "walltime_s": 72 * 3600} in asked("windows")[1]["windows"]
+    windows = asked("windows")[1]["windows"]
+    assert {"exclusive": True, "units": 3, "walltime_s": 72 * 3600} in windows
+    assert {"exclusive": False, "units": 12, "walltime_s": 72 * 3600} in windows
 
 
 def test_errors_are_json(asked, site):
