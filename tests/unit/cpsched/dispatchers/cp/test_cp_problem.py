@@ -52,13 +52,6 @@ def test_sorts_assumed_ends_by_time_not_by_remaining_seconds() -> None:
     assert (ids(snapshot, facts.running), facts.end_s[facts.running].tolist()) == ([8, 7], [30, 40])
 
 
-def test_facts_match_snapshot() -> None:
-    snapshot = overdue()
-    facts = cp_problem.build_cp_instance(snapshot)
-    assert (facts.now_s, len(facts.jobs)) == (50, 0)
-    assert facts.machine.free.tolist() == snapshot.free.tolist()
-
-
 def test_considered_jobs_keep_given_order() -> None:
     snapshot = overdue()
     facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue[::-1].copy())
@@ -128,14 +121,6 @@ def test_copied_plan_is_independent() -> None:
     assert plan.start_s.tolist() == [0]
     for name in ("first", *PLACEMENT_COLUMNS[1:]):
         assert getattr(plan, name).tolist() == getattr(other, name).tolist(), name
-
-
-def test_first_leaf_starts_fitting_jobs_and_delays_rest() -> None:
-    queue = [a_job(1, units=4, per_unit=4, walltime_s=30), a_job(2, units=4, per_unit=4), a_job(3)]
-    snapshot = a_snapshot(a_cluster(), queue)
-    plan = cp_problem.build_first_leaf_plan(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
-    assert plan.start_s.tolist() == [0, 30, 130]
-    assert plan.parts.tolist() == [4, 4, 1]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 9])
