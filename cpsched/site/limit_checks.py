@@ -173,7 +173,8 @@ class _JobLimitCollector:
         for name, total in self.site.licenses.items():
             if amount := self.tres.get(LICENSE + name):
                 most = max(0, total - self.tres.get(RESERVED_LICENSE + name, 0))
-                self.add_check((LICENSE, name), amount, most, LICENSES_REASON, "the cluster", escape_controls(name))
+                counter = self.add_usage((LICENSE, name), amount)
+                self.add_check(counter, most, LICENSES_REASON, "the cluster", escape_controls(name))
         if self.site.limits_hold:
             self.add_owner_limits()
         return ApplicableJobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred, self.exceeds_own_limit)
@@ -200,10 +201,11 @@ class _JobLimitCollector:
             (ours, limits.jobs_an_account, "account", account),
             (mine, limits.jobs_a_user, "user", user),
         ):
-            if most is not None:
-                self.add_usage((*key, "jobs"), 1)
+            if most is None:
+                continue
+            counter = self.add_usage((*key, "jobs"), 1)
             if self.claim_limit(f"jobs-{scope}", most):
-                self.add_check((*key, "jobs"), 1, most, JOB_COUNT_REASONS["QOS", scope], whose, "jobs")
+                self.add_check(counter, most, JOB_COUNT_REASONS["QOS", scope], whose, "jobs")
         if self.claim_limit("group-wall", limits.group_wall_min):
             spent = self.book.spent.qos_wall_min.get(qos.name, 0.0)
             self.bar_if_group_wall_exceeded("QOS", spent, limits.group_wall_min, name)
@@ -224,16 +226,16 @@ class _JobLimitCollector:
     def add_association_limits(self, index: int, row: Association, own: bool, factor: float | None) -> None:
         limits, key = row.limits, ("association", index)
         if limits.group_jobs is not None or limits.jobs is not None:
-            self.add_usage((*key, "jobs"), 1)
+            jobs = self.add_usage((*key, "jobs"), 1)
         if limits.group_jobs is not None and "jobs-group" not in self.limits_already_set:
-            self.add_check((*key, "jobs"), 1, limits.group_jobs, JOB_COUNT_REASONS["Assoc", "group"], row.label, "jobs")
+            self.add_check(jobs, limits.group_jobs, JOB_COUNT_REASONS["Assoc", "group"], row.label, "jobs")
         if limits.group_wall_min is not None and "group-wall" not in self.limits_already_set:
             spent = self.book.spent.association_wall_min.get(index, 0.0)
             self.bar_if_group_wall_exceeded("Assoc", spent, limits.group_wall_min, row.label)
         if own:
             per_head = {"jobs-account", "jobs-user"} & self.limits_already_set
             if limits.jobs is not None and not per_head:
-                self.add_check((*key, "jobs"), 1, limits.jobs, JOB_COUNT_REASONS["Assoc", "job"], row.label, "jobs")
+                self.add_check(jobs, limits.jobs, JOB_COUNT_REASONS["Assoc", "job"], row.label, "jobs")
             if limits.wall_min is not None and "wall" not in self.limits_already_set:
                 self.bar_if_wall_exceeded("Assoc", limits.wall_min, row.label)
         spent_minutes = self.book.spent.association_minutes.get(index, NO_RESOURCES)
@@ -266,12 +268,9 @@ class _JobLimitCollector:
         self.takes[counter] = amount
         return counter
 
-    def add_check(self, key: object, amount: int, limit: int | None, reason: str, whose: str, what: str) -> None:
-        """Add a limit on the counter `key`, to which the job adds `amount`."""
-        assert limit is not None
-        self.checks.append(
-            UsageLimitCheck(self.add_usage(key, amount), amount, limit, reason, escape_controls(whose), what)
-        )
+    def add_check(self, counter: int, limit: int, reason: str, whose: str, what: str) -> None:
+        """Add a limit on a counter to which the job adds."""
+        self.checks.append(UsageLimitCheck(counter, self.takes[counter], limit, reason, escape_controls(whose), what))
 
     def bar_job(self, why: str) -> None:
         self.barred = self.barred or why
@@ -287,9 +286,9 @@ class _JobLimitCollector:
         for name, limit in limits.items():
             amount = self.tres.get(name, 0)
             if amount:
-                self.add_usage((*key, name), amount)
+                counter = self.add_usage((*key, name), amount)
             if self.claim_resource_limit(owner, scope, name) and amount:
-                self.add_check((*key, name), amount, limit, slurm_limit_reason(owner, scope, name), whose, name)
+                self.add_check(counter, limit, slurm_limit_reason(owner, scope, name), whose, name)
 
     def add_running_minutes_limits(
         self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str
@@ -298,12 +297,12 @@ class _JobLimitCollector:
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if amount:
-                self.add_usage((*key, "run", name), amount)
+                counter = self.add_usage((*key, "run", name), amount)
             if not self.claim_resource_limit(owner, scope, name) or not amount:
                 continue
             rule = slurm_limit_reason(owner, scope, name)
             if not self.free_use:
-                self.add_check((*key, "run", name), amount, limit, rule, whose, f"{name} minutes of running jobs")
+                self.add_check(counter, limit, rule, whose, f"{name} minutes of running jobs")
             elif amount > limit:
                 self.bar_job(
                     f"{rule}: {amount:,} {name} minutes exceed the limit of {limit:,} for {escape_controls(whose)}"
@@ -322,7 +321,7 @@ class _JobLimitCollector:
                 self.bar_job(f"{rule}: {used:,} of {limit:,} {name} minutes for {escape_controls(whose)} are used")
             elif self.site.safe:
                 what = f"{name} minutes (in addition to {used:,} already used)"
-                self.add_check((*key, name), amount, limit - used, rule, whose, what)
+                self.add_check(self.add_usage((*key, name), amount), limit - used, rule, whose, what)
 
     def bar_if_group_wall_exceeded(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
         """Bar the job if it would exceed a limit on the total decaying wall time."""
