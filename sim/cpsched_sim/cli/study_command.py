@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +20,7 @@ from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.command_conventions import print_message, print_report
 
 if TYPE_CHECKING:
+    from cpsched_sim.experiments.task_runner import TaskExecutor
     from cpsched_sim.study.placement_study import PlacementStudy
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.stranding_study import StrandingStudy
@@ -27,12 +30,33 @@ if TYPE_CHECKING:
 study_app = typer.Typer(help="Run many cases described in one file, and verify results.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
 
-OnEngine = Annotated[
-    str | None,
-    typer.Option(
-        "--on", metavar="ENGINE", help="A Dask cluster: tcp://HOST:PORT, a scheduler file, or module:function."
-    ),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRunOptions(ParallelRunOptions):
+    """Options for commands that run cases here or on a Dask cluster."""
+
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", metavar="ENGINE", help="A Dask cluster: tcp://HOST:PORT, a scheduler file, or module:function."
+        ),
+    ] = None
+
+    def make_executor(self, case_limit_s: float = inf) -> TaskExecutor:
+        """Return the executor of the cases, each of which takes at most `case_limit_s`."""
+        from cpsched_sim.experiments.dask_executor import make_task_executor
+
+        return make_task_executor(self.on, self.jobs, self.decide_timeout, case_limit_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRunOptions(TaskRunOptions):
+    """Options for commands that run all cases."""
+
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the cases, and estimate the time from finished cases.")
+    ] = False
+    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False
 
 
 @study_app.command("run")
@@ -42,12 +66,7 @@ def study_run(
     *,
     source: Annotated[Path, typer.Argument(metavar="FILE", help="The study file; `study example` prints one.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the cases, and estimate the time from finished cases.")
-    ] = False,
-    on: OnEngine = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
-    running: ParallelRunOptions,
+    running: CaseRunOptions,
 ) -> None:
     """Run each case in FILE once, with results in --out. Repeat the command to resume."""
     from cpsched_sim.input.yaml_tree import read_yaml_tree
@@ -60,34 +79,31 @@ def study_run(
     tree = read_yaml_tree(source)
     gpu_study = read_placement_study(tree) or read_stranding_study(tree)
     if gpu_study is not None:
-        run_gpu_study(gpu_study, out, dry_run, on, retry, running)
+        run_gpu_study(gpu_study, out, running)
         return
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
         campaign, store = build_cases_of_tree(tree), StudyResultStore(out)
     for note in campaign.notes:
         print_message("note", note)
-    if dry_run:
-        print_case_counts(campaign, store, running.jobs, retry, running.as_json)
+    if running.dry_run:
+        print_case_counts(campaign, store, running)
         return
-    rows = run_study_cases(campaign, store, source.read_bytes(), running, on, retry).rows()
+    rows = run_study_cases(campaign, store, source.read_bytes(), running).rows()
     print_study_results(rows, out, running.as_json, lambda: (out / MARKDOWN_REPORT).read_text(encoding="utf-8"))
 
 
-def run_gpu_study(
-    study: PlacementStudy | StrandingStudy, out: Path, dry_run: bool, on: str | None, retry: bool,
-    running: ParallelRunOptions,
-) -> None:  # fmt: skip
+def run_gpu_study(study: PlacementStudy | StrandingStudy, out: Path, running: CaseRunOptions) -> None:
     """Run a study of placement or of stranded GPUs, and print its report. Exit with code 1 if some cases failed."""
-    from cpsched_sim.experiments.dask_executor import make_task_executor
+    from cpsched_sim.study.json_case_results import JsonCaseRun
     from cpsched_sim.terminal_tables import progress_bar
 
-    if dry_run:
+    if running.dry_run:
         counts = {"cases": len(study.cases)}
         print_report(counts, lambda _: typer.echo(f"{counts['cases']} cases"), running.as_json)
         return
     with progress_bar("study", "cases", running.quiet) as show:
-        results = study.run(out, make_task_executor(on, running.jobs, running.decide_timeout), show, retry)
+        results = study.run(JsonCaseRun(out, running.make_executor(), show, running.retry))
     report = results.write(out)
     print_report(results.rows(), lambda _: typer.echo(report, nl=False), running.as_json)
     for failure in results.failures:
@@ -100,9 +116,7 @@ def run_study_cases(
     campaign: StudyCases,
     store: StudyResultStore,
     content: bytes,
-    running: ParallelRunOptions,
-    on: str | None,
-    retry: bool,
+    running: CaseRunOptions,
     first: Callable[[], None] = lambda: None,
 ) -> StudyResults:
     """Run a study with a progress bar, and write all results.
@@ -110,19 +124,18 @@ def run_study_cases(
     `content` is the text of the study file. `first` is called while the folder is locked. Ctrl-C ends the command with
     exit code 130.
     """
-    from cpsched_sim.experiments.dask_executor import make_task_executor
     from cpsched_sim.file_io import write_atomically
     from cpsched_sim.study.study_output import write_study_outputs
     from cpsched_sim.study.study_runner import run_missing_cases
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
-    engine = make_task_executor(on, running.jobs, running.decide_timeout, campaign.limit_s)
+    engine = running.make_executor(campaign.limit_s)
     with store.lock_exclusively():
         first()
         for change in store.list_changed_traces(campaign):
             print_message("note", change)
-        before = store.load_earlier_results(campaign, retry)
+        before = store.load_earlier_results(campaign, running.retry)
         if altered := before.altered:
             print_message(
                 "note",
@@ -138,7 +151,7 @@ def run_study_cases(
             try:
                 found = run_missing_cases(campaign, store, engine, show, before)
             except KeyboardInterrupt:
-                done = len(store.load_earlier_results(campaign, retry).done)
+                done = len(store.load_earlier_results(campaign, running.retry).done)
                 progress = f"{done} of {len(campaign.distinct_cases)} cases are in {out}; repeat the command to resume"
                 print_message("interrupted", progress)
                 raise typer.Exit(130) from None
@@ -162,9 +175,9 @@ def print_study_results(rows: Sequence[Mapping[str, Any]], out: Path, as_json: b
         raise typer.Exit(1)
 
 
-def print_case_counts(campaign: StudyCases, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
+def print_case_counts(campaign: StudyCases, store: StudyResultStore, running: CaseRunOptions) -> None:
     """Print the number of cases, and the estimated time for the unfinished cases."""
-    done = store.load_earlier_results(campaign, retry).done
+    done, jobs = store.load_earlier_results(campaign, running.retry).done, running.jobs
     left, costs_s = len(campaign.distinct_cases) - len(done), store.earlier_wall_times_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
     counts = {
@@ -178,7 +191,7 @@ def print_case_counts(campaign: StudyCases, store: StudyResultStore, jobs: int, 
         unknown = "unknown, because no case has run in this folder"
         typer.echo(f"estimated time: {format_duration(estimate_s) if estimate_s is not None else unknown}")
 
-    print_report(counts, print_text, as_json)
+    print_report(counts, print_text, running.as_json)
 
 
 @study_app.command("verify")
@@ -190,14 +203,12 @@ def study_verify(
     file: Annotated[
         Path | None, typer.Option("--study", metavar="FILE", help="The study file, if it is not DIR/study.yaml.")
     ] = None,
-    on: OnEngine = None,
     sample: Annotated[int, typer.Option(min=0, help="Number of cases to run again.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the random selection of these cases.")] = 0,
-    running: ParallelRunOptions,
+    running: TaskRunOptions,
 ) -> None:
     """Check results by their digests, and run a sample of the cases again."""
     from cpsched_sim.errors import InputError
-    from cpsched_sim.experiments.dask_executor import make_task_executor
     from cpsched_sim.study.study_cases import load_stored_study_cases, read_study
     from cpsched_sim.study.study_reproduction import verify_study_results
 
@@ -205,9 +216,7 @@ def study_verify(
     if not path.is_file():
         raise InputError(f"{path}: study file not found; specify it with --study")
     campaign = read_study(path) if file is not None else load_stored_study_cases(path, results)
-    found = verify_study_results(
-        campaign, results, make_task_executor(on, running.jobs, running.decide_timeout), sample, seed
-    )
+    found = verify_study_results(campaign, results, running.make_executor(), sample, seed)
     counts = f"{found.read} results read, {found.decided} run again, {found.same} of them identical"
     print_report(found, lambda _: typer.echo(counts), running.as_json)
     if found.other:
@@ -258,12 +267,7 @@ def benchmark(
     training: Annotated[
         bool, typer.Option("--training", help="Use the training half, on which settings are chosen.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the cases and list missing traces.")] = False,
-    on: Annotated[
-        str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as for cpsched study.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
-    running: ParallelRunOptions,
+    running: CaseRunOptions,
 ) -> None:
     """Run the benchmark's workloads with the suite's dispatchers and yours.
 
@@ -290,8 +294,8 @@ def benchmark(
         campaign = build_study_cases(words)
     for note in campaign.notes:
         print_message("note", note)
-    if dry_run:
-        print_case_counts(campaign, store, running.jobs, retry, running.as_json)
+    if running.dry_run:
+        print_case_counts(campaign, store, running)
         return
 
     def import_earlier_results() -> None:
@@ -303,7 +307,7 @@ def benchmark(
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()
-    rows = run_study_cases(campaign, store, content, running, on, retry, import_earlier_results).rows()
+    rows = run_study_cases(campaign, store, content, running, import_earlier_results).rows()
     text = render_benchmark_table(words["report"]["metrics"], rows)
     write_atomically(out / TABLE_FILE, text.encode())
     print_study_results(rows, out, running.as_json, lambda: text)

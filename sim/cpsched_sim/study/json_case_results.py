@@ -18,15 +18,23 @@ class CaseFailure(NamedTuple):
     why: str
 
 
-def run_json_cases(
-    work: Work, result_type: type[Any], cases: Sequence[Case], out: Path, engine: TaskExecutor,
-    progress: Fractions | None = None, retry: bool = False,
-) -> list[Any]:  # fmt: skip
-    """Run the cases that have no result in the folder `out` yet. Return each result, or a `CaseFailure`.
+class JsonCaseRun(NamedTuple):
+    """How the cases of a study run."""
 
-    `result_type` is the `NamedTuple` that `work` returns. A case that failed runs again only with `retry`.
+    out: Path
+    """Folder of the results."""
+    engine: TaskExecutor
+    progress: Fractions | None = None
+    retry: bool = False
+    """Whether a case that failed runs again."""
+
+
+def run_json_cases(work: Work, result_type: type[Any], cases: Sequence[Case], run: JsonCaseRun) -> list[Any]:
+    """Run the cases that have no result yet. Return each result, or a `CaseFailure`.
+
+    `result_type` is the `NamedTuple` that `work` returns.
     """
-    require_writable_folder(out)
+    require_writable_folder(run.out)
 
     def decode(content: bytes) -> Any:
         fields = json.loads(content)
@@ -38,8 +46,8 @@ def run_json_cases(
     result_format = ResultFormat(
         ".json", lambda result: (json.dumps(result._asdict(), sort_keys=True) + "\n").encode(), decode
     )
-    runner = CaseRunner(work, engine, CaseStore(out / "cases", result_format), to_stored_result)
+    runner = CaseRunner(work, run.engine, CaseStore(run.out / "cases", result_format), to_stored_result)
     earlier = runner.find_results(cases)
-    if retry:
+    if run.retry:
         earlier = {at: result for at, result in earlier.items() if not isinstance(result, CaseFailure)}
-    return runner.run(cases, progress, earlier)
+    return runner.run(cases, run.progress, earlier)

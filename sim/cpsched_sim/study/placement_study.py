@@ -38,12 +38,12 @@ from cpsched.model.typical_requests import typical_shares
 from cpsched_sim.errors import InputError, InvalidFile
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
-from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, Tell
+from cpsched_sim.experiments.task_runner import Tell
 from cpsched_sim.file_io import file_sha256, write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
 from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
-from cpsched_sim.study.json_case_results import CaseFailure, run_json_cases
+from cpsched_sim.study.json_case_results import CaseFailure, JsonCaseRun, run_json_cases
 from cpsched_sim.study.study_cases import find_input_file
 from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
 
@@ -124,13 +124,8 @@ class PlacementStudy:
             for rule in placement.rules
         ]
 
-    def run(
-        self, out: Path, engine: TaskExecutor, progress: Fractions | None = None, retry: bool = False
-    ) -> PlacementResults:
-        """Run the cases that have no result in the folder `out` yet, and return all results.
-
-        A case that failed runs again only with `retry`.
-        """
+    def run(self, run: JsonCaseRun) -> PlacementResults:
+        """Run the cases that have no result yet, and return all results."""
         digests: dict[str, str] = {}
 
         def make_case(case: PlacementCase) -> Case:
@@ -147,7 +142,7 @@ class PlacementStudy:
             return Case(compute_result_key(inputs), (*paths, case.seed, case.rule))
 
         cases = [make_case(case) for case in self.cases]
-        results = run_json_cases(run_placement, PlacementResult, cases, out, engine, progress, retry)
+        results = run_json_cases(run_placement, PlacementResult, cases, run)
         return PlacementResults(self, dict(zip(self.cases, results, strict=True)))
 
     def find_file(self, name: str) -> str:

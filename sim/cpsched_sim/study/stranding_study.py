@@ -27,14 +27,14 @@ from cpsched_sim.cluster.replay import ReplayOptions, Schedule, replay
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
-from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, Tell
+from cpsched_sim.experiments.task_runner import Tell
 from cpsched_sim.file_io import file_sha256, write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
 from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
-from cpsched_sim.study.json_case_results import CaseFailure, run_json_cases
+from cpsched_sim.study.json_case_results import CaseFailure, JsonCaseRun, run_json_cases
 from cpsched_sim.study.study_cases import find_input_file
 from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
 from cpsched_sim.systems.system_file import System, load_system
@@ -142,13 +142,8 @@ class StrandingStudy:
             for rule in stranding.rules
         ]
 
-    def run(
-        self, out: Path, engine: TaskExecutor, progress: Fractions | None = None, retry: bool = False
-    ) -> StrandingResults:
-        """Run the cases that have no result in the folder `out` yet, and return all results.
-
-        A case that failed runs again only with `retry`.
-        """
+    def run(self, run: JsonCaseRun) -> StrandingResults:
+        """Run the cases that have no result yet, and return all results."""
         stranding = self.schema.stranding
         paths = {name: self._find_jobs(workload) for name, workload in stranding.workloads.items()}
         digests = {name: path and file_sha256(Path(path)) for name, path in paths.items()}
@@ -161,7 +156,7 @@ class StrandingStudy:
             }  # fmt: skip
             task = (workload.model_copy(update={"jobs": paths[case.workload]}), case.window, rule)
             cases.append(Case(compute_result_key(inputs), task))
-        results = run_json_cases(run_window, StrandingResult, cases, out, engine, progress, retry)
+        results = run_json_cases(run_window, StrandingResult, cases, run)
         return StrandingResults(self.schema, dict(zip(self.cases, results, strict=True)))
 
     def _find_jobs(self, workload: StrandingWorkloadSchema) -> str | None:
