@@ -15,7 +15,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.formatting import format_count, format_number, join_repr_lines
 from cpsched.metrics import METRICS, Metric, ScheduleData, find_metric, known_metrics
-from cpsched.model import NEVER, EndedJob
+from cpsched.model import NEVER
 from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
@@ -257,16 +257,13 @@ def replay_workload(
     progress: Progress | None = None,
     known: PolicyRegistries = SIMULATION_REGISTRIES,
     more: tuple[Metric, ...] = (),
-    before: Iterable[EndedJob] = (),
 ) -> Simulation:
     """Replay the workload, with its site policy if it has one.
-
-    A learning policy first learns from `before`.
 
     Raise `PolicyError` if the dispatcher or predictor fails, and `InputError` if no job can run on the system.
     """
     policy, site = setup.build(workload.jobs, known), workload.site
-    for ended in before if policy.learns else ():
+    for ended in workload.history if policy.learns else ():
         policy.learn(ended)
     options = ReplayOptions(charge=setup.charge, progress=progress, site=site, strict=True)
     schedule = replay(workload.jobs, workload.cluster, policy, options)

@@ -106,10 +106,7 @@ def _replay_case(
         workload, part = _take_job_sequence(workload, **part), None
     window = _cut_case_window(workload, part)
     spec = PolicySpec(**task["spec"])
-    history = window.history if window is not None else ()
-    found = replay_workload(
-        window.workload if window is not None else workload, ReplaySpec(spec), progress, before=history
-    )
+    found = replay_workload(window.workload if window is not None else workload, ReplaySpec(spec), progress)
     measures = _measures_without_margins(found.measures, window)
     values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule

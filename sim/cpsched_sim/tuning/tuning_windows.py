@@ -33,13 +33,12 @@ MARGIN_SHARE = 1 / 7
 class TuningWindow:
     """A part of a trace with margins. Only jobs between the margins are judged.
 
-    `workload` includes the margins' jobs.
+    `workload` includes the margins' jobs. Its history are the jobs that ended before the window.
     """
 
     workload: Workload
     from_s: int
     to_s: int
-    history: tuple[EndedJob, ...]
     judged: int
     digest: str
     """A digest that is equal for equal jobs on equal machines."""
@@ -125,8 +124,8 @@ def cut_tuning_window(
         if begin < len(submits)
         else ()
     )
-    part = replace(workload, jobs=jobs, notes=())
-    return TuningWindow(part, from_s, to_s, history, last - first, _window_digest(part, history, from_s, to_s))
+    part = replace(workload, jobs=jobs, notes=(), history=history)
+    return TuningWindow(part, from_s, to_s, last - first, _window_digest(part, from_s, to_s))
 
 
 def _ended_jobs_before(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
@@ -138,13 +137,13 @@ def _ended_jobs_before(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob
     return tuple(sorted((each for each in ended if each.end_s <= now_s), key=lambda each: each.end_s))
 
 
-def _window_digest(part: Workload, history: Sequence[EndedJob], from_s: int, to_s: int) -> str:
+def _window_digest(part: Workload, from_s: int, to_s: int) -> str:
     cluster, found = part.cluster, hashlib.sha256()
     facts = (cluster.node_names, cluster.resources, cluster.power, from_s, to_s, part.site and part.site.sha256)
     found.update(repr(facts).encode())
     found.update(cluster.capacity.tobytes() + cluster.node_sets.tobytes())
     for entry in part.jobs:
         found.update(repr((entry.job, entry.run_s)).encode())
-    for ended in history:
+    for ended in part.history:
         found.update(repr((ended.job, ended.end_s)).encode())
     return found.hexdigest()

@@ -48,7 +48,7 @@ def replay_window_sums(
 
     Raise the same exceptions as `replay_workload`, and `InputError` if judged jobs never started.
     """
-    found = replay_workload(window.workload, ReplaySpec(spec), renew, before=window.history)
+    found = replay_workload(window.workload, ReplaySpec(spec), renew)
     tally = WindowMetricSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
         raise InputError(f"{window.judged - tally.jobs:.0f} jobs never started")

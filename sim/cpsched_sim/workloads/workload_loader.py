@@ -30,7 +30,7 @@ from cpsched.errors import (
 )
 from cpsched.formatting import format_count
 from cpsched.markup import make_markup_element
-from cpsched.model import Cluster
+from cpsched.model import Cluster, EndedJob
 from cpsched.plugin_error_location import plugin_source_location
 from cpsched.registration import Registration
 from cpsched.registry import Registry
@@ -83,6 +83,8 @@ class Workload:
     """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
     site: SitePolicyFile | None = None
     """The site policy for the replay. Its accounts include the jobs' users."""
+    history: tuple[EndedJob, ...] = ()
+    """Jobs that ended before the replay. A learning policy learns from them first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", ColumnarTrace.of(self.jobs))

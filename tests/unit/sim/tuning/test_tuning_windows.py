@@ -95,7 +95,7 @@ def test_builds_complete_window(most_jobs, to_s, judged, first, last, ended):
     found = a_cut(most_jobs)
     ids = [entry.job.id for entry in found.workload.jobs]
     assert (found.from_s, found.to_s, found.judged, ids[0], ids[-1]) == (100, to_s, judged, first, last)
-    assert [each.job.id for each in found.history] == list(range(ended))
+    assert [each.job.id for each in found.workload.history] == list(range(ended))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_each_attribute_of_each_job_changes_digest(place, fact):
     """Of those that are judged, of the margins, and of the history."""
     window = a_cut()
     entry = next((e for e in window.workload.jobs if e.job.id == place), None)
-    job = entry.job if entry else window.history[place].job
+    job = entry.job if entry else window.workload.history[place].job
     changed = {"walltime": replace(job, walltime_s=61), "user": replace(job, user="zoe")}.get(fact, job)
     other = a_cut(job={place: TraceJob(changed, 11 if fact == "run" else 10)})
     assert other.digest != window.digest
