@@ -88,7 +88,7 @@ class WhatIfCaseOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfSiteOptions:
+class WhatIfSiteOptions(TraceFormatOptions):
     """The site's accounting data, and facts about the site that they lack."""
 
     source: Annotated[
@@ -142,7 +142,6 @@ def whatif_run(
     choice: WhatIfCaseOptions,
     period: ReplayWindowOptions,
     run: WhatIfRunOptions,
-    reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
     """Replay a site's own workload as Slurm ran it, then with changes.
@@ -181,9 +180,9 @@ def whatif_run(
             source=site.source,
             system=site.system,
             period=period.to_window_period_options(),
-            lenient=reading.lenient,
-            format=reading.format,
-            dialect=reading.to_dialect(),
+            lenient=site.lenient,
+            format=site.format,
+            dialect=site.to_dialect(),
             site=site_policy,
             earlier=site.earlier,
             license_totals=totals,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -68,7 +68,7 @@ def _summary_blocks(found: Found) -> Iterator[ReportBlock]:
         drawn = [(quote_value(name, 30), row) for name, row in rows if row["interval"] is not None]
         band_s = max((row["twin_error"] for _, row in drawn), default=0.0)
         label = "mean wait relative to the twin's, {} (left: shorter; band: the twin's own error)"
-        yield _difference_plot(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
+        yield ReportFigure(_difference_plot(drawn, label, "first", band_s), numbers, True) if drawn else numbers
     near = found["fidelity"]
     grade = near["verdict"]["grade"]
     yield ReportParagraph(
@@ -177,7 +177,7 @@ def _case_blocks(case: Found, at: int) -> Iterator[ReportBlock]:
     drawn = sorted(drawn, key=lambda row: -row["jobs"])[:MAX_PLOTTED_CLASSES]
     if drawn:
         label = f"mean wait relative to the twin's, {{}} (the {len(drawn)} largest classes)"
-        yield _difference_plot([(_class_label(row, 30), row) for row in drawn], label, None, f"classes{at}")
+        yield ReportFigure(_difference_plot([(_class_label(row, 30), row) for row in drawn], label, f"classes{at}"))
     yield classes
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
@@ -221,10 +221,9 @@ def _setting_rows(found: Found) -> Rows:
 
 
 def _difference_plot(
-    rows: Sequence[tuple[str, Found]], label: str, numbers: ReportTable | None, name: str, band_s: float = 0.0,
-    is_open: bool = False,
-) -> ReportFigure:  # fmt: skip
-    """Return a dot plot of differences with intervals.
+    rows: Sequence[tuple[str, Found]], label: str, name: str, band_s: float = 0.0
+) -> Callable[[], str]:
+    """Return a function that draws a dot plot of differences with intervals.
 
     The unit depends on the largest difference. The label states the unit.
     """
@@ -234,9 +233,7 @@ def _difference_plot(
         (each, row["difference"] / unit_s, row["interval"][0] / unit_s, row["interval"][1] / unit_s)
         for each, row in rows
     ]
-    return ReportFigure(
-        lambda: svg_charts.draw_dot_plot(dots, label.format(unit), band_s / unit_s, name), numbers, is_open
-    )
+    return lambda: svg_charts.draw_dot_plot(dots, label.format(unit), band_s / unit_s, name)
 
 
 def _difference_cells(row: Found, unit: str) -> tuple[str, str]:
