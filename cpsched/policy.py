@@ -106,7 +106,7 @@ class Policy:
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)
         self._estimate_jobs(table)
-        return Snapshot.from_owned_table(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
+        return Snapshot.from_owned_table(table, len(eligible), scene, self.overrun)
 
     def _estimate_jobs(self, table: JobTable) -> None:
         """Write all estimates to `table`. Predict only jobs without a stored estimate."""

@@ -92,18 +92,17 @@ class Snapshot:
         eligible = [job for job in queue if job.ineligible is None]
         table = JobTable.of(cluster, eligible, running)
         table.estimate_s[:] = [_require_estimate(job, estimates) for job in table.jobs]
-        return cls.from_owned_table(table, len(eligible), now_s, cluster, free, overrun)
+        state = ClusterState(now_s, cluster, np.asarray(free, np.int64), tuple(queue), tuple(running))
+        return cls.from_owned_table(table, len(eligible), state, overrun)
 
     @classmethod
-    def from_owned_table(
-        cls, table: JobTable, queued: int, now_s: int, cluster: Cluster, free: npt.ArrayLike, overrun: Overrun
-    ) -> Snapshot:
-        """Return a snapshot that takes ownership of `table` and writes expected ends.
+    def from_owned_table(cls, table: JobTable, queued: int, state: ClusterState, overrun: Overrun) -> Snapshot:
+        """Return the snapshot of a cluster state that takes ownership of `table` and writes expected ends.
 
         The table contains the estimates (see `JobTable.of`). Its first `queued` jobs are pending.
         """
         slots = np.arange(len(table.jobs), dtype=np.int64)
-        active = slots[queued:]
+        active, now_s = slots[queued:], state.now_s
         table.end_s[:] = table.start_s + table.estimate_s
         for slot in active[table.end_s[active] <= now_s].tolist():
             start_s, estimate_s = int(table.start_s[slot]), int(table.estimate_s[slot])
@@ -112,8 +111,8 @@ class Snapshot:
         order = np.lexsort((ids, table.end_s[active]))
         return cls(
             now_s=now_s,
-            cluster=cluster,
-            free=frozen_array(free),
+            cluster=state.cluster,
+            free=frozen_array(state.free),
             table=table.read_only(),
             queue=slots[:queued],
             running=active[order],
