@@ -166,7 +166,7 @@ def test_solver_alone_equals_certain_answers(snapshot: Snapshot) -> None:
         facts, slowdown_objective(snapshot, facts.jobs, ExpectedQueueWaits()), slots[:0], False
     )
     from_dive = CpSolveResult(cp_problem.build_first_leaf_plan(facts), "", certain=False)
-    solved = improve_plan(problem, from_dive, "positions", RestartSearchLimits(1.0, 1.0, 100, effort=80_000), seed=0)
+    solved = improve_plan(problem, from_dive, "positions", RestartSearchLimits(1.0, 1.0, 100, effort=80_000))
     assert solved.status == "optimal"
     decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert solved.plan is not None

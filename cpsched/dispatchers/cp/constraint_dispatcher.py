@@ -87,8 +87,10 @@ class ConstraintDispatcher(Dispatcher):
         require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
         require(considered > 0, "considered", considered, "must be positive")
         self._recipe, self._site_weight = recipe, site_weight
-        self._considered, self._seed = considered, seed
-        self._limit = RestartSearchLimits(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
+        self._considered = considered
+        self._limit = RestartSearchLimits(
+            limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control, seed
+        )
         self.expected_waits = ExpectedQueueWaits(waits_s)
         by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_USES_EXPECTED_WAITS)
         self.learns = self.expected_waits.learns and by_expected_wait
@@ -159,7 +161,7 @@ class ConstraintDispatcher(Dispatcher):
         shown = (
             self._recipe.priority != "none" and answer.plan is not None and problem.fits_horizon(answer.plan.start_s)
         )
-        return improve_plan(problem, answer, self._recipe.model, self._limit, self._seed, shown)
+        return improve_plan(problem, answer, self._recipe.model, self._limit, shown)
 
     def _plan_without_solver(self, problem: CpProblem) -> CpSolveResult:
         """Return a plan found without the solver, and whether the plan is proven optimal."""
@@ -169,7 +171,9 @@ class ConstraintDispatcher(Dispatcher):
         if problem.overdue:
             return CpSolveResult(cp_problem.build_first_leaf_plan(facts), "", certain=False)
         if self.certain:
-            return presolve.try_start_all_now(facts) or presolve.solve_by_relaxed_bound(facts, objective, self._seed)
+            return presolve.try_start_all_now(facts) or presolve.solve_by_relaxed_bound(
+                facts, objective, self._limit.seed
+            )
         return CpSolveResult(cp_problem.build_first_leaf_plan(facts), "", certain=False)
 
     def _build_decision(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult, need: Need) -> Decision:

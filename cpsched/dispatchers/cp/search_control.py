@@ -38,12 +38,7 @@ MODELS: dict[str, Any] = {
 
 
 def improve_plan(
-    problem: CpProblem,
-    answer: CpSolveResult,
-    model_name: str,
-    limit: RestartSearchLimits,
-    seed: int,
-    guided: bool = True,
+    problem: CpProblem, answer: CpSolveResult, model_name: str, limit: RestartSearchLimits, guided: bool = True
 ) -> CpSolveResult:
     """Verify the plan in `answer` with the solver, and search for a cheaper plan.
 
@@ -72,7 +67,7 @@ def improve_plan(
     run = RestartSearch(model, problem, answer.plan if guided else None, same)
     if not run.next_search_budget(limit).crossed:
         model.post_constraints()
-        run.run_restarts(limit, np.random.default_rng(seed))
+        run.run_restarts(limit, np.random.default_rng(limit.seed))
     found = run.plan
     optimal = run.status == "optimal" and found is not None
     return dataclasses.replace(

@@ -27,6 +27,8 @@ class RestartSearchLimits:
     model_s: float = 0.1
     control: Control = "stops"
     """The action after a search without improvement (see `cp_dispatcher_config.VALUE_MEANINGS`)."""
+    seed: int = 0
+    """The seed of the perturbed orders."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")

@@ -31,7 +31,7 @@ def a_problem() -> tuple[CpProblem, CpPlan]:
 def test_finds_and_proves_best_plan_with_and_without_first_plan(model: str, guided: bool) -> None:
     problem, plan = a_problem()
     limit = RestartSearchLimits(60.0, 1.0, 2, effort=50_000, model_s=60.0)
-    found = improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), model, limit, 0, guided)
+    found = improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), model, limit, guided)
     assert (found.path, found.status, found.bound) == ("solver", "optimal", 40.0)
     assert found.plan is not None
     assert found.plan.start_s.tolist() == [130, 110, 100]
@@ -44,7 +44,7 @@ def test_does_not_build_too_large_model(monkeypatch: pytest.MonkeyPatch, guided:
     problem, plan = a_problem()
     monkeypatch.setattr(search_control.pywrapcp, "Solver", lambda *_: pytest.fail("no solver is needed"))
     found = improve_plan(
-        problem, CpSolveResult(plan, "x", False), "positions", RestartSearchLimits(1.0, 1.0, 1, model_s=0.0), 0, guided
+        problem, CpSolveResult(plan, "x", False), "positions", RestartSearchLimits(1.0, 1.0, 1, model_s=0.0), guided
     )
     assert (found.path, found.status) == (path, status)
     assert (found.plan is plan) is guided
@@ -53,7 +53,7 @@ def test_does_not_build_too_large_model(monkeypatch: pytest.MonkeyPatch, guided:
 def test_expired_limit_leaves_plan_unverified() -> None:
     problem, plan = a_problem()
     limit = RestartSearchLimits(60.0, 1.0, 2, effort=1, model_s=60.0)
-    found = improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit, 0)
+    found = improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit)
     assert found.plan is not None
     assert found.status in ("unverified", "feasible")
     assert found.plan.start_s.tolist() == plan.start_s.tolist()
