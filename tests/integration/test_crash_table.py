@@ -170,7 +170,8 @@ def world(tmp_path):
         trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
         if not room:
             trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
-        site = MockCluster(a_cluster(nodes=1, cores=4), trace, plugin, launch_s)
+        site = MockCluster(a_cluster(nodes=1, cores=4), trace, plugin)
+        site.launch_s = launch_s
         site.advance(0)
         site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)

@@ -57,17 +57,18 @@ class JobNodePin:
 class MockCluster:
     """A simulated cluster in which jobs arrive at their submit times.
 
-    `advance` sets the time. If `plugin` is set, each new job arrives held for the bridge. `launch_s` is the delay in
-    seconds between the release and the start of a pinned job. `starts` counts each job's starts, and `repeated` counts
-    orders to start a job that has already started.
+    `advance` sets the time. If `plugin` is set, each new job arrives held for the bridge. `starts` counts each job's
+    starts, and `repeated` counts orders to start a job that has already started.
     """
+
+    launch_s = 0
+    """Delay in seconds between the release and the start of a pinned job."""
 
     def __init__(
         self,
         cluster: Cluster,
         trace: Sequence[TraceJob],
         plugin: bool = True,
-        launch_s: int = 0,
         maintenance: Sequence[NodeMaintenance] = (),
         scheduler: Dispatcher | None = None,
     ) -> None:
@@ -76,7 +77,6 @@ class MockCluster:
         self._arrivals = deque(sorted(trace, key=lambda item: item.job.submit_s))
         self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
         self._holds: dict[int, Hold] = {}
-        self._launch_s = launch_s
         self._pins: dict[int, JobNodePin] = {}
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
         self._scheduler = scheduler or EasyDispatcher()
@@ -213,7 +213,7 @@ class MockCluster:
         closed_nodes = [name for name, _ in order.nodes if self._node_index[name] in self._nodes_under_maintenance()]
         if closed_nodes:
             return Outcome(id, "refused", f"node {closed_nodes[0]} is in maintenance")
-        self._holds[id], self._pins[id] = Hold.NONE, JobNodePin(order.nodes, self.now_s + self._launch_s)
+        self._holds[id], self._pins[id] = Hold.NONE, JobNodePin(order.nodes, self.now_s + self.launch_s)
         self._start_pinned_job(id)
         return Outcome(id, "done")
 
