@@ -391,9 +391,8 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
         pace = RealClock()
         with pace.stop_on_signals(), make_status_application(settings, backend, effective) as watch:
             startup = BridgeStartupSteps(progress_listeners=make_progress_listeners(settings, systemd, watch))
-            most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not check_until_ready(
-                backend, pace, systemd, most_s, startup.report_step, settings.mode
+                settings, backend, pace, systemd, startup.report_step
             ):
                 return []
             with (
@@ -518,12 +517,11 @@ def wait_for_checks(backend: Backend, show_step: ProgressListener) -> Sequence[R
 
 
 def check_until_ready(
+    settings: Settings,
     backend: Backend,
     pace: LoopClock,
     systemd: SystemdNotifier,
-    max_wait_s: float,
     show_step: ProgressListener = lambda words: None,
-    mode: str = "control",
 ) -> bool:
     """Check the mode's requirements.
 
@@ -531,11 +529,11 @@ def check_until_ready(
     systemd, also wait until the cluster answers: systemd would restart a failed service only a few times. If the bridge
     was started manually, a cluster that does not answer is an error.
     """
-    backoff, attempts = ExponentialBackoff(2.0, max_wait_s), 0
-    show_step(f"checking the requirements of {mode} mode")
+    backoff, attempts = ExponentialBackoff(2.0, settings.cycle.max_backoff_s), 0
+    show_step(f"checking the requirements of {settings.mode} mode")
     while True:
         try:
-            require_checks(backend, mode)
+            require_checks(backend, settings.mode)
             return True
         except BackendStarting as error:
             show_step(str(error))

@@ -146,6 +146,9 @@ def away():
     return cluster
 
 
+CONTROL = Settings(mode="control")
+
+
 @pytest.fixture
 def systemd(monkeypatch):
     """A service manager that records its messages."""
@@ -158,7 +161,7 @@ def systemd(monkeypatch):
 def test_waits_for_cluster_under_systemd(systemd):
     """A service that ended would be started a few times and then given up for good."""
     pace = FakePace(cycles=10)
-    assert check_until_ready(away(), pace, SystemdNotifier(), 60.0)
+    assert check_until_ready(CONTROL, away(), pace, SystemdNotifier())
     assert pace.waited == [2.0, 4.0]
     assert "STATUS=waiting for the cluster" in systemd
     assert any(words.startswith("EXTEND_TIMEOUT_USEC=") for words in systemd)
@@ -166,14 +169,15 @@ def test_waits_for_cluster_under_systemd(systemd):
 
 def test_wait_is_bounded_and_ends_with_signal(systemd):
     cluster, pace = FakeCluster(readiness=[AWAY]), FakePace(cycles=7)
-    assert not check_until_ready(cluster, pace, SystemdNotifier(), 10.0)
+    bounded = Settings(mode="control", cycle={"max_backoff_s": 10.0})
+    assert not check_until_ready(bounded, cluster, pace, SystemdNotifier())
     assert pace.waited == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
 
 
 def test_does_not_wait_for_wrong_configuration(systemd):
     pace = FakePace(cycles=10)
     with pytest.raises(NotReady, match="job shrink: allowed; add disable_job_shrink") as caught:
-        check_until_ready(FakeCluster(readiness=[AWAY, WRONG]), pace, SystemdNotifier(), 60.0)
+        check_until_ready(CONTROL, FakeCluster(readiness=[AWAY, WRONG]), pace, SystemdNotifier())
     assert not isinstance(caught.value, ClusterUnreachable)
     assert pace.waited == []
 
@@ -182,12 +186,12 @@ def test_silent_cluster_is_error_at_once_without_systemd(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     for cluster in (away(), FakeCluster(readiness=[AWAY])):
         with pytest.raises(ClusterUnreachable):
-            check_until_ready(cluster, FakePace(cycles=10), SystemdNotifier(), 60.0)
+            check_until_ready(CONTROL, cluster, FakePace(cycles=10), SystemdNotifier())
 
 
 def test_failed_optional_check_is_logged_only(monkeypatch):
     with structlog.testing.capture_logs() as lines:
-        assert check_until_ready(FakeCluster(readiness=[MISSING]), FakePace(), SystemdNotifier(), 60.0)
+        assert check_until_ready(CONTROL, FakeCluster(readiness=[MISSING]), FakePace(), SystemdNotifier())
     assert [(line["event"], line["name"], line["found"]) for line in lines] == [
         ("check", "accounting", "does not answer")
     ]
@@ -329,13 +333,13 @@ def importing():
 def test_waits_for_starting_adapter_without_systemd(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     pace, told = FakePace(cycles=10), []
-    assert check_until_ready(importing(), pace, SystemdNotifier(), 60.0, told.append)
+    assert check_until_ready(CONTROL, importing(), pace, SystemdNotifier(), told.append)
     assert told[1:] == [f"hello: not sent yet: imports pyslurm, look {look}" for look in (1, 2)]
     assert pace.waited == [0.0, 0.0], "the adapter itself has waited for a while each time"
 
 
 def test_signal_ends_wait_for_starting_adapter():
-    assert not check_until_ready(importing(), FakePace(cycles=1), SystemdNotifier(), 60.0)
+    assert not check_until_ready(CONTROL, importing(), FakePace(cycles=1), SystemdNotifier())
 
 
 def test_doctor_waits_for_starting_adapter_and_says_so():
