@@ -5,9 +5,11 @@ Slow imports run inside the commands, so that `--version` and `--help` stay fast
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +18,7 @@ from cpsched_bridge.program import command_help
 from cpsched_sim import command_conventions
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.cli.name_completion import complete_dispatcher
-from cpsched_sim.cli.options import Dispatcher, Predictor
+from cpsched_sim.cli.options import Dispatcher, Predictor, expand_option_groups
 from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_message, print_report
 
 if TYPE_CHECKING:
@@ -52,6 +54,22 @@ def _load_settings(config: Path) -> Settings:
     if config == DEFAULT_CONFIG and not config.exists():
         raise SettingsError(f"{config}: No such file or directory; set the path with --config or CPSCHED_CONFIG")
     return load_settings(config)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeQueryOptions:
+    """Options for commands that print an answer of the running bridge."""
+
+    url: Url = ""
+    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False
+    config: Config = DEFAULT_CONFIG
+
+    def query_rows(self, name: str, table: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
+        """Query the status page, and return the rows of a table in its answer."""
+        from cpsched_bridge.program import bridge_client
+
+        answer = bridge_client.query_bridge(self.url, partial(_load_settings, self.config), name, query)
+        return bridge_client.list_rows(answer, table)
 
 
 reporting = command_conventions.with_error_reporting()
@@ -222,15 +240,15 @@ def why(
 
 @app.command()
 @reporting
+@expand_option_groups
 def queue(
+    *,
     start: Annotated[
         bool, typer.Option("--start", help="Show only pending jobs, with the 50 % and 80 % intervals of their starts.")
     ] = False,
     user: Annotated[str, typer.Option(help="Show this user's jobs; default: your own.")] = "",
     everyone: Annotated[bool, typer.Option("--all", help="Show all users' jobs that you may see.")] = False,
-    url: Url = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
-    config: Config = DEFAULT_CONFIG,
+    bridge: BridgeQueryOptions,
 ) -> None:
     """List pending and running jobs, with the 80 % intervals of the starts of pending jobs.
 
@@ -240,18 +258,18 @@ def queue(
     from cpsched_bridge.program import bridge_client
 
     name = "" if everyone else user or bridge_client.get_process_user_name()
-    words = {"user": name} if name else {}
-    answer = bridge_client.query_bridge(url, partial(_load_settings, config), "jobs", words)
-    found = bridge_client.list_rows(answer, "jobs")
+    found = bridge.query_rows("jobs", "jobs", {"user": name} if name else {})
     if start:
         found = [row for row in found if row["state"] != "running"]
     print_queue = partial(bridge_client.print_queue, with_intervals=start, user=name)
-    print_report(found, print_queue, as_json)
+    print_report(found, print_queue, bridge.as_json)
 
 
 @app.command("estimate-start")
 @reporting
+@expand_option_groups
 def estimate_start(
+    *,
     time: Annotated[
         str, typer.Option(metavar="LIMIT", help="Time limit in sbatch format: minutes, HH:MM:SS, or D-HH.")
     ],
@@ -263,9 +281,7 @@ def estimate_start(
     gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 0,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="Request exclusive nodes.")] = False,
     partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
-    url: Url = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
-    config: Config = DEFAULT_CONFIG,
+    bridge: BridgeQueryOptions,
 ) -> None:
     """Estimate when a job submitted now, or a smaller one, would start.
 
@@ -278,9 +294,7 @@ def estimate_start(
     memory_mib = parse_tres(f"mem={mem}")["mem"]
     query |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
     query |= {"partition": partition} if partition else {}
-    answer = bridge_client.query_bridge(url, partial(_load_settings, config), "when", query)
-    found = bridge_client.list_rows(answer, "starts")
-    print_report(found, bridge_client.print_start_estimate, as_json)
+    print_report(bridge.query_rows("when", "starts", query), bridge_client.print_start_estimate, bridge.as_json)
 
 
 @app.command("record-slurm-estimates")
@@ -303,11 +317,11 @@ def record_slurm_estimates(
 
 @app.command("backfill-windows")
 @reporting
+@expand_option_groups
 def backfill_windows(
+    *,
     partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
-    url: Url = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
-    config: Config = DEFAULT_CONFIG,
+    bridge: BridgeQueryOptions,
 ) -> None:
     """Show job sizes that could start now without delaying another job.
 
@@ -315,10 +329,8 @@ def backfill_windows(
     """
     from cpsched_bridge.program import bridge_client
 
-    words = {"partition": partition} if partition else {}
-    answer = bridge_client.query_bridge(url, partial(_load_settings, config), "windows", words)
-    found = bridge_client.list_rows(answer, "windows")
-    print_report(found, bridge_client.print_backfill_windows, as_json)
+    found = bridge.query_rows("windows", "windows", {"partition": partition} if partition else {})
+    print_report(found, bridge_client.print_backfill_windows, bridge.as_json)
 
 
 @app.command()
