@@ -278,7 +278,10 @@ def _draw_single_nodes(
         spans = [(bar.begin_s, bar.end_s, number) for (bar, _), number in zip(on_it, wide, strict=True)]
         high = window.row_height / lanes
         for (bar, _), runs in zip(on_it, assign_lanes(spans, lanes), strict=True):
-            yield from (_draw_bar(bar, chart, window, y + lane * high, number * high, links) for lane, number in runs)
+            link = links.job(bar.id)
+            for lane, number in runs:
+                drawn = _draw_bar(bar, chart.now_s, window, y + lane * high, number * high)
+                yield make_markup_element("a", drawn, href=link, tabindex=-1) if link else drawn
         # Drawn on top of the bars, to show jobs that overlap a maintenance window.
         yield from (_draw_outage(outage, window, y) for outage in outages if node in outage.nodes)
 
@@ -304,21 +307,18 @@ def assign_lanes(bars: Sequence[tuple[int, int, int]], lanes: int) -> list[list[
     return found
 
 
-def _draw_bar(
-    bar: GanttBar, chart: GanttChartView, window: GanttWindow, y: float, high: float, links: GanttLinkTargets
-) -> Markup:
+def _draw_bar(bar: GanttBar, now_s: int, window: GanttWindow, y: float, high: float) -> Markup:
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
     kinds = f"g-bar g-{bar.id % _COLORS} g-{bar.kind}"
-    title = make_markup_element("title", _format_bar_title(bar, chart.now_s))
+    title = make_markup_element("title", _format_bar_title(bar, now_s))
     gap = min(1.0, high / 4)
     shape = make_markup_element("rect", title, class_=kinds, x=left, y=y + gap / 2, width=wide, height=high - gap)
     label = escape_controls(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
         shape = Markup(shape + make_markup_element("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
-    link = links.job(bar.id)
-    return make_markup_element("a", shape, href=link, tabindex=-1) if link else shape
+    return shape
 
 
 def _format_bar_title(bar: GanttBar, now_s: int) -> str:
