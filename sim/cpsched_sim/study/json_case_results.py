@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpsched_sim.experiments.case_store import Case, CaseRunner, CaseStore, ResultFormat
 from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Work
-from cpsched_sim.file_io import require_writable_folder
+from cpsched_sim.file_io import require_writable_folder, write_atomically
+from cpsched_sim.report_document import ReportBlock, render_markdown, render_page
+from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
 
 
 class CaseFailure(NamedTuple):
@@ -51,3 +55,35 @@ def run_json_cases(work: Work, result_type: type[Any], cases: Sequence[Case], ru
     if run.retry:
         earlier = {at: result for at, result in earlier.items() if not isinstance(result, CaseFailure)}
     return runner.run(cases, run.progress, earlier)
+
+
+@dataclass(frozen=True)
+class JsonCaseResults(ABC):
+    """The results of a study by case."""
+
+    title: str
+    results: Mapping[Any, Any]
+    """A result, or a `CaseFailure`, by case."""
+
+    @property
+    def failures(self) -> list[str]:
+        """Return a sentence for each failed case."""
+        return [f"{case}: {result.why}" for case, result in self.results.items() if isinstance(result, CaseFailure)]
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of `results.json`."""
+
+    @abstractmethod
+    def report_blocks(self, rows: Sequence[Mapping[str, Any]]) -> Iterable[ReportBlock]:
+        """Return the blocks of the report on these rows."""
+
+    def write(self, out: Path) -> str:
+        """Write `results.json` and the report. Return the report as Markdown."""
+        rows = self.rows()
+        blocks = list(self.report_blocks(rows))
+        write_atomically(out / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
+        write_atomically(out / HTML_REPORT, render_page(self.title, blocks).encode())
+        text = render_markdown(self.title, blocks)
+        write_atomically(out / MARKDOWN_REPORT, text.encode())
+        return text

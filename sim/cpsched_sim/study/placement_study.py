@@ -11,7 +11,6 @@ numbers from 0.
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from cpsched.kernels.device_placement import (
     BEST_FIT,
@@ -39,13 +39,12 @@ from cpsched_sim.errors import InputError, InvalidFile
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
 from cpsched_sim.experiments.task_runner import Tell
-from cpsched_sim.file_io import file_sha256, write_atomically
+from cpsched_sim.file_io import file_sha256
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
-from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
-from cpsched_sim.study.json_case_results import CaseFailure, JsonCaseRun, run_json_cases
-from cpsched_sim.study.study_cases import find_input_file
-from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
+from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable
+from cpsched_sim.study.json_case_results import JsonCaseResults, JsonCaseRun, run_json_cases
+from cpsched_sim.study.study_cases import require_input_file
 
 PLACEMENT_KEY = "placement"
 """The key in a study file that makes it a study of placement."""
@@ -94,6 +93,9 @@ class PlacementCase(NamedTuple):
     seed: int
     rule: str
 
+    def __str__(self) -> str:
+        return f"{self.workload}, seed {self.seed}, {self.rule}"
+
 
 class GpuWorkload(NamedTuple):
     """Kinds of requests. `kinds` has one row per kind: cores, memory, devices, parts and the bits of accepted types."""
@@ -131,7 +133,7 @@ class PlacementStudy:
         def make_case(case: PlacementCase) -> Case:
             placement = self.schema.placement
             paths = [
-                self.find_file(template.replace("{workload}", case.workload))
+                require_input_file(template.replace("{workload}", case.workload), self.folder)
                 for template in (placement.nodes, placement.requests, placement.arrivals)
             ]
             for path in paths:
@@ -143,14 +145,7 @@ class PlacementStudy:
 
         cases = [make_case(case) for case in self.cases]
         results = run_json_cases(run_placement, PlacementResult, cases, run)
-        return PlacementResults(self, dict(zip(self.cases, results, strict=True)))
-
-    def find_file(self, name: str) -> str:
-        """Return the path of an input file. Raise `InputError` if it is missing."""
-        path = find_input_file(name, self.folder)
-        if path is None:
-            raise InputError(f"{name}: is neither next to the study nor in the folder CPSCHED_TRACES")
-        return str(path)
+        return PlacementResults(self.schema.title, dict(zip(self.cases, results, strict=True)), self)
 
 
 def read_placement_study(tree: YamlTree) -> PlacementStudy | None:
@@ -307,21 +302,12 @@ def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[_CsvRow]:
 
 
 @dataclass(frozen=True)
-class PlacementResults:
+class PlacementResults(JsonCaseResults):
     """The results of a study by case."""
 
     study: PlacementStudy
-    results: Mapping[PlacementCase, PlacementResult | CaseFailure]
 
-    @property
-    def failures(self) -> list[str]:
-        """Return a sentence for each failed case."""
-        return [
-            f"{case.workload}, seed {case.seed}, {case.rule}: {result.why}"
-            for case, result in self.results.items()
-            if isinstance(result, CaseFailure)
-        ]
-
+    @override
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per workload, rule and load, in per cent of the cluster's GPUs.
 
@@ -370,7 +356,7 @@ class PlacementResults:
         name = self.study.schema.placement.published
         if name is None:
             return {}
-        path = Path(self.study.find_file(name))
+        path = Path(require_input_file(name, self.study.folder))
         published = {}
         for row in _read_rows(path, ("workload", "rule", *(f"allocated_{load}" for load in REPORTED_LOADS))):
             for load in REPORTED_LOADS:
@@ -381,15 +367,9 @@ class PlacementResults:
                 published[row.text("workload"), row.text("rule"), str(load)] = value
         return published
 
-    def write(self, out: Path) -> str:
-        """Write `results.json` and the report. Return the report as Markdown."""
-        rows, title = self.rows(), self.study.schema.title
-        blocks = list(_report_blocks(rows, self.study.schema.placement.baseline))
-        write_atomically(out / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
-        write_atomically(out / HTML_REPORT, render_page(title, blocks).encode())
-        text = render_markdown(title, blocks)
-        write_atomically(out / MARKDOWN_REPORT, text.encode())
-        return text
+    @override
+    def report_blocks(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
+        return _report_blocks(rows, self.study.schema.placement.baseline)
 
 
 def _report_blocks(rows: Sequence[Mapping[str, Any]], baseline: str) -> Iterator[ReportBlock]:

@@ -8,7 +8,6 @@ jobs before the window. Even windows are for choosing a setting, and odd windows
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from cpsched.model import NEVER, Cluster, Job, Request, TypicalRequests
 from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
@@ -28,15 +28,14 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
 from cpsched_sim.experiments.task_runner import Tell
-from cpsched_sim.file_io import file_sha256, write_atomically
+from cpsched_sim.file_io import file_sha256
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
-from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable, render_markdown, render_page
+from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
-from cpsched_sim.study.json_case_results import CaseFailure, JsonCaseRun, run_json_cases
-from cpsched_sim.study.study_cases import find_input_file
-from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
+from cpsched_sim.study.json_case_results import JsonCaseResults, JsonCaseRun, run_json_cases
+from cpsched_sim.study.study_cases import require_input_file
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
@@ -106,6 +105,9 @@ class StrandingCase(NamedTuple):
     window: int
     rule: str
 
+    def __str__(self) -> str:
+        return f"{self.workload}, window {self.window}, {self.rule}"
+
 
 class StrandingWindow(NamedTuple):
     """A window's jobs and cluster."""
@@ -145,7 +147,10 @@ class StrandingStudy:
     def run(self, run: JsonCaseRun) -> StrandingResults:
         """Run the cases that have no result yet, and return all results."""
         stranding = self.schema.stranding
-        paths = {name: self._find_jobs(workload) for name, workload in stranding.workloads.items()}
+        paths = {
+            name: None if workload.jobs is None else require_input_file(workload.jobs, self.folder)
+            for name, workload in stranding.workloads.items()
+        }
         digests = {name: path and file_sha256(Path(path)) for name, path in paths.items()}
         cases = []
         for case in self.cases:
@@ -157,15 +162,7 @@ class StrandingStudy:
             task = (workload.model_copy(update={"jobs": paths[case.workload]}), case.window, rule)
             cases.append(Case(compute_result_key(inputs), task))
         results = run_json_cases(run_window, StrandingResult, cases, run)
-        return StrandingResults(self.schema, dict(zip(self.cases, results, strict=True)))
-
-    def _find_jobs(self, workload: StrandingWorkloadSchema) -> str | None:
-        if workload.jobs is None:
-            return None
-        path = find_input_file(workload.jobs, self.folder)
-        if path is None:
-            raise InputError(f"{workload.jobs}: is neither next to the study nor in the folder CPSCHED_TRACES")
-        return str(path)
+        return StrandingResults(self.schema.title, dict(zip(self.cases, results, strict=True)), self.schema)
 
 
 def read_stranding_study(tree: YamlTree) -> StrandingStudy | None:
@@ -253,21 +250,12 @@ def read_gpu_jobs(path: Path) -> list[TraceJob]:
 
 
 @dataclass(frozen=True)
-class StrandingResults:
+class StrandingResults(JsonCaseResults):
     """The results of a study by case."""
 
     schema: StrandingStudySchema
-    results: Mapping[StrandingCase, StrandingResult | CaseFailure]
 
-    @property
-    def failures(self) -> list[str]:
-        """Return a sentence for each failed case."""
-        return [
-            f"{case.workload}, window {case.window}, {case.rule}: {result.why}"
-            for case, result in self.results.items()
-            if isinstance(result, CaseFailure)
-        ]
-
+    @override
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per workload, half of the windows, and rule.
 
@@ -312,15 +300,9 @@ class StrandingResults:
             and isinstance(result, StrandingResult)
         }
 
-    def write(self, out: Path) -> str:
-        """Write `results.json` and the report. Return the report as Markdown."""
-        rows, title = self.rows(), self.schema.title
-        blocks = list(_report_blocks(rows, self.schema.stranding.subject))
-        write_atomically(out / "results.json", (json.dumps(rows, indent=1) + "\n").encode())
-        write_atomically(out / HTML_REPORT, render_page(title, blocks).encode())
-        text = render_markdown(title, blocks)
-        write_atomically(out / MARKDOWN_REPORT, text.encode())
-        return text
+    @override
+    def report_blocks(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
+        return _report_blocks(rows, self.schema.stranding.subject)
 
 
 def _stranded_percent(result: StrandingResult) -> float:

@@ -19,6 +19,7 @@ from cpsched.formatting import abbreviated_repr
 from cpsched.metrics import find_metric
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.case_store import code_digest, compute_result_key, plugin_digests, plugin_file_digests
 from cpsched_sim.file_io import file_sha256, read_setting_file
 from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree
@@ -123,6 +124,14 @@ def find_input_file(name: str, folder: Path) -> Path | None:
     """Return the path of a file next to the study or in the trace folder, or None."""
     places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES_VARIABLE)) else [])]
     return next((place for place in places if place.is_file()), None)
+
+
+def require_input_file(name: str, folder: Path) -> str:
+    """Return the path of a file next to the study or in the trace folder. Raise `InputError` if it is missing."""
+    path = find_input_file(name, folder)
+    if path is None:
+        raise InputError(f"{name}: is neither next to the study nor in the folder {TRACES_VARIABLE}")
+    return str(path)
 
 
 class _CasePolicy(NamedTuple):
