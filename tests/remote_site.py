@@ -111,10 +111,6 @@ class RemoteBackend(Backend, SupportsBoost):
         return self._connection
 
     @override
-    def not_ready_reason(self) -> str | None:
-        return None
-
-    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation. A lost response is harmless, because the count is stored here."""
         seen: Observation = self._ask("read", self._told)
@@ -126,13 +122,6 @@ class RemoteBackend(Backend, SupportsBoost):
         ended: Sequence[EndedJob] = self._ask("read_history")
         self._told = len(ended)
         return ended
-
-    @override
-    def resolve_layout(
-        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
-    ) -> Sequence[StartOrder | Outcome]:
-        """Return the orders unchanged: a simulated site uses the nodes of the order."""
-        return orders
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:

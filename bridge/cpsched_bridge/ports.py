@@ -554,7 +554,7 @@ class Backend(Protocol):
 
     def not_ready_reason(self) -> str | None:
         """Return the start-up step that the backend is running, or None. Never block."""
-        ...
+        return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return the cluster's current state.
@@ -576,7 +576,7 @@ class Backend(Protocol):
     def resolve_layout(
         self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
     ) -> Sequence[StartOrder | Outcome]:
-        """Return the starts, in order, as the cluster will execute them. Send no command.
+        """Return the starts, in order, as the cluster will execute them: by default, as ordered. Send no command.
 
         The bridge calls this method before it records and sends the starts. Some clusters accept only a node list and
         distribute the units themselves. The returned order then contains the units as the cluster would place them, on
@@ -584,7 +584,7 @@ class Backend(Protocol):
         execute as decided if sent now becomes a `not_sent` outcome. `under_way` are the starts that were sent before
         and had not taken effect at the last observation.
         """
-        ...
+        return orders
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """Pin each job to its nodes, release it, and return the outcomes.

@@ -45,10 +45,6 @@ class MockBackend(Backend, SupportsBoost):
         return self.site
 
     @override
-    def not_ready_reason(self) -> str | None:
-        return None
-
-    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation. `pinned` is ignored because the site itself records pins."""
         seen = self.read(self._reported_count)
@@ -64,13 +60,6 @@ class MockBackend(Backend, SupportsBoost):
         site = self._advance_site()
         self._reported_count = len(site.ended)
         return tuple(site.ended)
-
-    @override
-    def resolve_layout(
-        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
-    ) -> Sequence[StartOrder | Outcome]:
-        """Return the orders unchanged. A simulated site uses exactly the ordered nodes."""
-        return orders
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:

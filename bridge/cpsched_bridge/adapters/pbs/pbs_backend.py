@@ -110,10 +110,6 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         """Queues whose open command has timed out since the last reading."""
 
     @override
-    def not_ready_reason(self) -> str | None:
-        return None
-
-    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation. `pinned` is ignored because PBS has no pins."""
         self._unconfirmed_queues = set()
@@ -162,13 +158,6 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             )
         except BackendError:
             return ()
-
-    @override
-    def resolve_layout(
-        self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
-    ) -> Sequence[StartOrder | Outcome]:
-        """Return the orders unchanged, because PBS uses exactly an order's vnodes."""
-        return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
