@@ -121,8 +121,7 @@ class PbsTranslator:
 
     def observe(self, seen: PbsRecords, reading: TranslatedPbsReading) -> Observation:
         """Return the observation for a reading and its translation."""
-        table = reading.context.machine
-        usable = machine.mask_usable_vnodes(reading.vnodes, table)
+        usable = machine.mask_usable_vnodes(reading.vnodes, reading.context.machine)
         reading.context.known.update({each.job.id: each.job for each in reading.waiting.pending})
         runs, otherwise = translate_running_jobs(
             seen.jobs, reading.numbers, reading.context, usable, reading.waiting.asked
@@ -144,7 +143,7 @@ class PbsTranslator:
         ]
         return Observation(
             now_s=seen.now_s,
-            cluster=table.build_cluster(),
+            cluster=reading.context.machine.build_cluster(),
             free=reading.context.free,
             pending=tuple(reading.waiting.pending),
             running=tuple(runs),
@@ -154,7 +153,7 @@ class PbsTranslator:
             notes=tuple(limits.notes),
             unusable=reading.unusable,
             outages=(
-                *machine.list_vnode_outages(reading.vnodes, table, seen.now_s),
+                *machine.list_vnode_outages(reading.vnodes, reading.context.machine, seen.now_s),
                 *pbs_reservations.list_reservation_outages(reading.context.reservations),
             ),
             otherwise=dict(self._otherwise),

@@ -337,9 +337,10 @@ def _find_magnetic_reservation_reason(
     for each in context.reservations:
         if not each.is_magnetic or not may_use_reservation(each.reservation, job, context.access_context):
             continue
-        is_during_job = each.start_s <= now_s and end_s <= each.end_s
         if "FLEX" in (each.reservation.flags or ()) or (
-            is_during_job and fits_empty_reservation(each, asked.job.request, members, context.machine)
+            each.start_s <= now_s
+            and end_s <= each.end_s
+            and fits_empty_reservation(each, asked.job.request, members, context.machine)
         ):
             return PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(each.name),))
     return None
