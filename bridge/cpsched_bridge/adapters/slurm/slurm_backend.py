@@ -42,7 +42,7 @@ from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
     predict_start_splits,
 )
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder, OrderKind, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport import JobOrder, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
 from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
 from cpsched_bridge.errors import (
@@ -71,7 +71,7 @@ from cpsched_bridge.ports import (
     Victim,
 )
 
-Command = Callable[[Sequence[JobOrder]], Sequence[CommandReply]]
+Command = Callable[[Sequence[JobOrder]], Sequence[Outcome]]
 
 BATCH_SIZE = 100
 """Maximum number of orders in one transport call, so that its deadline covers a bounded amount of work."""
@@ -424,7 +424,7 @@ def _send_isolating_failures(command: Command, orders: Sequence[JobOrder]) -> li
 
     def send_or_bisect(part: Sequence[JobOrder]) -> list[Outcome]:
         try:
-            answers = command(part)
+            return list(command(part))
         except (CommandRefused, BackendDied) as error:
             if len(part) > 1 and len(culprits) < MAX_FAULTY_ORDERS:
                 half = len(part) // 2
@@ -435,7 +435,6 @@ def _send_isolating_failures(command: Command, orders: Sequence[JobOrder]) -> li
             if part is orders:
                 raise
             return _make_failed_outcomes(part, error)
-        return [Outcome(order.job_id, *answer) for order, answer in zip(part, answers, strict=True)]
 
     outcomes = send_or_bisect(orders)
     if len(culprits) >= MAX_FAULTY_ORDERS and not any(outcome.result == "done" for outcome in outcomes):

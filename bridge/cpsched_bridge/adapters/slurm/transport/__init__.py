@@ -11,12 +11,12 @@ The `translation` package needs no change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.ports import OutcomeCode, Result, StartOrder, UndoOrder, Victim
+from cpsched_bridge.ports import Outcome, StartOrder, UndoOrder, Victim
 
 CONFIG_INTERVAL_S = 15.0
 PARTITIONS_INTERVAL_S = 15.0
@@ -24,14 +24,6 @@ PARTITIONS_INTERVAL_S = 15.0
 
 A change of the submit plugin, which requires a reconfiguration or a restart of slurmctld, may go unnoticed for so long.
 """
-
-
-class CommandReply(NamedTuple):
-    """The reply to one order, with the fields of `ports.Outcome`."""
-
-    result: Result
-    detail: str = ""
-    code: OutcomeCode = ""
 
 
 JobOrder = StartOrder | UndoOrder | Victim
@@ -55,7 +47,7 @@ class SlurmTransport(Protocol):
 
         It is 0 if the transport needs none.
         """
-        ...
+        return 0
 
     @property
     def starts_in_one_change(self) -> bool:
@@ -67,7 +59,7 @@ class SlurmTransport(Protocol):
 
     def not_ready_reason(self) -> str | None:
         """Return what must happen before the first call, or None if ready. Never wait."""
-        ...
+        return None
 
     def transport_choice(self) -> tuple[str, str] | None:
         """Return the chosen transport's name and the reason. Never wait.
@@ -109,8 +101,8 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> Sequence[CommandReply]:
-        """Execute the orders, and return one reply per order in the same sequence.
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> Sequence[Outcome]:
+        """Execute the orders, and return one outcome per order in the same sequence.
 
         If the submit plugin is loaded and `epoch` is not 0, every change except `preempt` carries the epoch, and the
         plugin refuses it after a change with a larger one.

@@ -14,7 +14,7 @@ from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm import slurm_backend
 from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder
+from cpsched_bridge.adapters.slurm.transport import JobOrder
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import format_node_count
 from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
@@ -79,10 +79,10 @@ class Played:
     def read_accounting(self, since_s: int) -> list[SlurmJob]:
         raise BackendTimeout("ended jobs: no response yet")
 
-    def send(self, kind: str, orders: Sequence[JobOrder], epoch: int = 0) -> list[CommandReply]:
+    def send(self, kind: str, orders: Sequence[JobOrder], epoch: int = 0) -> list[Outcome]:
         self.epochs.append(epoch)
         self.call(kind, orders)
-        return [CommandReply("done")] * len(orders)
+        return [Outcome(order.job_id, "done") for order in orders]
 
     def acquire_lease(self, text: str, expected: str | None) -> bool:
         self.lease_calls.append(("acquire_lease", text, expected))

@@ -54,15 +54,6 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         """Return the wall time of the last reading in seconds."""
         return self._records.reading_s
 
-    @property
-    @override
-    def child_starts(self) -> int:
-        return 0
-
-    @override
-    def not_ready_reason(self) -> str | None:
-        return None
-
     @override
     def transport_choice(self) -> tuple[str, str]:
         return TRANSPORT_NAME, self.why

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from typing_extensions import override
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply, JobOrder, OrderKind
+from cpsched_bridge.adapters.slurm.transport import JobOrder, OrderKind
 from cpsched_bridge.adapters.slurm.transport.programs import array_records
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
@@ -38,7 +38,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
     send_or_raise,
 )
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import OutcomeCode, StartOrder
+from cpsched_bridge.ports import Outcome, OutcomeCode, Result, StartOrder
 
 T = TypeVar("T")
 NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
@@ -177,29 +177,29 @@ class ScontrolJobActions(SingleJobActions):
         return send_and_read_error(self._session, command)
 
     @override
-    def release(self, jobs: Sequence[SlurmJob]) -> list[CommandReply]:
+    def release(self, jobs: Mapping[int, SlurmJob]) -> list[Outcome]:
         """Release many jobs with one command, but each array record with its own command.
 
         The identifiers of array records may be long.
         """
-        plain = [at for at, job in enumerate(jobs) if not job.array_id]
+        plain = [id for id, job in jobs.items() if not job.array_id]
         parts = [plain[at : at + MAX_RELEASES_PER_CALL] for at in range(0, len(plain), MAX_RELEASES_PER_CALL)]
-        parts += [[at] for at, job in enumerate(jobs) if job.array_id]
+        parts += [[id] for id, job in jobs.items() if job.array_id]
         if self._is_fenced:
-            parts = [[at] for at in range(len(jobs))]
-        answers: list[CommandReply] = [CommandReply("done")] * len(jobs)
+            parts = [[id] for id in jobs]
+        outcomes = {id: Outcome(id, "done") for id in jobs}
         for part in parts:
-            self._release_chunk([jobs[at] for at in part], part, answers)
-        return answers
+            outcomes |= self._release_chunk({id: jobs[id] for id in part})
+        return list(outcomes.values())
 
-    def _release_chunk(self, jobs: Sequence[SlurmJob], part: Sequence[int], answers: list[CommandReply]) -> None:
-        """Release these jobs with one command.
+    def _release_chunk(self, jobs: Mapping[int, SlurmJob]) -> dict[int, Outcome]:
+        """Release these jobs with one command, and return the outcomes of jobs that were not released.
 
         After an error, read which jobs are still held.
         """
         code: OutcomeCode = ""
         try:
-            selector = ",".join(map(array_records.format_job_selector, jobs))
+            selector = ",".join(map(array_records.format_job_selector, jobs.values()))
             text = INVALID_PARTITION_ERROR
             if self._is_fenced:
                 text = self._session.send_command(f"update JobId={selector} Partition=bridge:release{self._fence}")
@@ -212,15 +212,13 @@ class ScontrolJobActions(SingleJobActions):
         except ValueError as error:
             text, lost = str(error), False
         if not text:
-            return
-        answer = CommandReply("unknown" if lost else "refused", text, code)
-        still = {job.id for job in jobs}
+            return {}
+        still = {job.id for job in jobs.values()}
         if len(jobs) > 1 and code != "not_sent":
             with contextlib.suppress(ControllerCallError):
                 still = {job.id for job in self.read_jobs(sorted(still)) if job.priority == 0}
-        for at, job in zip(part, jobs, strict=True):
-            if job.id in still:
-                answers[at] = answer
+        result: Result = "unknown" if lost else "refused"
+        return {id: Outcome(id, result, text, code) for id, job in jobs.items() if job.id in still}
 
     @override
     def requeue(self, selector: str) -> None:
@@ -248,11 +246,11 @@ class SlurmCliOrderExecutor:
         self._budget = budget or SlurmRpcTokenBucket()
         self._plugin = SubmitPluginCapability()
 
-    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[CommandReply]:
-        """Execute the orders, and return one reply per order."""
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[Outcome]:
+        """Execute the orders, and return one outcome per order."""
         with self._open_session() as session:
             executor = SlurmOrderExecutor(self._make_actions(session, epoch))
-            act: Callable[[Sequence[JobOrder]], list[CommandReply]] = getattr(executor, kind)
+            act: Callable[[Sequence[JobOrder]], list[Outcome]] = getattr(executor, kind)
             try:
                 return act(orders)
             except ControllerCallError as error:  # a reading failed before any command was sent

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from typing_extensions import override
 
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import (
     INVALID_PARTITION_ERROR,
     ScontrolJobActions,
@@ -27,7 +26,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import Sc
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.errors import BackendError, BackendStarting, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import StartOrder
+from cpsched_bridge.ports import Outcome, StartOrder
 
 RELEASE_PRIORITY = 0xFFFFFFFF
 """Priority INFINITE, which releases a held job. Slurm then computes the job's priority."""
@@ -89,16 +88,16 @@ class PyslurmJobActions(ScontrolJobActions):
         self._modify(job, priority=0)
 
     @override
-    def release(self, jobs: Sequence[SlurmJob]) -> list[CommandReply]:
-        answers: list[CommandReply] = []
-        for job in jobs:
+    def release(self, jobs: Mapping[int, SlurmJob]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for id, job in jobs.items():
             try:
                 self._modify(job, priority=RELEASE_PRIORITY)
             except ControllerCallError as error:
-                answers.append(CommandReply("unknown" if error.lost else "refused", str(error), error.code))
+                outcomes.append(Outcome(id, "unknown" if error.lost else "refused", str(error), error.code))
             else:
-                answers.append(CommandReply("done"))
-        return answers
+                outcomes.append(Outcome(id, "done"))
+        return outcomes
 
     def _modify(self, job: SlurmJob, **changes: Any) -> None:
         if self._over:

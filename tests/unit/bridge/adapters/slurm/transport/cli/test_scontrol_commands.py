@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply
+from cpsched_bridge.adapters.slurm.transport import JobOrder, OrderKind
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import StartOrder, StartSettings, UndoOrder, Victim, VictimMode
@@ -51,8 +51,24 @@ def start(job: int, *nodes: str, **settings: Any) -> StartOrder:
     return StartOrder(a_job(job), tuple((name, 1) for name in nodes), StartSettings(**settings))
 
 
-def commands(jobs: Jobs) -> SlurmCliOrderExecutor:
-    return SlurmCliOrderExecutor(jobs, ENOUGH_S)
+class Reply(NamedTuple):
+    """An outcome without the job's id."""
+
+    result: str
+    detail: str = ""
+    code: str = ""
+
+
+class Commands:
+    """Sends orders, and checks that the outcomes have the ids of the orders."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._executor = SlurmCliOrderExecutor(jobs, ENOUGH_S)
+
+    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[Reply]:
+        outcomes = self._executor.send(kind, orders, epoch)
+        assert [each.job_id for each in outcomes] == [each.job_id for each in orders]
+        return [Reply(each.result, each.detail, each.code) for each in outcomes]
 
 
 OLD_PLUGIN = "case $line in *Partition=bridge:*) echo 'Invalid partition name specified for job 7' >&2;; esac\n"
@@ -68,7 +84,7 @@ ORDERS = [
 
 def test_submit_plugin_makes_start_one_command(programs: Path) -> None:
     said = put_scontrol(programs)
-    assert commands(Jobs(j7={}, j8={}, j9={}, j10={}, j11={})).send("start", ORDERS) == [CommandReply("done")] * 5
+    assert Commands(Jobs(j7={}, j8={}, j9={}, j10={}, j11={})).send("start", ORDERS) == [Reply("done")] * 5
     assert said.read_text().splitlines() == [
         "update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40",
         "update JobId=8 Partition=bridge:start/n3",
@@ -81,7 +97,7 @@ def test_submit_plugin_makes_start_one_command(programs: Path) -> None:
 @pytest.mark.parametrize("words", ["held by its owner", "Unable to contact slurm controller", "Invalid node name"])
 def test_other_error_of_plugin_start_is_outcome(programs: Path, words: str) -> None:
     said = put_scontrol(programs, complaining(words))
-    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
+    ((result, why, _),) = Commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("unknown" if "contact" in words else "refused", words)
     assert said.read_text() == "update JobId=7 Partition=bridge:start/n1\n"
 
@@ -92,8 +108,8 @@ def test_start_without_plugin_pins_then_releases(programs: Path, plugins: list[s
     said = put_scontrol(programs, OLD_PLUGIN)
     jobs = Jobs(j7={}, j8={}, j9={}, j10={}, j11={})
     jobs.plugins = plugins
-    sent = commands(jobs)
-    assert sent.send("start", ORDERS[:1]) + sent.send("start", ORDERS[1:]) == [CommandReply("done")] * 5
+    sent = Commands(jobs)
+    assert sent.send("start", ORDERS[:1]) + sent.send("start", ORDERS[1:]) == [Reply("done")] * 5
     asked = ["update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40"] if plugins else []
     assert said.read_text().splitlines() == [
         *asked,
@@ -116,11 +132,11 @@ def test_every_change_carries_the_epoch(programs: Path, knows_epoch: bool) -> No
     said = put_scontrol(programs, "" if knows_epoch else OLD_PLUGIN)
     waits = {"priority": 5, "comment": ""}
     jobs = Jobs(j7={}, j8=waits, j9={}, j10={}, j11={})
-    sent = commands(jobs)
-    assert sent.send("start", [start(7, "n1", partition="short")], epoch=30) == [CommandReply("done")]
-    assert sent.send("hold", [UndoOrder(8)], epoch=30) == [CommandReply("done")]
-    assert sent.send("release", [UndoOrder(9), UndoOrder(10)], epoch=30) == [CommandReply("done")] * 2
-    assert sent.send("unpin", [UndoOrder(11, True, "Partition=a,b Nice=5")], epoch=30) == [CommandReply("done")]
+    sent = Commands(jobs)
+    assert sent.send("start", [start(7, "n1", partition="short")], epoch=30) == [Reply("done")]
+    assert sent.send("hold", [UndoOrder(8)], epoch=30) == [Reply("done")]
+    assert sent.send("release", [UndoOrder(9), UndoOrder(10)], epoch=30) == [Reply("done")] * 2
+    assert sent.send("unpin", [UndoOrder(11, True, "Partition=a,b Nice=5")], epoch=30) == [Reply("done")]
     if knows_epoch:
         assert said.read_text().splitlines() == [
             "update JobId=7 Partition=bridge:start:30/n1//short",
@@ -144,38 +160,38 @@ def test_every_change_carries_the_epoch(programs: Path, knows_epoch: bool) -> No
 def test_older_plugin_is_asked_once_for_the_epoch(programs: Path, kind: str) -> None:
     said = put_scontrol(programs, OLD_PLUGIN)
     facts = {"priority": 5, "comment": ""} if kind == "hold" else {}
-    sent = commands(Jobs(j7=facts))
+    sent = Commands(Jobs(j7=facts))
     order = UndoOrder(7, kind == "unpin")
-    assert sent.send(kind, [order], epoch=30) == [CommandReply("done")]
+    assert sent.send(kind, [order], epoch=30) == [Reply("done")]
     first = said.read_text().splitlines()
     assert "bridge:" in first[0]
     assert "bridge:" not in first[1]
-    assert sent.send(kind, [order], epoch=30) == [CommandReply("done")]
+    assert sent.send(kind, [order], epoch=30) == [Reply("done")]
     assert "bridge:" not in "".join(said.read_text().splitlines()[2:])
 
 
 def test_job_with_refused_pin_is_not_released(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *JobId=7*) echo 'No such nodes' >&2;; esac")
-    answers = commands(Jobs(j7={}, j8={})).send("start", [start(7, "n1"), start(8, "n1")])
-    assert answers == [CommandReply("refused", "No such nodes"), CommandReply("done")]
+    answers = Commands(Jobs(j7={}, j8={})).send("start", [start(7, "n1"), start(8, "n1")])
+    assert answers == [Reply("refused", "No such nodes"), Reply("done")]
     assert "release 7" not in said.read_text()
 
 
 def test_possibly_lost_pin_is_unknown_without_release(programs: Path) -> None:
     said = put_scontrol(programs, complaining("Unable to contact slurm controller (connect failure)"))
-    assert commands(Jobs(j7={})).send("start", [start(7, "n1")])[0][0] == "unknown"
+    assert Commands(Jobs(j7={})).send("start", [start(7, "n1")])[0][0] == "unknown"
     assert "release" not in said.read_text()
 
 
 def test_failed_release_of_pinned_job_is_unknown(programs: Path) -> None:
     put_scontrol(programs, f"{OLD_PLUGIN}case $line in release*) echo 'Access/permission denied' >&2;; esac")
-    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
+    ((result, why, _),) = Commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("unknown", "pinned, but possibly not released: Access/permission denied")
 
 
 def test_scontrol_exit_after_pin_leaves_rest_unsent(programs: Path) -> None:
     said = put_scontrol(programs, f"{OLD_PLUGIN}case $line in release\\ 8) kill -9 $$;; esac")
-    answers = commands(Jobs(j7={}, j8={}, j9={})).send("start", [start(n, "n1") for n in (7, 8, 9)])
+    answers = Commands(Jobs(j7={}, j8={}, j9={})).send("start", [start(n, "n1") for n in (7, 8, 9)])
     assert [result for result, *_ in answers] == ["done", "unknown", "refused"]
     assert answers[2].code == "not_sent"
     assert "JobId=9" not in said.read_text()
@@ -193,7 +209,7 @@ def test_scontrol_exit_after_pin_leaves_rest_unsent(programs: Path) -> None:
 )
 def test_starts_only_pending_jobs_held_by_bridge(programs: Path, facts: dict[str, Any], why: str) -> None:
     said = put_scontrol(programs)
-    answers = commands(Jobs(j7=facts, j8={})).send("start", [start(7, "n1"), start(8, "n2"), start(9, "n2")])
+    answers = Commands(Jobs(j7=facts, j8={})).send("start", [start(7, "n1"), start(8, "n2"), start(9, "n2")])
     assert [result for result, *_ in answers] == ["refused", "done", "refused"]
     assert why in answers[0][1]
     assert "is unknown to slurmctld" in answers[2][1]
@@ -203,8 +219,8 @@ def test_starts_only_pending_jobs_held_by_bridge(programs: Path, facts: dict[str
 def test_checks_20_starts_at_a_time_in_one_scontrol_process(programs: Path) -> None:
     put_scontrol(programs, f"echo $$ >>{programs}/pids")
     jobs = Jobs(**{f"j{n}": {} for n in range(1, 101)})
-    answers = commands(jobs).send("start", [start(n, "n1") for n in range(1, 101)])
-    assert answers == [CommandReply("done")] * 100
+    answers = Commands(jobs).send("start", [start(n, "n1") for n in range(1, 101)])
+    assert answers == [Reply("done")] * 100
     assert jobs.looks == [list(range(at, at + 20)) for at in range(1, 101, 20)]
     assert len(set((programs / "pids").read_text().split())) == 1
 
@@ -230,7 +246,7 @@ def test_checks_20_starts_at_a_time_in_one_scontrol_process(programs: Path) -> N
 def test_refuses_invalid_node_name(programs: Path, name: str) -> None:
     said = put_scontrol(programs)
     assert NODE_NAME_PATTERN.fullmatch(name) is None
-    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1", name)])
+    ((result, why, _),) = Commands(Jobs(j7={})).send("start", [start(7, "n1", name)])
     assert result == "refused"
     assert "is not a node name" in why
     assert not said.exists()
@@ -260,7 +276,7 @@ def test_node_name_may_have_dots_and_dashes(name: str) -> None:
 @pytest.mark.parametrize("command", ["hold", "release"])
 def test_refuses_settings_other_than_pin_removal(programs: Path, restore: str, command: str) -> None:
     said = put_scontrol(programs)
-    ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [UndoOrder(7, True, restore)])
+    ((result, *_),) = Commands(Jobs(j7={"priority": 5})).send(command, [UndoOrder(7, True, restore)])
     assert result == "refused"
     assert not said.exists()
 
@@ -270,11 +286,11 @@ def test_hold_and_release_clear_pins(programs: Path) -> None:
     jobs = Jobs(j7={"priority": 5})
     jobs.before = lambda: jobs.facts[7].update(priority=0 if said.exists() else 5)
     restore = "Partition=main,short TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
-    assert commands(jobs).send("hold", [UndoOrder(7, True, restore)]) == [CommandReply("done")]
+    assert Commands(jobs).send("hold", [UndoOrder(7, True, restore)]) == [Reply("done")]
     assert said.read_text() == f"hold 7\nupdate JobId=7 ReqNodeList= {restore}\n"
     said.unlink()
     jobs.before = lambda: None
-    assert commands(jobs).send("release", [UndoOrder(7, True, restore)]) == [CommandReply("done")]
+    assert Commands(jobs).send("release", [UndoOrder(7, True, restore)]) == [Reply("done")]
     assert said.read_text() == f"update JobId=7 ReqNodeList= {restore}\nrelease 7\n"
 
 
@@ -282,7 +298,7 @@ def test_hold_and_release_clear_pins(programs: Path) -> None:
 def test_unpin_keeps_any_hold(programs: Path, held: dict[str, Any]) -> None:
     """By whomever the job is held."""
     said = put_scontrol(programs)
-    assert commands(Jobs(j7=held)).send("unpin", [UndoOrder(7, True, "Nice=5")]) == [CommandReply("done")]
+    assert Commands(Jobs(j7=held)).send("unpin", [UndoOrder(7, True, "Nice=5")]) == [Reply("done")]
     assert said.read_text() == "update JobId=7 ReqNodeList= Nice=5\n"
 
 
@@ -296,7 +312,7 @@ def test_unpin_keeps_any_hold(programs: Path, held: dict[str, Any]) -> None:
 )
 def test_refuses_unpin_of_other_jobs(programs: Path, facts: dict[str, Any], restore: str, why: str) -> None:
     said = put_scontrol(programs)
-    ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [UndoOrder(7, True, restore)])
+    ((result, words, _),) = Commands(Jobs(j7=facts)).send("unpin", [UndoOrder(7, True, restore)])
     assert result == "refused"
     assert why in words
     assert not said.exists()
@@ -306,7 +322,7 @@ def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.then = lambda: jobs.facts[7].update(state="RUNNING")
-    ((result, *_),) = commands(jobs).send("hold", [UndoOrder(7, True)])
+    ((result, *_),) = Commands(jobs).send("hold", [UndoOrder(7, True)])
     assert result == "refused"
     assert said.read_text() == "hold 7\n"
 
@@ -324,7 +340,7 @@ def test_stops_victims_by_their_mode(programs: Path) -> None:
     jobs = Jobs(j17=RUNS, j18=RUNS, j31={**RUNS, **task})
     task_id = slurm_job_ids.make_task_id(30, 4)
     orders = [victim(17), victim(18, "cancel"), victim(task_id), victim(task_id, "cancel")]
-    assert commands(jobs).send("preempt", orders) == [CommandReply("done")] * 4
+    assert Commands(jobs).send("preempt", orders) == [Reply("done")] * 4
     assert said.read_text().splitlines() == ["requeue 17", "requeue 30_4"]
     assert cancelled.read_text().splitlines() == ["18", "30_4"]
 
@@ -332,7 +348,7 @@ def test_stops_victims_by_their_mode(programs: Path) -> None:
 def test_stops_victim_whose_partitions_are_listed_in_another_order(programs: Path) -> None:
     put_scontrol(programs)
     jobs = Jobs(j17={**RUNS, "partition": "slow,fast"})
-    assert commands(jobs).send("preempt", [victim(17, partition="fast,slow")]) == [CommandReply("done")]
+    assert Commands(jobs).send("preempt", [victim(17, partition="fast,slow")]) == [Reply("done")]
 
 
 @pytest.mark.parametrize(
@@ -349,7 +365,7 @@ def test_stops_only_the_run_in_the_order(programs: Path, facts: dict[str, Any], 
     said, cancelled = put_scontrol(programs), put_scancel(programs)
     jobs = Jobs(j17={**RUNS, **facts})
     for mode in get_args(VictimMode):
-        assert commands(jobs).send("preempt", [victim(17, mode)]) == [CommandReply("refused", why)]
+        assert Commands(jobs).send("preempt", [victim(17, mode)]) == [Reply("refused", why)]
     assert not said.exists()
     assert not cancelled.exists()
 
@@ -358,18 +374,18 @@ def test_failed_stop_is_outcome(programs: Path) -> None:
     put_scontrol(programs, complaining("Requested operation is presently disabled"))
     put_scancel(programs, "echo Unable to contact slurm controller >&2; exit 1")
     for mode, result in (("requeue", "refused"), ("cancel", "unknown")):
-        assert [each.result for each in commands(Jobs(j17=RUNS)).send("preempt", [victim(17, mode)])] == [result]
+        assert [each.result for each in Commands(Jobs(j17=RUNS)).send("preempt", [victim(17, mode)])] == [result]
 
 
 def test_requeue_without_answer_may_have_taken_effect(programs: Path) -> None:
     put_scontrol(programs, "exit 9\n")
-    assert [each.result for each in commands(Jobs(j17=RUNS)).send("preempt", [victim(17)])] == ["unknown"]
+    assert [each.result for each in Commands(Jobs(j17=RUNS)).send("preempt", [victim(17)])] == ["unknown"]
 
 
 def test_sends_no_further_stop_after_one_that_failed(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j17=RUNS, j18={**RUNS, "start_time": 7}, j19=RUNS)
-    found = commands(jobs).send("preempt", [victim(17), victim(18), victim(19)])
+    found = Commands(jobs).send("preempt", [victim(17), victim(18), victim(19)])
     assert [each.code or each.result for each in found] == ["done", "refused", "not_sent"]
     assert said.read_text().splitlines() == ["requeue 17"]
 
@@ -388,8 +404,8 @@ def test_splits_off_array_tasks_and_names_indices(programs: Path) -> None:
             }
 
     jobs.before = split
-    answers = commands(jobs).send("start", [start((task + 1) << 32 | 19, "n1") for task in (0, 1, 5)])
-    assert answers == [CommandReply("done")] * 3
+    answers = Commands(jobs).send("start", [start((task + 1) << 32 | 19, "n1") for task in (0, 1, 5)])
+    assert answers == [Reply("done")] * 3
     assert said.read_text().splitlines()[0] == "hold 19_[0-1]"
     tasks = [line.split()[1] for line in said.read_text().splitlines() if line.startswith("update")]
     assert tasks == ["JobId=19_0", "JobId=19_1", "JobId=19_5"]
@@ -399,7 +415,7 @@ def test_holds_pending_tasks_of_record_together(programs: Path) -> None:
     said = put_scontrol(programs)
     common = {"array_id": 19, "array_tasks_waiting": "2,4-8:2", "priority": 5}
     jobs = Jobs(j19=common, j30={"array_id": 19, "array_task_id": 1, "state": "RUNNING", "priority": 5})
-    assert commands(jobs).send("hold", [UndoOrder(3 << 32 | 19)]) == [CommandReply("done")]
+    assert Commands(jobs).send("hold", [UndoOrder(3 << 32 | 19)]) == [Reply("done")]
     assert said.read_text() == "hold 19_[2,4-8:2]\n"
 
 
@@ -420,7 +436,7 @@ def test_failed_first_check_sends_no_command(
     jobs = Jobs(j7={})
     jobs.error = error
     with pytest.raises(raised, match="squeue"):
-        commands(jobs).send(command, [start(7, "n1") if command == "start" else UndoOrder(7)])
+        Commands(jobs).send(command, [start(7, "n1") if command == "start" else UndoOrder(7)])
     assert not said.exists()
 
 
@@ -435,14 +451,14 @@ def test_releases_jobs_without_pins_by_one_command(programs: Path) -> None:
 
     jobs.before = released
     wanted = [7, 8, 9, 3 << 32 | 19, 10]
-    answers = commands(jobs).send("release", [UndoOrder(job) for job in wanted])
-    done = CommandReply("done")
+    answers = Commands(jobs).send("release", [UndoOrder(job) for job in wanted])
+    done = Reply("done")
     assert answers == [
         done,
-        CommandReply("refused", "Job/step already completing"),
+        Reply("refused", "Job/step already completing"),
         done,
         done,
-        CommandReply("refused", "is RUNNING"),
+        Reply("refused", "is RUNNING"),
     ]
     assert said.read_text().splitlines() == ["release 7,8,9", "release 19_[2-3]"]
     assert jobs.looks == [[19], [7, 8, 9, 10, 19], [7, 8, 9]]
@@ -453,8 +469,8 @@ def test_releases_delayed_job(programs: Path) -> None:
     said = put_scontrol(programs)
     delayed = {"priority": 1, "admin_comment": "bridge:wait", "comment": "bridge:begin(0)"}
     jobs = Jobs(j7=delayed, j8={"priority": 1})
-    answers = commands(jobs).send("release", [UndoOrder(job) for job in (7, 8)])
-    assert answers == [CommandReply("done")] * 2
+    answers = Commands(jobs).send("release", [UndoOrder(job) for job in (7, 8)])
+    assert answers == [Reply("done")] * 2
     assert said.read_text().splitlines() == ["release 7"]
 
 
@@ -467,10 +483,10 @@ def test_failed_check_after_unpin_leaves_release_unknown(programs: Path) -> None
             jobs.error = BackendUnavailable("squeue: not reached")
 
     jobs.then = breaks
-    ((result, why, _),) = commands(jobs).send("release", [UndoOrder(7, True)])
+    ((result, why, _),) = Commands(jobs).send("release", [UndoOrder(7, True)])
     assert (result, why) == ("unknown", "not released: squeue: not reached")
 
 
 def test_missing_scontrol_refuses_orders_with_reason(programs: Path) -> None:
-    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
+    ((result, why, _),) = Commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("refused", "scontrol cannot run: No such file or directory")

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from cpsched_bridge import child_server
-from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmJobActions
@@ -35,7 +34,7 @@ from cpsched_bridge.errors import (
     BackendUnavailable,
     CommandRefused,
 )
-from cpsched_bridge.ports import StartOrder, StartSettings, UndoOrder, Victim
+from cpsched_bridge.ports import Outcome, StartOrder, StartSettings, UndoOrder, Victim
 from tests.builders import a_job
 from tests.forked import forks
 from tests.patience import ENOUGH_S, until
@@ -206,13 +205,14 @@ def order(job: int, *nodes: str, **settings: Any) -> StartOrder:
     return StartOrder(a_job(job), tuple((name, 1) for name in nodes), StartSettings(**settings))
 
 
-DONE = CommandReply("done")
+def done(*jobs: int) -> list[Outcome]:
+    return [Outcome(job, "done") for job in jobs]
 
 
 def test_start_pins_and_releases_in_one_change(transport: PyslurmTransport, fake: Fake) -> None:
     fake.set(jobs={"7": {}, "8": {}})
     orders = [order(7, "n1", tasks_per_node=4, nice=-3), order(8, "n1", partition="short")]
-    assert transport.send("start", orders) == [DONE, DONE]
+    assert transport.send("start", orders) == done(7, 8)
     start = {"required_nodes": ["n1"], "priority": 0xFFFFFFFF}
     assert fake.now()["log"] == [
         [7, {**start, "ntasks_per_node": 4, "nice": -3}],
@@ -231,7 +231,7 @@ def test_changes_carry_epoch_if_plugin_knows_it(
     replies = transport.send("start", [order(7, "n1", partition="short"), order(8, "n1")], epoch=30)
     start = {"required_nodes": ["n1"], "priority": 0xFFFFFFFF}
     if knows_epoch:
-        assert replies == [DONE, DONE]
+        assert replies == done(7, 8)
         assert fake.now()["log"] == [
             [7, {**start, "partitions": "bridge:set:30/short"}],
             [8, {**start, "partitions": "bridge:set:30"}],
@@ -253,7 +253,7 @@ def test_does_not_start_job_with_refused_node_count(transport: PyslurmTransport,
     put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
     refused, other = transport.send("start", [order(7, "n1", "n2", sets_node_count=True), order(8, "n3")])
-    assert (refused.result, other) == ("refused", DONE)
+    assert (refused.result, other) == ("refused", Outcome(8, "done"))
     assert "Invalid node count" in refused.detail
     assert [number for number, _ in fake.now()["log"]] == [8]
 
@@ -287,14 +287,14 @@ def test_invalid_utf8_fails_no_reading_or_batch(transport: PyslurmTransport, fak
     read = {job.id: getattr(job, field) for job in transport.read().jobs}
     assert read[7] == "abc\\xff\\xfe"
     replies = transport.send("start", [order(n, "n1") for n in range(1, 31)])
-    assert replies[:6] + replies[7:] == [DONE] * 29
+    assert replies[:6] + replies[7:] == done(*range(1, 7), *range(8, 31))
 
 
 def test_holds_and_releases_with_library_and_clears_pins_with_scontrol(transport: PyslurmTransport, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
     orders = [UndoOrder(7, True, "TasksPerNode=0 NumNodes=1-4"), UndoOrder(8)]
-    assert transport.send("release", orders) == [DONE, DONE]
+    assert transport.send("release", orders) == done(7, 8)
     assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
     assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
 
@@ -336,7 +336,7 @@ def test_preempts_and_reads_single_job_with_library(transport: PyslurmTransport,
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"state": "RUNNING", "start_time": 500, "partition": "main", "qos": "low"}})
     stop = Victim(7, 500, "requeue", "main", "low")
-    assert transport.send("preempt", [stop]) == [DONE]
+    assert transport.send("preempt", [stop]) == done(7)
     assert said.read_text() == "requeue 7\n"
 
 
