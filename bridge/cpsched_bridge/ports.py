@@ -636,7 +636,7 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Close connections and terminate child processes. Jobs are not affected."""
-        ...
+        return
 
 
 @runtime_checkable

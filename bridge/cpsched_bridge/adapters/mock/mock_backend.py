@@ -93,7 +93,3 @@ class MockBackend(Backend, SupportsBoost):
     def run_checks(self) -> Sequence[ReadinessCheck]:
         """Return one passing check, because a simulated site has no prerequisites."""
         return [ReadinessCheck("site", True, f"simulated cluster, running for {self.site.now_s} s")]
-
-    @override
-    def close(self) -> None:
-        pass
