@@ -95,8 +95,9 @@ class JobOwnerColumns(SharedStruct):
 
 
 class BackfillPassState(SharedStruct, grows=True):
-    """The counters for one backfill pass."""
+    """Slurm's parameters, and the counters for one backfill pass."""
 
+    rules: SlurmSchedulerRules
     begin_s: int
     """Time (s) at which the table of times begins."""
     end_s: int
@@ -192,7 +193,6 @@ def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None
 @subroutine
 def run_main_scheduler(
     site: SchedulingState,
-    rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
     passes: SchedulingPassState,
     order: FixedColumn,
@@ -204,7 +204,7 @@ def run_main_scheduler(
     count as not fitting.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
-    n = site.queued
+    n, rules = site.queued, passes.tally.rules
     withdrawn = np.zeros(len(site.machine.kind_node), np.int64)
     blocked, seen = np.zeros(owners.most, np.int64), np.zeros(owners.most, np.int64)
     whole_queue, limited = passes.main != DEPTH, passes.main != SUBMITTED
@@ -246,12 +246,10 @@ def round_down(at_s: int, resolution_s: int) -> int:
 
 
 @subroutine
-def reset_backfill_pass(
-    site: SchedulingState, rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillPassState
-) -> None:
+def reset_backfill_pass(site: SchedulingState, owners: JobOwnerColumns, tally: BackfillPassState) -> None:
     """Reset the counters for a new pass."""
-    tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
-    tally.end_s = round_down(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
+    tally.begin_s = round_down(site.now_s, tally.rules.bf_resolution_s)
+    tally.end_s = round_down(site.now_s + tally.rules.bf_window_s, tally.rules.bf_resolution_s)
     tally.records, tally.noted, n = 1, 0, owners.most
     tally.bounds = resize_column(tally.bounds, 0, 2 * site.queued + 2)
     tally.returns = resize_column(tally.returns, 0, 2 * site.queued + 2)
@@ -266,14 +264,12 @@ def reset_backfill_pass(
 
 
 @subroutine
-def count_if_within_limits(
-    rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillPassState, slot: int
-) -> bool:
+def count_if_within_limits(owners: JobOwnerColumns, tally: BackfillPassState, slot: int) -> bool:
     """Count a job if it is within the limits per user, partition and association.
 
     Return whether the job was counted.
     """
-    user, partition, both = owners.user[slot], owners.partition[slot], owners.user_partition[slot]
+    rules, user, partition, both = tally.rules, owners.user[slot], owners.partition[slot], owners.user_partition[slot]
     association = owners.association[slot]
     if (
         tally.by_user_partition[both] >= rules.bf_max_job_user_part
@@ -292,7 +288,6 @@ def count_if_within_limits(
 @subroutine
 def jobs_to_test(
     site: SchedulingState,
-    rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
     passes: SchedulingPassState,
     order: FixedColumn,
@@ -302,14 +297,14 @@ def jobs_to_test(
     These are the jobs within the limits that the main loop did not start. Set `passes.backfill_cut` if a limit excludes
     a job.
     """
-    tested, n = np.empty(min(site.queued, rules.bf_max_job_test), np.int64), 0
+    tested, n = np.empty(min(site.queued, passes.tally.rules.bf_max_job_test), np.int64), 0
     for position in order:
         if site.draft.plan_s[position] != NEVER:
             continue
         if n == len(tested):
             passes.backfill_cut = 1
             break
-        if count_if_within_limits(rules, owners, passes.tally, site.queue[position]):
+        if count_if_within_limits(owners, passes.tally, site.queue[position]):
             tested[n] = position
             n += 1
         else:
@@ -425,12 +420,12 @@ def next_job_end_in_profile(
 
 @subroutine
 def end_of_first_fitting_window(
-    site: SchedulingState, tally: BackfillPassState, slot: int, start_s: int, end_s: int, later_s: int
+    site: SchedulingState, tally: BackfillPassState, slot: int, start_s: int, later_s: int
 ) -> int:
     """Return the end in seconds of the first window after which a job fits.
 
     A window is a period in which jobs end. Return `start_s` if the job fits immediately, NEVER if it does not fit. Use
-    only nodes without a reservation in [start_s, end_s]. The first window begins with the first end after `start_s`.
+    only nodes without a reservation while the job runs. The first window begins with the first end after `start_s`.
     Let m be the next multiple of `FIRST_WINDOW_S` after this end. The first window ends `FIRST_WINDOW_S` after m, and
     each further window ends twice as long after m as the previous window. Ignore ends after `later_s`. Set
     `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
@@ -441,7 +436,7 @@ def end_of_first_fitting_window(
     per_unit, capacity, node_sets, kind_node = jobs.per_unit, machine.capacity, machine.node_sets, machine.kind_node
     kept_from, kept_until = tally.kept_from, tally.kept_until
     whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
-    most = 1 if jobs.sharing[slot] & DISTINCT else need
+    most, end_s = 1 if jobs.sharing[slot] & DISTINCT else need, start_s + jobs.estimate_s[slot]
 
     # Find usable nodes, and the units that they hold at `start_s`. Skip nodes with a reservation that begins during the
     # job.
@@ -593,9 +588,7 @@ def set_ranks_in_use_first(site: SchedulingState) -> None:
 
 
 @subroutine
-def try_whole_nodes(
-    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillPassState, slot: int, try_s: int, later_s: int
-) -> int:
+def try_whole_nodes(site: SchedulingState, tally: BackfillPassState, slot: int, try_s: int, later_s: int) -> int:
     """Try a job at `try_s`. Record its nodes as moves, and return its start.
 
     If the job does not fit, record nothing. Return NEVER, or -1 minus the time of Slurm's next try.
@@ -604,8 +597,9 @@ def try_whole_nodes(
     and selects the lowest nodes that then suffice. The job starts at the last end of a running job on these nodes.
     `later_s` is the next try if the nodes do not suffice.
     """
-    trial, step_s, lasts_s, first = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot], site.trial.moves
-    ended_s = end_of_first_fitting_window(site, tally, slot, try_s, try_s + lasts_s, later_s)
+    trial, rules, lasts_s, first = site.trial, tally.rules, site.jobs.estimate_s[slot], site.trial.moves
+    step_s = rules.bf_resolution_s
+    ended_s = end_of_first_fitting_window(site, tally, slot, try_s, later_s)
     if ended_s == NEVER:
         return int(-1 - later_s)
     if rules.bf_busy_nodes:
@@ -622,7 +616,6 @@ def try_whole_nodes(
 @subroutine
 def place_on_whole_nodes(
     site: SchedulingState,
-    rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
     tally: BackfillPassState,
     slot: int,
@@ -637,13 +630,13 @@ def place_on_whole_nodes(
     - the job's own earliest start, computed after `TRIES_BEFORE_SEARCH` tries. It is also computed if a try leads to
       the next multiple of the resolution, because reserved nodes may be released earlier.
     """
-    lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
+    rules, lasts_s, node_set = tally.rules, site.jobs.estimate_s[slot], owners.node_set[slot]
     try_s = last_backfill_try_before(site, tally, node_set, from_s, known_start_lower_bound(site, slot))
     tries, known = 0, False
     while try_s <= tally.end_s:
         made_s = try_s
         start_s = try_whole_nodes(
-            site, rules, tally, slot, try_s, next_backfill_try_s(site, tally, node_set, try_s, try_s + lasts_s)
+            site, tally, slot, try_s, next_backfill_try_s(site, tally, node_set, try_s, try_s + lasts_s)
         )
         if start_s >= 0:
             return start_s
@@ -667,9 +660,7 @@ def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot:
 
 
 @subroutine
-def reserve_nodes(
-    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillPassState, position: int, start_s: int, first: int
-) -> None:
+def reserve_nodes(site: SchedulingState, tally: BackfillPassState, position: int, start_s: int, first: int) -> None:
     """Reserve nodes for a job that is planned to start at `start_s`.
 
     Reserve the nodes in the moves from index `first` onward. The reservation begins and ends at multiples of the
@@ -677,7 +668,8 @@ def reserve_nodes(
     in the window, the end of Slurm's table of times (`_add_reservation`). A reservation of parts begins at `start_s`,
     because the parts may be in use before that time.
     """
-    trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
+    trial, jobs, slot, rules = site.trial, site.jobs, site.queue[position], tally.rules
+    step_s = rules.bf_resolution_s
     begin_s = max(round_down(start_s, step_s), tally.begin_s)
     end_s = max(round_down(start_s + jobs.estimate_s[slot] + step_s - 1, step_s), begin_s + step_s)
     record_reservation_boundary(tally, begin_s)
@@ -731,7 +723,6 @@ def record_reserved_classes(trial: PlanWorkspace, tally: BackfillPassState) -> N
 @subroutine
 def run_backfill_pass(
     site: SchedulingState,
-    rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
     passes: SchedulingPassState,
     order: FixedColumn,
@@ -742,9 +733,9 @@ def run_backfill_pass(
     """
     queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
-    tally, gap_s = passes.tally, WHOLE_NODE_GAP_S * rules.whole_nodes
-    reset_backfill_pass(site, rules, owners, tally)
-    tested = jobs_to_test(site, rules, owners, passes, order)
+    tally, rules = passes.tally, passes.tally.rules
+    reset_backfill_pass(site, owners, tally)
+    tested = jobs_to_test(site, owners, passes, order)
     i, last = -1, len(tested) - 1
     while i < last:
         i += 1
@@ -754,7 +745,9 @@ def run_backfill_pass(
         record_reserved_classes(trial, tally)
 
         # Start the job now if it fits without delaying a reservation.
-        if passes.backfill and can_start_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
+        if passes.backfill and can_start_until(
+            site, slot, now_s + site.jobs.estimate_s[slot] + WHOLE_NODE_GAP_S * rules.whole_nodes
+        ):
             place_job(site, position, now_s, False)
             passes.backfilled += 1
             if passes.backfilled >= rules.bf_max_job_start:
@@ -767,7 +760,7 @@ def run_backfill_pass(
             continue
         from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
         if rules.whole_nodes:
-            start_s = place_on_whole_nodes(site, rules, owners, tally, slot, from_s)
+            start_s = place_on_whole_nodes(site, owners, tally, slot, from_s)
         else:
             start_s = place_on_node_parts(site, rules, slot, from_s)
         if start_s > now_s + rules.bf_window_s:
@@ -776,7 +769,7 @@ def run_backfill_pass(
         if tally.records >= rules.bf_node_space_size:
             passes.backfill_cut = 1
             break
-        reserve_nodes(site, rules, tally, position, start_s, first)
+        reserve_nodes(site, tally, position, start_s, first)
         tally.reserved[partition] += 1
 
         # If only starts are needed, the pass ends with the last job that might start.
@@ -788,7 +781,6 @@ def run_backfill_pass(
 @kernel
 def plan_as_slurm(
     site: SchedulingState,
-    rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
     passes: SchedulingPassState,
     given: FixedColumn,
@@ -806,8 +798,8 @@ def plan_as_slurm(
     passes.main_cut = passes.backfill_cut = passes.backfilled = 0
     order = given.copy() if len(given) else sorted_queue_positions(PRIORITY, site)
     if passes.main != NO_PASS:
-        run_main_scheduler(site, rules, owners, passes, order)
+        run_main_scheduler(site, owners, passes, order)
     if passes.backfill or passes.whole:
-        run_backfill_pass(site, rules, owners, passes, order)
+        run_backfill_pass(site, owners, passes, order)
     write_starts(site)
     return draft.started

@@ -65,10 +65,10 @@ class SlurmTwinDispatcher(Dispatcher):
         check_scheduler_parameters(scheduler_parameters)
         of_config = scheduler_parameters_of_config(config) if config else ""
         self.read = read_scheduler_parameters(merge_scheduler_parameters(of_config, scheduler_parameters))
-        self._rules = build_scheduler_rules(self.read.parameters)
+        rules = build_scheduler_rules(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = empty_column
-        tally = BackfillPassState(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+        tally = BackfillPassState(rules, 0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
         self._passes = SchedulingPassState(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
         self._agenda = self._before = PassScheduleState()
         self._owners = JobOwnerNumberCache()
@@ -128,10 +128,10 @@ class SlurmTwinDispatcher(Dispatcher):
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
         passes.backfill, passes.whole = int(made.backfill), int(whole)
         passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
-        self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
+        passes.tally.rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
         self._site = get_scheduling_state(snapshot)
         owners = self._owners.find_owners(snapshot.cluster, snapshot.table)
-        started = plan_as_slurm(self._site, self._rules, owners, passes, order)
+        started = plan_as_slurm(self._site, owners, passes, order)
         waiting = len(snapshot.queue) - started
         return SchedulingPassResults(
             waiting, started, passes.backfilled, bool(passes.main_cut), bool(passes.backfill_cut)

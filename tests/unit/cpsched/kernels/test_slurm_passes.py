@@ -5,7 +5,7 @@ The kernel runs as plain Python, so that nothing is compiled here and faults of 
 
 import pytest
 
-from cpsched.dispatchers.slurm.scheduler_parameters import read_scheduler_parameters
+from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters, read_scheduler_parameters
 from cpsched.dispatchers.slurm.slurm_dispatcher import build_scheduler_rules, number_job_owners
 from cpsched.kernels import node_list_scheduling, slurm_passes
 from cpsched.kernels.scheduling_state import empty_column
@@ -32,20 +32,20 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
     """Return the start of each job of the queue on a cluster or a number of nodes; None if unknown."""
     cluster = machine if isinstance(machine, Cluster) else a_cluster(machine)
     snapshot = a_snapshot(cluster, queue, running, now_s)
-    site, rules = (
-        plain(get_scheduling_state(snapshot)),
-        build_scheduler_rules(read_scheduler_parameters(text).parameters),
-    )
+    site = plain(get_scheduling_state(snapshot))
     passes = passes or nothing_counted()
+    passes.tally.rules = plain(build_scheduler_rules(read_scheduler_parameters(text).parameters))
     passes.main, passes.backfill, passes.whole = slurm_passes.FULL, 1, int(whole)
-    plan_as_slurm(site, rules, number_job_owners(cluster, snapshot.table), passes, empty_column())
+    plan_as_slurm(site, number_job_owners(cluster, snapshot.table), passes, empty_column())
     return [None if at_s == NEVER else at_s for at_s in site.draft.plan_s[: len(queue)].tolist()]
 
 
 def nothing_counted():
     """What backfill counts, before its first pass."""
     e = empty_column
-    tally = slurm_passes.BackfillPassState(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+    tally = slurm_passes.BackfillPassState(
+        build_scheduler_rules(SchedulerParameters()), 0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e()
+    )
     return plain(slurm_passes.SchedulingPassState(slurm_passes.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
 
 
