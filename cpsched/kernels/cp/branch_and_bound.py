@@ -120,8 +120,9 @@ def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, di
     J, relaxed, objective, best, trial = len(facts.jobs), tree.relaxed, tree.objective, tree.best, tree.trial
 
     # At depth d of the tree, the first d jobs of `who` are placed, and no other job starts before `earliest[d]`.
+    # The start of a job that is not placed is `UNBOUNDED`.
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
-    placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
+    start_s, who = np.full(J, UNBOUNDED, np.int64), np.zeros(J, np.int64)
     upper = plan_delay_cost(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
     lower = upper
     alike = first_identical_job_of_each(facts, objective)
@@ -136,21 +137,21 @@ def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, di
         while True:
             bound, tau, job = 0.0, UNBOUNDED, -1
             for j in range(J):
-                begin = start_s[j] if placed[j] else earliest[depth, j]
+                begin = earliest[depth, j] if start_s[j] == UNBOUNDED else start_s[j]
                 bound += job_delay_cost(objective, j, begin)
-                if not placed[j] and begin < tau:
+                if start_s[j] == UNBOUNDED and begin < tau:
                     tau, job = begin, j
             if bound >= upper * (1 - COST_TOLERANCE) or job < 0:
                 break
-            if fits_relaxation_at(relaxed, facts, placed, start_s, job, tau):
+            if fits_relaxation_at(relaxed, facts, start_s, job, tau):
                 first = dives != LEFT_SHIFTED or tau == facts.now_s
-                if first or not fits_relaxation_at(relaxed, facts, placed, start_s, job, tau - 1):
+                if first or not fits_relaxation_at(relaxed, facts, start_s, job, tau - 1):
                     break
-            earliest[depth, job] = next_job_end(relaxed, facts, placed, start_s, job, tau)
+            earliest[depth, job] = next_job_end(relaxed, facts, start_s, job, tau)
             break_symmetry(alike, earliest[depth], job)
         # Descend: start the job at that time.
         if bound < upper * (1 - COST_TOLERANCE) and job >= 0:
-            placed[job], start_s[job], who[depth] = True, tau, job
+            start_s[job], who[depth] = tau, job
             for j in range(J):
                 earliest[depth + 1, j] = earliest[depth, j]
             depth += 1
@@ -173,7 +174,7 @@ def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, di
             return spent, True, min(lower, upper)
         depth -= 1
         job = who[depth]
-        placed[job] = False
-        earliest[depth, job] = next_job_end(relaxed, facts, placed, start_s, job, start_s[job])
+        earliest[depth, job] = next_job_end(relaxed, facts, start_s, job, start_s[job])
+        start_s[job] = UNBOUNDED
         break_symmetry(alike, earliest[depth], job)
     return spent, False, 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.shared_structs import FixedColumn, FixedMatrix, Flags
+from cpsched.jit.shared_structs import FixedColumn, FixedMatrix
 from cpsched.kernels.cp.cp_state import CpInstance, CumulativeRelaxation, PlanInstantState, empty_plan_instant
 from cpsched.kernels.cp.plan_instant import release_ended_running_jobs, reset_instant_to_now, unit_kinds
 from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_fitting_on_node, units_that_fit_row
@@ -180,17 +180,17 @@ def build_relaxation_columns(
 
 @subroutine
 def fits_relaxation_at(
-    relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
+    relaxed: CumulativeRelaxation, facts: CpInstance, start_s: FixedColumn, j: int, tau: int
 ) -> bool:
-    """Return whether job `j` could start at `tau`, given the jobs in `placed`."""
+    """Return whether job `j` could start at `tau`, given the starts of other jobs, or UNBOUNDED."""
     at_s = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
             continue
         used = relaxed.demand[j, k]
-        for other in range(len(placed)):
+        for other in range(len(start_s)):
             end_s = start_s[other] + facts.table.estimate_s[facts.jobs[other]]
-            if placed[other] and start_s[other] <= tau < end_s:
+            if start_s[other] <= tau < end_s:
                 used += relaxed.demand[other, k]
         if used > relaxed.capacity[at_s, k]:
             return False
@@ -198,16 +198,14 @@ def fits_relaxation_at(
 
 
 @subroutine
-def next_job_end(
-    relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
-) -> int:
-    """Return the earliest time after `tau` at which another job can end."""
+def next_job_end(relaxed: CumulativeRelaxation, facts: CpInstance, start_s: FixedColumn, j: int, tau: int) -> int:
+    """Return the earliest time after `tau` at which another job can end, given starts or UNBOUNDED."""
     chance = UNBOUNDED
     after = first_index_at_least(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):
         chance = relaxed.moment_s[after]
-    for other in range(len(placed)):
-        end_s = (start_s[other] if placed[other] else tau) + facts.table.estimate_s[facts.jobs[other]]
+    for other in range(len(start_s)):
+        end_s = (tau if start_s[other] == UNBOUNDED else start_s[other]) + facts.table.estimate_s[facts.jobs[other]]
         if other != j and end_s > tau:
             chance = min(chance, end_s)
     return chance

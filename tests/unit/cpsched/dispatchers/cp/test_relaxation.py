@@ -26,6 +26,7 @@ from cpsched.kernels.cp.cp_state import (
 )
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.kernels.cp.plan_instant import unit_kinds
+from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.kernels.scheduling_state import build_node_resource_state
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -269,10 +270,8 @@ def test_left_shifted_tree_is_smaller_and_equally_good() -> None:
 
 def test_capacity_at_time_excludes_jobs_started_by_then() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=2)]))
-    placed, start_s = np.array([True, False]), np.array([20, 0])
-    told = [
-        relaxation.fits_relaxation_at(relax(facts, True), facts, placed, start_s, 1, tau) for tau in (19, 20, 29, 30)
-    ]
+    start_s = np.array([20, UNBOUNDED])
+    told = [relaxation.fits_relaxation_at(relax(facts, True), facts, start_s, 1, tau) for tau in (19, 20, 29, 30)]
     assert told == [True, False, False, True]
 
 
