@@ -138,12 +138,16 @@ class LeaderElection:
     def _find_epoch(self, seen: Lease | None) -> int:
         """Return the epoch of this bridge's changes, or 0 if no bridge has a lease that other bridges can read.
 
-        A bridge that has released its lease, because it is paused, still releases its jobs, until another one leads.
+        A paused bridge that has released its lease, or finds that of a dead bridge, still releases jobs. These changes
+        carry the epoch of that lease, so that they are refused as soon as another bridge leads.
         """
         if self.other_leader is not None:
             return FENCED_EPOCH
-        released = self._has_held_lease and seen is not None and seen.bridge == self.mine.bridge
-        return self.mine.epoch if (self._is_leader or released) and not self._reported_problem else 0
+        if self._reported_problem:
+            return 0
+        if self._is_leader:
+            return self.mine.epoch
+        return 0 if seen is None else seen.epoch
 
     def describe(self, now_s: float, unix_s: float) -> LeadershipStatus:
         """Return which bridge leads, for the operator."""

@@ -153,13 +153,18 @@ def test_paused_bridge_releases_jobs_with_its_last_epoch_until_another_leads():
     assert bridge.cluster.epoch == FENCED_EPOCH
     bridge.cluster.claimed = replace(OTHER, run=RELEASED, beat=10, epoch=32)
     bridge.look(wanted=False)
-    assert bridge.cluster.epoch == 0, "no bridge leads, and the submit plugin would refuse its epoch"
+    assert bridge.cluster.epoch == 32, "no bridge leads, and the submit plugin would refuse its own epoch"
 
 
-def test_bridge_that_never_led_carries_no_epoch_without_a_leader():
+def test_bridge_that_never_led_releases_jobs_with_the_epoch_of_the_last_leader():
     """Its own first epoch may be later than that of the next leader, whose changes the submit plugin would refuse."""
-    bridge = Looking(replace(OTHER, run=RELEASED, epoch=30))
-    bridge.look(wanted=False)
+    for run in (RELEASED, "dead"):
+        bridge = Looking(replace(OTHER, run=run, epoch=30))
+        for _ in range(int(GONE_S) + 1):
+            bridge.look(wanted=False)
+        assert bridge.cluster.epoch == 30
+    bridge.cluster.claimed = None
+    bridge.look(GONE_S, wanted=False)
     assert bridge.cluster.epoch == 0
 
 
