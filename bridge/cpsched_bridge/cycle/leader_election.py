@@ -195,13 +195,13 @@ class LeaderElection:
     def keep_link(self, now_s: float) -> None:
         """Exchange messages with the other bridge. If it does not answer, return to the long lease.
 
-        This runs once a second, also during a cycle, in another thread. While the cycle hangs, no messages are sent. An
-        answer renews no lease that has expired, for example while this process was suspended.
+        This runs once a second, also during a cycle, in another thread. It neither sends messages nor renews the lease
+        while the cycle hangs, or if the lease has expired, for example while this process was suspended.
         """
-        if now_s - self._observed_s < self.gone_s and not self.is_lease_expired(now_s):
-            self.link.exchange(now_s, self.mine, self._is_leader)
-        else:
+        if now_s - self._observed_s >= self.gone_s or self.is_lease_expired(now_s):
             self.link.own = PeerMessage()
+            return
+        self.link.exchange(now_s, self.mine, self._is_leader)
         if not self._is_leader or not self.mine.standby or self._find_standby(now_s):
             return
         if not self._writing.acquire(blocking=False):

@@ -271,6 +271,17 @@ def test_hung_cycle_sends_no_messages():
     assert bridge.leader_election.link.receive(PeerMessage("bbbb", "7"), 0.0) == PeerMessage()
 
 
+def test_hung_cycle_does_not_renew_its_lease():
+    """Otherwise, the other bridge would wait for the long lease once more."""
+    bridge = Linked()
+    bridge.for_seconds(2)
+    before = bridge.cluster.claimed
+    assert before.standby == "bbbb"
+    for seconds in range(1, 2 * int(GONE_S)):
+        bridge.leader_election.keep_link(bridge.now_s + seconds)
+    assert bridge.cluster.claimed == before
+
+
 def test_restarted_bridge_reacquires_own_lease_at_once():
     bridge = Looking(replace(MINE, run="0", beat=30))
     assert bridge.look() is None
