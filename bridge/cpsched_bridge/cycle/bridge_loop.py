@@ -238,7 +238,10 @@ class Bridge:
         wanted = self.mode.wants_leadership
         other_leader = election.observe_and_renew_lease(observation.lease, wanted, self._now_s, recorder)
         self._leadership.write(election.describe(self._now_s, self.parts.pace.unix_s()))
-        return BridgeRole(self.mode.choose_mode(), other_leader)
+        mode = self.mode.choose_mode()
+        if mode != "shadow" and not wanted:  # a pause that has ended since has released the lease
+            mode = "paused"
+        return BridgeRole(mode, other_leader)
 
     def _select_preemptions(
         self, reading: ClusterReading, role: BridgeRole, recorder: CycleRecorder

@@ -502,6 +502,24 @@ def test_bridge_stalled_during_hold_sends_no_start(tmp_path, monkeypatch):
     assert cluster.commands == [("hold", (2,))]
 
 
+def test_pause_that_ends_while_lease_is_released_sends_no_start(tmp_path, monkeypatch):
+    cluster = FakeCluster()
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    cluster.submit(a_job(1))
+    bridge.pause.pause("an operator")
+    acquire_lease = cluster.acquire_lease
+
+    def release_slowly(lease, expected):
+        bridge.pause.resume()
+        return acquire_lease(lease, expected)
+
+    monkeypatch.setattr(cluster, "acquire_lease", release_slowly)
+    assert bridge.cycle().role.mode == "paused"
+    assert [name for name, _ in cluster.commands] == ["release"]
+    assert bridge.cycle().role.mode == "control"
+
+
 def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     cluster = FakeCluster()
     shadow = a_bridge(tmp_path, cluster, mode="shadow")
