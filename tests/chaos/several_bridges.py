@@ -82,6 +82,8 @@ KINDS = (
     "drain",  # a node accepts no jobs
     "stall",  # the next start has no effect until the job is held again
     "requeue",  # of a running job, without a hold
+    "pause",  # `cpsched pause`, and later `cpsched resume`
+    "hang",  # of the main loop, while the link's threads run
 )
 UNSAFE_WITHOUT_FENCE = frozenset({"suspend in command", "late", "slow", "take over", "delete lease"})
 """Events after which a command may arrive that was sent before a takeover. Only the submit plugin can refuse it."""
@@ -190,7 +192,10 @@ class SharedSite(Site):
         if host is None or not (self.plugin or call in ("start", "hold")):  # others release what only they know
             return
         reign = self.reigns.get(self.sender_run, 0)
-        if reign < self.newest_reign:
+        is_led = any(each.leads_and_runs(self.claimed) for each in host.world.hosts)
+        has_leader_changed_jobs = is_led and self.newest_reign == self.reign_count
+        # As long as no leader has changed jobs, a paused bridge may release them.
+        if reign < self.newest_reign and (has_leader_changed_jobs or call in ("start", "hold")):
             self.wrongs.append(f"{self.now_s}: {call} of job {job_id} by {host.name}, whose successor has changed jobs")
         self.newest_reign = max(self.newest_reign, reign)
 
@@ -273,6 +278,10 @@ class BridgeHost:
     next_commands: list[Event] = field(default_factory=list)
     """Events that concern the next commands, in order."""
     frozen_until_s: float = 0.0
+    hung_until_s: float = 0.0
+    """Times until which the process is suspended, and its main loop hangs."""
+    observed_s: float = 0.0
+    """Time of the last observation."""
     down_until_s: float = 0.0
     is_killed: bool = False
     is_stopping: bool = False
@@ -304,8 +313,9 @@ class BridgeHost:
         return self.bridge.mode.leader_election.mine.bridge if self.bridge is not None else ""
 
     def leads_and_runs(self, lease: Lease | None) -> bool:
-        """Return whether this host's process holds the lease and is not suspended."""
-        is_running = self.bridge is not None and self.world.now_s >= self.frozen_until_s
+        """Return whether this host's process holds the lease, and is neither suspended nor known to hang."""
+        now_s = self.world.now_s
+        is_running = self.bridge is not None and now_s >= self.frozen_until_s and now_s - self.observed_s < LEASE_S
         return is_running and lease is not None and lease.run == self.run
 
     def has_intent(self, order: StartOrder) -> bool:
@@ -351,7 +361,7 @@ class BridgeHost:
     def _born(self) -> None:
         self.is_killed = self.is_stopping = self.is_sending_unfenced = False
         self.fuse.left, self.fuse.dead = None, False
-        self.healthy_since_s = self.world.now_s
+        self.healthy_since_s = self.observed_s = self.world.now_s
         with self.disk.under_sqlite():
             self.bridge = a_bridge(
                 self.folder,
@@ -410,6 +420,8 @@ class BridgeHost:
     def call(self, name: str, work: Callable[[], Any]) -> Any:
         """Run a call of the backend, with the next fault."""
         if self.is_in_link_thread:
+            if self.world.now_s - self.observed_s > LEASE_S:
+                self.world.site.wrongs.append(f"{self.world.now_s}: {self.name} renews its lease although it hangs")
             if self.world.outage_until_s > self.world.now_s:
                 raise BackendUnavailable("no connection")
             return self._take_effect(work, Fuse(), self.run, 0)
@@ -433,6 +445,8 @@ class BridgeHost:
             self.world.at(self.world.now_s + event.seconds, lambda: self._take_effect(work, Fuse(), *sent))
             raise BackendTimeout("no answer")
         answer = self._take_effect(work, self.fuse, *sent)
+        if name == "observe":
+            self.observed_s = self.world.now_s
         if event is not None and kind == "suspend in reading":
             self.frozen_until_s = max(self.frozen_until_s, self.world.now_s + event.seconds)
         self.sleep(CALL_S)
@@ -467,6 +481,7 @@ class World:
         self.is_forced = any(event.kind in ("take over", "delete lease") for event in history.events)
         """Whether a bridge may lose its lease before it expires."""
         self._led_s = self._led_well_since_s = self._worked_s = 0.0
+        self._held_since_s: dict[int, float] = {}
         self._leader = ""
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -486,8 +501,9 @@ class World:
     def _resume(self, host: BridgeHost, wake: int) -> None:
         if host.wake != wake:
             return
-        if self.now_s < host.frozen_until_s and not host.is_killed and not host.is_sending_unfenced:
-            self.at(host.frozen_until_s, lambda: self._resume(host, wake))
+        hung_until_s = max(host.frozen_until_s, host.hung_until_s)
+        if self.now_s < hung_until_s and not host.is_killed and not host.is_sending_unfenced:
+            self.at(hung_until_s, lambda: self._resume(host, wake))
             return
         host.go.release()
         self.control.acquire()
@@ -560,7 +576,8 @@ class World:
             return
         self.counts[event.kind] += 1
         self.site.note(f"{event.kind} ({host.name}, {event.seconds} s)")
-        host.healthy_since_s = max(host.healthy_since_s, self.now_s + event.seconds + 2.0)
+        if event.kind != "pause":  # a paused bridge releases jobs
+            host.healthy_since_s = max(host.healthy_since_s, self.now_s + event.seconds + 2.0)
         if event.kind == "kill":
             host.fuse.left = event.number
             host.down_until_s = self.now_s + event.seconds
@@ -571,6 +588,11 @@ class World:
             host.is_stopping, host.down_until_s = True, self.now_s + event.seconds
         elif event.kind == "suspend":
             host.frozen_until_s = max(host.frozen_until_s, self.now_s + event.seconds)
+        elif event.kind == "hang":
+            host.hung_until_s = max(host.hung_until_s, self.now_s + event.seconds)
+        elif event.kind == "pause":
+            host.bridge.pause.pause("an operator")
+            self.at(self.now_s + event.seconds, host.bridge.pause.resume)
         elif event.kind in ("suspend in command", "late"):
             host.next_commands.append(event)
         elif event.kind in ("lose answer", "fail", "slow", "suspend in reading"):
@@ -622,6 +644,7 @@ class World:
         if self.now_s - self._worked_s > 3.0:
             self._led_well_since_s = self.now_s
         held = [id for id, job in self.site.jobs.items() if job.pending and job.held_by in OURS]
+        self._held_since_s = {id: self._held_since_s.get(id, self.now_s) for id in held}
         lease = self.site.claimed
         if any(host.leads_and_runs(lease) for host in self.hosts):
             self._led_s = self.now_s
@@ -630,7 +653,8 @@ class World:
             if host.bridge is None or not held:
                 continue
             is_standby = lease is not None and (lease.run in FREE_RUNS or lease.standby == host.bridge_name)
-            waited_s = min(unled_s, self.now_s - host.healthy_since_s)
+            since_s = max(host.healthy_since_s, min(self._held_since_s.values()))
+            waited_s = min(unled_s, self.now_s - since_s)
             if waited_s > UNLED_S + (0.0 if is_standby else LEASE_S):
                 self.site.wrongs.append(f"{self.now_s}: jobs {held} wait for {host.name}, without a leader: {waited_s}")
                 self._led_s = self.now_s

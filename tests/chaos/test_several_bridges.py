@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cpsched_bridge.cycle import reconcile
 from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.ports import FENCED_EPOCH
 from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
 from tests.chaos.several_bridges import EVENTS_S, KINDS, Event, SeveralBridgesHistory, SharedSite, history_of, play
 
@@ -85,8 +86,12 @@ def never(*_):
         (lambda: patch.object(SharedSite, "refuses", never), OVERTAKEN, ("suspend in command", "requeue")),
         # a leader leaves the pins of earlier leaders
         (lambda: patch.object(reconcile, "_reconcile_unadopted", leave_foreign_pins), "since second", KINDS),
+        # a paused bridge releases jobs with an epoch that the submit plugin refuses
+        (lambda: patch.object(LeaderElection, "_find_epoch", find_leaders_epoch), "without a leader", ("pause",)),
+        # the link sends messages and renews the lease while the main loop hangs
+        (lambda: patch.object(LeaderElection, "keep_link", keep_link_of_hung_loop), "without a leader", ("hang",)),
     ],
-    ids=["expiry of the lease", "epoch", "foreign pins"],
+    ids=["expiry of the lease", "epoch", "foreign pins", "epoch of a paused bridge", "hung main loop"],
 )
 def test_histories_find_each_broken_guard(guard, words, kinds):
     with guard():
@@ -99,6 +104,18 @@ plain_rule = reconcile._reconcile_unadopted  # noqa: SLF001
 def leave_foreign_pins(entry, pending, now_s, options):
     """Return what the rule says about a job that is not pinned, and nothing about others."""
     return None if pending.pinned else plain_rule(entry, pending, now_s, options)
+
+
+def find_leaders_epoch(election, seen):
+    return election.mine.epoch if election._is_leader else FENCED_EPOCH  # noqa: SLF001
+
+
+plain_keep_link = LeaderElection.keep_link
+
+
+def keep_link_of_hung_loop(election, now_s):
+    election._observed_s = now_s  # noqa: SLF001
+    plain_keep_link(election, now_s)
 
 
 def test_standby_leads_soon_after_the_leader_dies():
