@@ -72,6 +72,8 @@ class LeaderElection:
     """Monotonic time of the next renewal, or of the next attempt after a refusal."""
     _observed_s: float = field(default=float("-inf"), init=False)
     """Monotonic time of the last observation."""
+    _can_lead: bool = field(default=False, init=False)
+    """Whether this bridge was neither paused nor in shadow mode then."""
     _leader: tuple[str, str] | None = field(default=None, init=False)
     _leader_since_s: float = field(default=0.0, init=False)
     """The owner of the lease as last seen, and the monotonic time of its first observation."""
@@ -102,8 +104,9 @@ class LeaderElection:
         return bool(self._find_standby(now_s))
 
     def _find_standby(self, now_s: float) -> str:
-        """Return the name of the bridge that answers this bridge's messages, or ""."""
-        return self.link.peer.bridge if now_s - self.link.answered_s < LINK_LOST_S else ""
+        """Return the name of the bridge that answers this bridge's messages and can lead, or ""."""
+        peer = self.link.peer
+        return peer.bridge if peer.can_lead and now_s - self.link.answered_s < LINK_LOST_S else ""
 
     def observe_and_renew_lease(
         self, seen: Lease | None, wanted: bool, now_s: float, recorder: CycleRecorder
@@ -113,7 +116,8 @@ class LeaderElection:
         `now_s` is the monotonic time. Return another controlling bridge's lease, or None. If the cluster refuses the
         lease, report this and continue without a lease. Raise all other errors of the backend.
         """
-        self._observed_s, before = now_s, self.other_leader
+        self._observed_s, self._can_lead = now_s, wanted
+        before = self.other_leader
         self._is_takeover_pending = (self.is_takeover_requested() or self._is_takeover_pending) and wanted
         self.other_leader = self.find_other_leader(seen, now_s)
         self._is_leader = self._is_own_lease(seen)
@@ -201,7 +205,7 @@ class LeaderElection:
         if now_s - self._observed_s >= self.gone_s or self.is_lease_expired(now_s):
             self.link.own = PeerMessage()
             return
-        self.link.exchange(now_s, self.mine, self._is_leader)
+        self.link.exchange(now_s, self.mine, self._can_lead)
         if not self._is_leader or not self.mine.standby or self._find_standby(now_s):
             return
         if not self._writing.acquire(blocking=False):

@@ -1,6 +1,6 @@
 """Record the signs of life of the other bridge of a cluster, so that a takeover need not wait for the lease.
 
-A message states which bridge process sends it, and whether it leads. An answer proves that the other bridge received
+A message states which bridge process sends it, and whether it can lead. An answer proves that the other bridge received
 the message after it was sent.
 """
 
@@ -23,8 +23,8 @@ class PeerMessage:
     bridge: str = ""
     run: str = ""
     where: str = ""
-    is_leader: bool = False
-    epoch: int = 0
+    can_lead: bool = False
+    """Whether the bridge takes over if the other one ends. In shadow mode and while it is paused, it does not."""
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -56,9 +56,9 @@ class PeerLink:
     own: PeerMessage = field(default_factory=PeerMessage)
     """This bridge's last message, with which it answers. It is empty while the cycle hangs."""
 
-    def exchange(self, now_s: float, lease: Lease, is_leader: bool) -> None:
+    def exchange(self, now_s: float, lease: Lease, can_lead: bool) -> None:
         """Send a message, and record the answer."""
-        self.own = PeerMessage(lease.bridge, lease.run, lease.where, is_leader, lease.epoch)
+        self.own = PeerMessage(lease.bridge, lease.run, lease.where, can_lead)
         answer = self.send(self.own)
         if answer is not None and answer.bridge:
             self.peer, self.answered_s = answer, now_s

@@ -174,8 +174,8 @@ class Linked(Looking):
     def __init__(self, claimed: Lease | None = None) -> None:
         super().__init__(claimed)
         self.cut = False
-        peer = PeerMessage(*OTHER.owner, OTHER.where)
-        self.leader_election.link.send = lambda message: None if self.cut else peer
+        self.peer = PeerMessage(*OTHER.owner, OTHER.where, can_lead=True)
+        self.leader_election.link.send = lambda message: None if self.cut else self.peer
 
     def look(self, after_s: float = 1.0, wanted: bool = True) -> Lease | None:
         self.leader_election.keep_link(self.now_s + after_s)
@@ -190,6 +190,25 @@ def test_leader_names_standby_and_renews_as_rarely_as_before():
     assert bridge.cluster.claimed == replace(MINE, beat=2, standby="bbbb")
     bridge.for_seconds(GONE_S - 1)
     assert bridge.cluster.claimed == replace(MINE, beat=1 + RENEWALS_PER_LEASE, standby="bbbb")
+
+
+def test_leader_names_no_standby_that_cannot_lead():
+    """Another bridge would wait for it in vain, and an orderly stop would leave jobs to it."""
+    bridge = Linked()
+    bridge.for_seconds(2)
+    assert bridge.leader_election.has_standby(bridge.now_s)
+    bridge.peer = replace(bridge.peer, can_lead=False)
+    bridge.look()
+    assert bridge.cluster.claimed == replace(MINE, beat=3)
+    assert not bridge.leader_election.has_standby(bridge.now_s)
+
+
+def test_paused_bridge_says_that_it_cannot_lead():
+    bridge = Linked()
+    for wanted in (False, True, False):
+        bridge.look(wanted=wanted)
+        bridge.leader_election.keep_link(bridge.now_s)
+        assert bridge.leader_election.link.own == PeerMessage(*MINE.owner, MINE.where, wanted)
 
 
 def test_leader_returns_to_long_lease_before_the_short_one_ends():
@@ -248,7 +267,7 @@ def test_standby_takes_over_soon_after_last_message():
     bridge = Looking(there)
     link = bridge.leader_election.link
     for _ in range(int(GONE_S)):
-        link.receive(PeerMessage(OTHER.bridge, OTHER.run, is_leader=True), bridge.now_s + 1.0)
+        link.receive(PeerMessage(OTHER.bridge, OTHER.run), bridge.now_s + 1.0)
         assert bridge.look() == there
     assert bridge.for_seconds(SHORT_LEASE_S - 1) == {there}
     assert bridge.look() is None

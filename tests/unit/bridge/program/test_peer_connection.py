@@ -12,8 +12,8 @@ from cpsched_bridge.program.peer_connection import PeerConnection
 from cpsched_bridge.settings import LeaseSettings
 from tests.patience import until
 
-ONE = PeerMessage("aaaa", "1", "one:/state", True, 30)
-TWO = PeerMessage("bbbb", "7", "two:/state", False, 1)
+ONE = PeerMessage("aaaa", "1", "one:/state", True)
+TWO = PeerMessage("bbbb", "7", "two:/state", False)
 
 
 def free_port():
