@@ -69,12 +69,12 @@ class LiveBridge:
     """A state directory, and the bridge processes that use it one after the other.
 
     `settings` become the bridge's settings file. The bridge runs as user cpsched in the container
-    `Slurm.bridge_container`; its files are read from `Slurm.python_container`.
+    `Slurm.bridge_container` of its host; its files are read from `Slurm.python_container`.
     """
 
-    def __init__(self, slurm: Slurm, name: str, **settings: Any) -> None:
-        self.slurm = slurm
-        self.container = slurm.python_container()
+    def __init__(self, slurm: Slurm, name: str, host: str = "test-python", **settings: Any) -> None:
+        self.slurm, self.host = slurm, host
+        self.container = slurm.python_container(host)
         self.files = file_reader(self.container)
         self.state = f"/tmp/bridges/{name}-{time.monotonic_ns()}"
         self.config = f"{self.state}/bridge.yaml"
@@ -118,7 +118,7 @@ class LiveBridge:
         before = self.rounds()
         run = f"env {environment} python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
-        docker("exec", "--detach", "--user", "cpsched", self.slurm.bridge_container(), "sh", "-c", script)
+        docker("exec", "--detach", "--user", "cpsched", self.slurm.bridge_container(self.host), "sh", "-c", script)
         if wait:
             self.wait_until(lambda: self.rounds() > before, FIRST_CYCLE_S, "the bridge's first cycle")
 

@@ -161,8 +161,9 @@ class Slurm:
     """The running test cluster. `user` is one of alice, bob (ordinary), cpsched (operator), root (administrator)."""
 
     def __init__(self) -> None:
-        self._python_container: str | None = None
-        self._slow_container: str | None = None
+        self._python_containers: dict[str, str] = {}
+        self._slow_containers: dict[str, str] = {}
+        """Containers in which bridges run, by host name."""
         self.head = "slurmctld"
         """Service whose container runs commands that do not name a service."""
         self._containers: dict[str, str] = {}
@@ -534,36 +535,36 @@ class Slurm:
         """Return UP or DOWN for each slurmctld, in the order of slurm.conf."""
         return re.findall(r"is (UP|DOWN)", self.run("scontrol", "ping", check=False))
 
-    def python_container(self) -> str:
+    def python_container(self, host: str = "test-python") -> str:
         """Return a container of the bridge's image in the cluster's network, with the project at /src and munge.
 
         All kernels are compiled in it, so that no tested bridge compiles in a cycle.
         """
-        if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
+        found = self._python_containers.get(host)
+        if found is None or not docker("ps", "-q", "--filter", f"id={found}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
             mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
             mounts.append(f"--volume=cpsched-kernels-{TAG}:/var/cache/cpsched")  # compiled kernels outlive the cluster
             mounts += [f"--volume={REPOSITORY}:/src:ro", "--volume=/tmp/bridges"]
-            network = ("--network", f"{PROJECT}_default", "--hostname", "test-python")
-            self._python_container, self._slow_container = self._bridge_image(*network, *mounts), None
-            own = ("chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched", "/tmp/bridges")
-            docker("exec", self._python_container, *own)
+            network = ("--network", f"{PROJECT}_default", "--hostname", host, "--cap-add=NET_ADMIN")
+            found = self._bridge_image(*network, *mounts)
+            self._python_containers[host] = found
+            self._slow_containers.pop(host, None)
+            docker("exec", found, "chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched", "/tmp/bridges")
             warm_up = "from cpsched_bridge.program.cli import main; main()"
-            docker(
-                "exec", "--user", "cpsched", self._python_container, "python", "-c", warm_up, "warm-up", timeout_s=600
-            )
-        return self._python_container
+            docker("exec", "--user", "cpsched", found, "python", "-c", warm_up, "warm-up", timeout_s=600)
+        return found
 
-    def bridge_container(self) -> str:
-        """Return the container in which bridges run, limited to `BRIDGE_CPUS`."""
-        beside = self.python_container()
+    def bridge_container(self, host: str = "test-python") -> str:
+        """Return the container in which the bridges of a host run, limited to `BRIDGE_CPUS`."""
+        beside = self.python_container(host)
         if not BRIDGE_CPUS:
             return beside
-        if self._slow_container is None:
+        if host not in self._slow_containers:
             shared = (f"--pid=container:{beside}", f"--network=container:{beside}", f"--volumes-from={beside}")
-            self._slow_container = self._bridge_image(*shared)
-            docker("update", f"--cpus={BRIDGE_CPUS}", self._slow_container)
-        return self._slow_container
+            self._slow_containers[host] = self._bridge_image(*shared)
+            docker("update", f"--cpus={BRIDGE_CPUS}", self._slow_containers[host])
+        return self._slow_containers[host]
 
     def _bridge_image(self, *options: str) -> str:
         """Return a container of the bridge's image with only munge running."""
@@ -606,8 +607,8 @@ class Slurm:
 
     def reset(self) -> None:
         """Reset to an empty queue, idle nodes, no reservations, no bridge, and the plugin off."""
-        if self._python_container is not None:  # a surviving bridge would disturb later tests
-            docker("exec", self._python_container, "pkill", "-KILL", "-f", "cpsched_bridge", check=False)
+        for container in self._python_containers.values():  # a surviving bridge would disturb later tests
+            docker("exec", container, "pkill", "-KILL", "-f", "cpsched_bridge", check=False)
         for service, (identity, state) in self._states().items():
             if state == "paused":
                 docker("unpause", identity)
@@ -649,9 +650,9 @@ scontrol --oneliner show reservation
         wait_until(idle, 90, "an empty cluster with all nodes idle", every_s=0.3)
 
     def close(self) -> None:
-        for container in (self._slow_container, self._python_container):
-            if container is not None:
-                docker("rm", "--force", "--volumes", container, check=False)
-        self._slow_container = self._python_container = None
+        for container in (*self._slow_containers.values(), *self._python_containers.values()):
+            docker("rm", "--force", "--volumes", container, check=False)
+        self._slow_containers.clear()
+        self._python_containers.clear()
 
     wait_until = staticmethod(wait_until)
