@@ -156,7 +156,10 @@ class PeerConnection:
                 words = exchange.read(_WORD_BYTES) + own_word
                 exchange.send(own_word)
                 exchange.send_message(_REQUEST, words, message)
-                return exchange.read_message(_ANSWER, words)
+                answer = exchange.read_message(_ANSWER, words)
+                # Look up a name only until then, because a slow name server would delay the return to the long lease.
+                self._peer = connection.getpeername()[:2]
+                return answer
         except (OSError, InvalidPeerMessage):
             return None
 

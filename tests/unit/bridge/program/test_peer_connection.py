@@ -58,6 +58,20 @@ def test_message_arrives_and_is_answered(pair):
     assert two.link.heard_s > 0
 
 
+def test_name_of_other_bridge_is_looked_up_until_it_has_answered(pair, monkeypatch):
+    one, two = pair()
+    one._peer = ("other.test", two.port)  # noqa: SLF001
+    looked_up, get_addresses = [], socket.getaddrinfo
+
+    def look_up(host, *arguments):
+        looked_up.append(host)
+        return get_addresses("127.0.0.1", *arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert [one.send(ONE) for _ in range(3)] == [TWO] * 3
+    assert looked_up == ["other.test", "127.0.0.1", "127.0.0.1"]
+
+
 def test_message_with_other_secret_is_ignored(pair):
     one, two = pair(other_secret="another secret of 16 bytes")
     assert one.send(ONE) is None
