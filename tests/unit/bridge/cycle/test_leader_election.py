@@ -193,7 +193,7 @@ def test_leader_names_standby_and_renews_as_rarely_as_before():
 
 
 def test_leader_names_no_standby_that_cannot_lead():
-    """Another bridge would wait for it in vain, and an orderly stop would leave jobs to it."""
+    """Otherwise, an orderly stop would leave jobs to it."""
     bridge = Linked()
     bridge.for_seconds(2)
     assert bridge.leader_election.has_standby(bridge.now_s)
