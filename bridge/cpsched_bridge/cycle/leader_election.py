@@ -200,7 +200,8 @@ class LeaderElection:
         """Exchange messages with the other bridge. If it does not answer, return to the long lease.
 
         This runs once a second, also during a cycle, in another thread. It neither sends messages nor renews the lease
-        while the cycle hangs, or if the lease has expired, for example while this process was suspended.
+        while the cycle hangs, or if the lease has expired, for example while this process was suspended. A cycle hangs
+        after `gone_s` only: a slow decision may take half of this time, and would also be slow on the other bridge.
         """
         if now_s - self._observed_s >= self.gone_s or self.is_lease_expired(now_s):
             self.link.own = PeerMessage()
