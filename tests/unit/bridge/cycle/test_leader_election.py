@@ -379,7 +379,7 @@ def test_paused_bridge_releases_lease():
     bridge.look(wanted=False)
     assert bridge.cluster.claimed == replace(MINE, run=RELEASED, beat=2)
     found = bridge.leader_election.describe(bridge.now_s, 5000.0)
-    assert found == LeadershipStatus("", False, 5000.0, "", None, GONE_S)
+    assert found == LeadershipStatus("", False, 5000.0, "", None, GONE_S, 0)
 
 
 def test_observation_from_before_a_renewal_is_not_the_last_lease():
