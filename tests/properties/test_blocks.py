@@ -115,7 +115,10 @@ def block_choice(able, units, weights, topology, rule):
 
 @st.composite
 def blocks(draw):
-    """Draw a snapshot of nodes in blocks with gaps, some in use, with one queued job and the expected placement."""
+    """Draw a snapshot of nodes in blocks with gaps, some in use, with one queued job and the expected placement.
+
+    Sometimes, another topology comes first.
+    """
     sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=7).filter(any))
     order = draw(st.permutations([at for at, size in enumerate(sizes) for _ in range(size)] + [-1]))
     levels = 1 | draw(st.integers(0, 7)) << 1
@@ -127,10 +130,11 @@ def blocks(draw):
     able = [n for n in inside if used[n] < 2]
     units = draw(st.integers(1, max(1, len(able))))
     segment = draw(st.sampled_from([0, *(each for each in range(1, units + 2))]))
-    rule = BlockRule(0, segment, draw(st.booleans()), draw(st.booleans()))
+    before = (BlockTopology((0,) * len(order), len(order), 1, 1),) * draw(st.integers(0, 1))
+    rule = BlockRule(len(before), segment, draw(st.booleans()), draw(st.booleans()))
     cluster = dataclasses.replace(
         Cluster.of([[4]] * len(order), ["cores"], node_sets={"blocks": inside}, weights=weights),
-        block_topologies=(topology,),
+        block_topologies=(*before, topology),
         node_set_blocks=(None, rule),
     )
     running = [a_running(a_job(100 + n, per_unit=2 * int(each)), ((n, 1),)) for n, each in enumerate(used) if each]
@@ -189,7 +193,7 @@ def test_verifier_refuses_nodes_in_several_blocks(drawn, draw):
     """Without segments, the nodes must lie in one block, and in few lower blocks."""
     snapshot, _ = drawn
     (job,) = snapshot.queued_jobs()
-    (topology,), rule = snapshot.cluster.block_topologies, snapshot.cluster.node_set_blocks[1]
+    topology, rule = snapshot.cluster.block_topologies[-1], snapshot.cluster.node_set_blocks[1]
     assume(not 0 < rule.segment < job.request.units)
     able = np.flatnonzero(FreeAmounts(snapshot.cluster, snapshot.free).units_fitting(job.request)).tolist()
     assume(len(able) >= job.request.units)
@@ -229,7 +233,9 @@ def test_job_that_no_block_holds_never_fits():
     request = a_job(1, 2, 4, distinct=True, node_set=1).request
     assert why_infeasible(request, PAIRS) is None
     rule = "requests 2 nodes, but not even the empty cluster's blocks hold them together"
-    assert why_infeasible(request, narrow) == rule
+    both = PAIRS.block_topologies + narrow.block_topologies
+    second = dataclasses.replace(PAIRS, block_topologies=both, node_set_blocks=(None, BlockRule(1)))
+    assert why_infeasible(request, narrow) == why_infeasible(request, second) == rule
 
 
 @pytest.mark.parametrize(
