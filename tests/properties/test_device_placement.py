@@ -82,7 +82,7 @@ def reference(nodes, kinds, typical, shares, rollouts, arrivals, rule):
                     score = math.floor(100 * (1 - ((cores - kind[0]) / 128_000 + sum(after) / 8000) / 2))
                 else:
                     gain = unusable(cores, free, bit) - unusable(cores - kind[0], after, bit)
-                    steps = gain * 6 / 1000
+                    steps = gain / (1000 / 6)
                     score = math.floor(100 / (1 + math.exp(-gain / 1000)) if rule == FRAGMENTATION else steps)
                 yield score, at, after
 
