@@ -302,7 +302,22 @@ class StrandingResults(JsonCaseResults):
 
     @override
     def report_blocks(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
-        return _report_blocks(rows, self.schema.stranding.subject)
+        yield ReportParagraph(
+            f"Means over windows. Differences are those of {self.schema.stranding.subject} to the rule, paired "
+            "by window, with 95 % intervals (Student's t). A negative difference is an improvement."
+        )
+        headings = ["half", "rule", "stranded, % of all GPU-hours", "difference", "wait of large jobs, h", "difference",
+                    "wait, h"]  # fmt: skip
+        for workload in dict.fromkeys(row["workload"] for row in rows):
+            cells = [
+                [
+                    row["half"], row["rule"], f"{row['stranded_percent']:.2f}",
+                    _format_difference(row["differences"]["stranded_percent"]), f"{row['large_wait_h']:.2f}",
+                    _format_difference(row["differences"]["large_wait_h"]), f"{row['wait_h']:.2f}",
+                ]
+                for row in rows if row["workload"] == workload
+            ]  # fmt: skip
+            yield ReportTable(workload, headings, cells)
 
 
 def _stranded_percent(result: StrandingResult) -> float:
@@ -311,25 +326,6 @@ def _stranded_percent(result: StrandingResult) -> float:
 
 def _large_wait_h(result: StrandingResult) -> float:
     return result.large_wait_h
-
-
-def _report_blocks(rows: Sequence[Mapping[str, Any]], subject: str) -> Iterator[ReportBlock]:
-    yield ReportParagraph(
-        f"Means over windows. Differences are those of {subject} to the rule, paired by window, with 95 % intervals "
-        "(Student's t). A negative difference is an improvement."
-    )
-    headings = ["half", "rule", "stranded, % of all GPU-hours", "difference", "wait of large jobs, h", "difference",
-                "wait, h"]  # fmt: skip
-    for workload in dict.fromkeys(row["workload"] for row in rows):
-        cells = [
-            [
-                row["half"], row["rule"], f"{row['stranded_percent']:.2f}",
-                _format_difference(row["differences"]["stranded_percent"]), f"{row['large_wait_h']:.2f}",
-                _format_difference(row["differences"]["large_wait_h"]), f"{row['wait_h']:.2f}",
-            ]
-            for row in rows if row["workload"] == workload
-        ]  # fmt: skip
-        yield ReportTable(workload, headings, cells)
 
 
 def _format_difference(difference: Mapping[str, float | None]) -> str:
