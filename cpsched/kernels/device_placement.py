@@ -63,6 +63,18 @@ class DeviceRequests(SharedStruct):
     """The share of the kind in all arrivals. Only typical requests need it."""
 
 
+class DevicePlacementRule(SharedStruct):
+    """A rule of placement, with the requests that it expects."""
+
+    code: int
+    """`BEST_FIT`, `FRAGMENTATION` or `ROLLOUT`."""
+    typical: DeviceRequests
+    rollouts: Matrix
+    """Typical requests that arrive at one node, by row number in `typical`. Each row is a rollout."""
+    scratch: Matrix
+    """Two rows for a node's devices."""
+
+
 @scalar_subroutine
 def count_fitting_devices(free_parts: FixedColumn, parts: int) -> int:
     """Return the number of devices with at least `parts` free parts."""
@@ -116,14 +128,9 @@ def fragmented_parts(typical: DeviceRequests, cores: int, free_parts: FixedColum
 
 
 @subroutine
-def expected_leftover(
-    typical: DeviceRequests, rollouts: Matrix, cores: int, free_parts: FixedColumn, type_bit: int, trial: Column
-) -> float:
-    """Return the mean number of idle parts after each rollout, a row of typical requests that arrive at this node.
-
-    `trial` is scratch space for a node's devices.
-    """
-    total = 0
+def expected_leftover(rule: DevicePlacementRule, cores: int, free_parts: FixedColumn, type_bit: int) -> float:
+    """Return the mean number of idle parts after each rollout."""
+    typical, rollouts, trial, total = rule.typical, rule.rollouts, rule.scratch[0], 0
     for rollout in range(len(rollouts)):
         trial[:] = free_parts
         idle, free_cores = free_parts.sum(), cores
@@ -141,48 +148,44 @@ def expected_leftover(
 
 
 @subroutine
-def unusable_parts(
-    rule: int, typical: DeviceRequests, rollouts: Matrix, cores: int, free_parts: FixedColumn, type_bit: int,
-    trial: Column,
-) -> float:  # fmt: skip
+def unusable_parts(rule: DevicePlacementRule, cores: int, free_parts: FixedColumn, type_bit: int) -> float:
     """Return what the rule keeps small on each node, in parts."""
-    fragmented = fragmented_parts(typical, cores, free_parts, type_bit)
-    if rule == FRAGMENTATION:
+    fragmented = fragmented_parts(rule.typical, cores, free_parts, type_bit)
+    if rule.code == FRAGMENTATION:
         return fragmented
-    return FRAGMENTATION_WEIGHT * fragmented + expected_leftover(typical, rollouts, cores, free_parts, type_bit, trial)
+    return FRAGMENTATION_WEIGHT * fragmented + expected_leftover(rule, cores, free_parts, type_bit)
 
 
 @scalar_subroutine
-def score_gain(rule: int, gain: float) -> float:
+def score_gain(rule: DevicePlacementRule, gain: float) -> float:
     """Return the score of a placement that makes `gain` more parts usable."""
-    if rule == FRAGMENTATION:
+    if rule.code == FRAGMENTATION:
         return math.floor(FGD_STEPS / (1.0 + math.exp(-gain / PARTS)))
     return math.floor(gain / ROLLOUT_STEP)
 
 
 @subroutine
 def score_placement(
-    rule: int, nodes: DeviceNodes, node: int, requests: DeviceRequests, kind: int, typical: DeviceRequests,
-    rollouts: Matrix, scratch: Matrix,
-) -> tuple[float, int]:  # fmt: skip
+    rule: DevicePlacementRule, nodes: DeviceNodes, node: int, requests: DeviceRequests, kind: int
+) -> tuple[float, int]:
     """Return the best score of a request on a node, and the device for a part of one. It must fit.
 
-    The device is -1 for whole devices, which are the fullest that fit. `scratch` has two rows for a node's devices.
+    The device is -1 for whole devices, which are the fullest that fit.
     """
     free_parts, cores = nodes.free_parts[node], nodes.free_cores[node]
     cores_after = cores - requests.cores[kind]
     devices, parts = requests.devices[kind], requests.parts[kind]
-    if rule == BEST_FIT:
+    if rule.code == BEST_FIT:
         idle_after = free_parts.sum() - devices * parts
         share = (cores_after / MOST_CORES + idle_after / (MOST_DEVICES * PARTS)) / 2
         return math.floor(100 * (1 - share)), -1
 
-    before = unusable_parts(rule, typical, rollouts, cores, free_parts, nodes.types[node], scratch[0])
-    after = scratch[1]
+    before = unusable_parts(rule, cores, free_parts, nodes.types[node])
+    after = rule.scratch[1]
     if devices != 1 or parts == PARTS:
         after[:] = free_parts
         take_fullest_devices(after, devices, parts)
-        unusable = unusable_parts(rule, typical, rollouts, cores_after, after, nodes.types[node], scratch[0])
+        unusable = unusable_parts(rule, cores_after, after, nodes.types[node])
         return score_gain(rule, before - unusable), -1
 
     best_score, best_device = -math.inf, -1
@@ -191,7 +194,7 @@ def score_placement(
             continue
         after[:] = free_parts
         after[device] -= parts
-        unusable = unusable_parts(rule, typical, rollouts, cores_after, after, nodes.types[node], scratch[0])
+        unusable = unusable_parts(rule, cores_after, after, nodes.types[node])
         score = score_gain(rule, before - unusable)
         if score > best_score:
             best_score, best_device = score, device
@@ -200,9 +203,8 @@ def score_placement(
 
 @kernel
 def place_arrivals(
-    nodes: DeviceNodes, requests: DeviceRequests, typical: DeviceRequests, arrivals: FixedColumn, rollouts: Matrix,
-    rule: int,
-) -> tuple[IntArray, npt.NDArray[np.float64]]:  # fmt: skip
+    nodes: DeviceNodes, requests: DeviceRequests, arrivals: FixedColumn, rule: DevicePlacementRule
+) -> tuple[IntArray, npt.NDArray[np.float64]]:
     """Place requests in order, and reduce the nodes' free capacity.
 
     `arrivals` are kinds of requests. Return the node of each arrival, or -1 if it was rejected, and the fragmentation
@@ -210,8 +212,7 @@ def place_arrivals(
     """
     chosen = np.full(len(arrivals), -1)
     fragmentation = np.empty(len(arrivals))
-    node_count = len(nodes.free_cores)
-    scratch = np.zeros((2, nodes.free_parts.shape[1]), np.int64)
+    node_count, typical = len(nodes.free_cores), rule.typical
 
     # A score is valid until its node changes.
     scores = np.zeros((len(requests.cores), node_count))
@@ -233,7 +234,7 @@ def place_arrivals(
             if not fits(requests, kind, nodes.free_cores[node], nodes.free_parts[node], nodes.types[node]):
                 continue
             if scored_changes[kind, node] != changes[node]:
-                score, device = score_placement(rule, nodes, node, requests, kind, typical, rollouts, scratch)
+                score, device = score_placement(rule, nodes, node, requests, kind)
                 scores[kind, node], devices[kind, node] = score, device
                 scored_changes[kind, node] = changes[node]
             if best < 0 or scores[kind, node] >= scores[kind, best]:

@@ -11,6 +11,7 @@ from cpsched.kernels.device_placement import (
     FRAGMENTATION,
     ROLLOUT,
     DeviceNodes,
+    DevicePlacementRule,
     DeviceRequests,
     place_arrivals,
 )
@@ -125,7 +126,9 @@ def test_placements_equal_reference(nodes, kinds, rule, seed):
     )
     requests = DeviceRequests(**columns, shares=shares)
 
-    placed_on, fragmented = place_arrivals(state, requests, requests, arrivals, rollouts, rule)
+    scratch = np.zeros((2, free_parts.shape[1]), np.int64)
+    placement_rule = DevicePlacementRule(rule, requests, rollouts, scratch)
+    placed_on, fragmented = place_arrivals(state, requests, arrivals, placement_rule)
 
     expected_nodes, expected_state = reference(nodes, kinds, kinds, shares, rollouts, arrivals, rule)
     assert placed_on.tolist() == expected_nodes

@@ -30,6 +30,7 @@ from cpsched.kernels.device_placement import (
     PARTS,
     ROLLOUT,
     DeviceNodes,
+    DevicePlacementRule,
     DeviceRequests,
     place_arrivals,
 )
@@ -175,9 +176,12 @@ def place_workload(nodes: DeviceNodes, workload: GpuWorkload, order: IntArray, r
     rollouts = np.random.default_rng(ROLLOUT_SEED).choice(
         len(workload.typical_shares), size=(ROLLOUTS, ROLLOUT_ARRIVALS), p=workload.typical_shares
     )
+    scratch = np.zeros((2, nodes.free_parts.shape[1]), np.int64)
     arrivals = workload.kind_of_request[order]
     requests = _make_requests(kinds, np.zeros(len(kinds)))
-    placed_on, fragmented = place_arrivals(nodes, requests, typical, arrivals, rollouts, RULES[rule])
+    placed_on, fragmented = place_arrivals(
+        nodes, requests, arrivals, DevicePlacementRule(RULES[rule], typical, rollouts, scratch)
+    )
 
     parts = (kinds[:, 2] * kinds[:, 3])[arrivals]
     load = np.round(100 * parts.cumsum() / gpus)
@@ -369,26 +373,22 @@ class PlacementResults(JsonCaseResults):
 
     @override
     def report_blocks(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
-        return _report_blocks(rows, self.study.schema.placement.baseline)
-
-
-def _report_blocks(rows: Sequence[Mapping[str, Any]], baseline: str) -> Iterator[ReportBlock]:
-    yield ReportParagraph(
-        "Per cent of the cluster's GPUs, means over the orders of arrivals. Gains are paired with "
-        f"{baseline}, with 95 % intervals (Student's t)."
-    )
-    formats: dict[str, Callable[[Any], str]] = {
-        "workload": str, "rule": str, "allocated": "{:.2f}".format, "allocated_stdev": "{:.2f}".format,
-        "published": "{:.2f}".format, "gain": "{:+.2f}".format, "fragmented": "{:.2f}".format,
-    }  # fmt: skip
-    headings = ["workload", "rule", "allocated", "deviation", "published", "gain", "interval", "fragmented"]
-    for load in REPORTED_LOADS:
-        cells = []
-        for row in rows:
-            if row["load"] == load:
-                shown = {name: "-" if row[name] is None else form(row[name]) for name, form in formats.items()}
-                interval = "-" if row["gain_low"] is None else f"{row['gain_low']:+.2f} to {row['gain_high']:+.2f}"
-                values = list(shown.values())
-                cells.append([*values[:-1], interval, values[-1]])
-        if cells:
-            yield ReportTable(f"Requests for {load} % of the GPUs", headings, cells)
+        yield ReportParagraph(
+            "Per cent of the cluster's GPUs, means over the orders of arrivals. Gains are paired with "
+            f"{self.study.schema.placement.baseline}, with 95 % intervals (Student's t)."
+        )
+        formats: dict[str, Callable[[Any], str]] = {
+            "workload": str, "rule": str, "allocated": "{:.2f}".format, "allocated_stdev": "{:.2f}".format,
+            "published": "{:.2f}".format, "gain": "{:+.2f}".format, "fragmented": "{:.2f}".format,
+        }  # fmt: skip
+        headings = ["workload", "rule", "allocated", "deviation", "published", "gain", "interval", "fragmented"]
+        for load in REPORTED_LOADS:
+            cells = []
+            for row in rows:
+                if row["load"] == load:
+                    shown = {name: "-" if row[name] is None else form(row[name]) for name, form in formats.items()}
+                    interval = "-" if row["gain_low"] is None else f"{row['gain_low']:+.2f} to {row['gain_high']:+.2f}"
+                    values = list(shown.values())
+                    cells.append([*values[:-1], interval, values[-1]])
+            if cells:
+                yield ReportTable(f"Requests for {load} % of the GPUs", headings, cells)
