@@ -360,6 +360,7 @@ def _get_request_and_account_key(job: Job) -> tuple[str, str]:
 class _SentCommand:
     kind: str
     times: int
+    at_s: int
     next_s: float
 
 
@@ -378,9 +379,9 @@ class CommandRetryTracker:
     """Ids of jobs that have had intents for more than `OVERDUE_S` seconds."""
 
     def is_due(self, kind: str, job_id: int, now_s: int) -> bool:
-        """Return whether a command may be sent at cluster time `now_s`."""
+        """Return whether a command may be sent at cluster time `now_s`, which may have stepped back."""
         last = self._sent.get(job_id)
-        return last is None or last.kind != kind or now_s >= last.next_s
+        return last is None or last.kind != kind or not last.at_s <= now_s < last.next_s
 
     def record_sent(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
         """Record commands that are being sent. Return the ids of jobs to report."""
@@ -389,7 +390,7 @@ class CommandRetryTracker:
             last = self._sent.get(job_id)
             times = last.times + 1 if last is not None and last.kind == kind else 1
             delay_s = 0 if times < MAX_REPETITIONS else COMMAND_BACKOFF.delay_s(times - MAX_REPETITIONS)
-            self._sent[job_id] = _SentCommand(kind, times, now_s + delay_s)
+            self._sent[job_id] = _SentCommand(kind, times, now_s, now_s + delay_s)
             if times == MAX_REPETITIONS:
                 in_vain.append(job_id)
         return in_vain

@@ -525,6 +525,7 @@ def test_other_command_resets_count_and_is_due_at_once() -> None:
     for now_s in range(8):
         retries.record_sent("hold", [7], now_s)
     assert not retries.is_due("hold", 7, 8)
+    assert retries.is_due("hold", 7, 6), "the clock was set back"
     assert retries.is_due("hold", 8, 8), "another job"
     assert retries.is_due("start", 7, 8)
     retries.record_sent("start", [7], 8)
