@@ -7,7 +7,7 @@ defines the rule once. It is compiled in the simulator and plain Python here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from cpsched.kernels import fit_rules
 from cpsched.kernels.block_selection import block_quotas
 from cpsched.kernels.fragmentation import stranded_growth_by_node
 from cpsched.kernels.node_selection import is_better_leaf
-from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot
+from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot, Starts
 from cpsched.model.blocks import TOPOLOGY
+from cpsched.model.gpu_parts import GpuPartsColumns, GpuPartsUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
     slots, offsets, nodes, units = start_columns(decision)
     cluster, table, free = snapshot.cluster, snapshot.table, snapshot.free.copy()
     total_free, phase = free.sum(axis=0), _job_phases_by_slot(snapshot)
+    gpu_parts_use = GpuPartsUse(cluster, snapshot.free)
     found: list[Violation] = []
     for i, slot in enumerate(slots.tolist()):
         broken = fit_rules.start_faults(i, slots, offsets, nodes, units, phase, free, cluster, table)
@@ -52,6 +54,8 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         if broken & (fit_rules.NOT_QUEUED | fit_rules.NO_PLACEMENT | fit_rules.NO_NODE | fit_rules.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))
+        for node in gpu_parts_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]):
+            found.append(Violation(id, f"{cluster.node_names[node]} may lack GPUs with enough free parts"))
         fit_rules.add_to_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
         phase[slot] = fit_rules.STARTED
     return found + _power_cap_violations(slots, snapshot)
@@ -76,6 +80,32 @@ def power_draw_w(snapshot: Snapshot) -> int:
     """Return the power draw of the running jobs in watts, or 0 without a power cap."""
     power, resources, jobs = snapshot.cluster.power, snapshot.cluster.resources, snapshot.table.jobs
     return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
+
+
+def drop_starts_without_gpu_parts(decision: Decision, snapshot: Snapshot) -> Decision:
+    """Return the decision without the starts that may not find their GPUs. The next decision is then due at once.
+
+    Dispatchers plan with amounts, by which each start on its own fits.
+    """
+    cluster, starts, jobs = snapshot.cluster, decision.starts, len(snapshot.table.jobs)
+    if not GpuPartsColumns.of(cluster.resources):
+        return decision
+    use, placements = GpuPartsUse(cluster, snapshot.free), starts.placements()
+    is_known = all(0 <= slot < jobs for slot in placements) and bool(
+        ((starts.nodes >= 0) & (starts.nodes < cluster.size)).all()
+    )
+    if not is_known or len(placements) < len(starts):
+        return decision  # `verify` reports it
+    kept = {
+        slot: placement
+        for slot, placement in placements.items()
+        if not use.find_full_nodes(snapshot.table.per_unit[slot], *np.array(placement, np.int64).reshape(-1, 2).T)
+    }
+    if len(kept) == len(placements):
+        return decision
+    soon_s = snapshot.now_s + 1
+    again_s = soon_s if decision.again_s is None else min(soon_s, decision.again_s)
+    return replace(decision, starts=Starts.of(kept), again_s=again_s)
 
 
 # ------------------------------------------------------------------------------------------------- decision format

@@ -12,10 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from cpsched.slurm_text.task_ranges import parse_task_ranges
 
 NO_CONSUME = "no_consume"
 """Slurm's flag, after or instead of a type, for a resource that any number of jobs may share."""
 MAX_COUNT = (1 << 64) - 1
+
+GPU_SHARING_GRES = frozenset({"shard", "mps"})
+"""Generic resources that are parts of a GPU. See "Sharding" in Slurm's gres.html."""
 
 _NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
 _PREFIX = re.compile(r"gres[/:](?=.)")
@@ -53,6 +59,45 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     if text in ("", "(null)", "N/A"):
         return ()
     return tuple(_parse_gres_item(item) for item in _split_gres_items(text))
+
+
+class SharedGpus(NamedTuple):
+    """The GPUs of a node, which jobs use as a whole or in parts."""
+
+    name: str
+    """Name of the parts, such as "shard"."""
+    parts: int
+    """Number of parts of each GPU."""
+    used: tuple[int | None, ...]
+    """Used parts of each GPU, or None for a GPU that a job uses as a whole."""
+
+
+_PARTS = re.compile(r"(shard|mps)(?::[^()]*)?:\d+\((\S+)\)")
+_WHOLE_GPUS = re.compile(r"gpu(?::[^()]*)?:\d+\(IDX:(\S+)\)")
+
+
+def parse_shared_gpus(text: str) -> SharedGpus | None:
+    """Return the GPUs of a node from `GresUsed`, or None if their state is not shown.
+
+    Their state counts as not shown if the GPUs are of several types, or have parts of several kinds or numbers. Only
+    release 26.05 marks the GPUs that jobs use as a whole among the parts.
+
+    >>> parse_shared_gpus("gpu:a100:1(IDX:2),shard:a100:7(4/4,3/4,-/4)")
+    SharedGpus(name='shard', parts=4, used=(4, 3, None))
+    """
+    items = list(_split_gres_items(text))
+    whole = [found[1] for found in map(_WHOLE_GPUS.fullmatch, items) if found]
+    parts = [found for found in map(_PARTS.fullmatch, items) if found]
+    if len(whole) != 1 or len(parts) != 1:
+        return None
+    used, counts = zip(*(item.split("/") for item in parts[0][2].split(",")), strict=True)
+    taken = {at for span in parse_task_ranges(whole[0].replace("N/A", "")) for at in span}
+    marked = {at for at, count in enumerate(used) if count == "-"}
+    if len(set(counts)) > 1 or (marked and marked != taken) or any(used[at] not in "-0" for at in taken):
+        return None
+    return SharedGpus(
+        parts[0][1], int(counts[0]), tuple(None if at in taken else int(count) for at, count in enumerate(used))
+    )
 
 
 def parse_slurm_count(word: str) -> int | None:

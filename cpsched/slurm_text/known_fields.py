@@ -70,11 +70,11 @@ def _split_names(names: str) -> frozenset[str]:
 
 NODE = KnownScontrolFields(
     read=_split_names(
-        "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres Version RealMemory AllocMem MemSpecLimit State "
+        "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres GresUsed Version RealMemory AllocMem MemSpecLimit State "
         "ThreadsPerCore Sockets CoresPerSocket Partitions AllocTRES Weight"
     ),
     harmless=_split_names(
-        "Arch CpuBind CPULoad AvailableFeatures GresDrain GresUsed NodeAddr NodeHostName BcastAddr Port "
+        "Arch CpuBind CPULoad AvailableFeatures GresDrain NodeAddr NodeHostName BcastAddr Port "
         "FreeMem Boards CoreSpecCount CPUSpecList TmpDisk NextState BootTime SlurmdStartTime LastBusyTime "
         "ResumeAfterTime SuspendTime CfgTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules ExtSensorsWatts "
         "ExtSensorsTemp Topology InstanceId InstanceType ReservationName TLSCertTokenSet TLSCertLastRenewal"

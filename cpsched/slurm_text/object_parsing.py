@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from cpsched.errors import UnreadableOutput
+from cpsched.slurm_text.gres import parse_shared_gpus
 from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import UNLIMITED
 from cpsched.slurm_text.known_fields import (
@@ -40,6 +41,8 @@ from cpsched.slurm_text.preemption import parse_preempt_mode
 ObjectT = TypeVar("ObjectT", bound=SlurmObject)
 
 NODES_COMMAND = ("scontrol", "--all", "show", "nodes")
+NODE_DETAILS_COMMAND = ("scontrol", "--all", "--details", "show", "nodes")
+"""Shows `GresUsed`, too, which takes slurmctld more time."""
 PARTITIONS_COMMAND = ("scontrol", "--all", "show", "partitions")
 RESERVATIONS_COMMAND = ("scontrol", "--all", "show", "reservations")
 EMPTY_OUTPUTS = ("No reservations in the system", "No nodes in the system", "No partitions in the system")
@@ -144,6 +147,7 @@ _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "allocated_memory": lambda words: int(words["AllocMem"]),
     "configured_gres": lambda words: parse_gres_counts(words.get("Gres", "")),
     "allocated_tres": lambda words: _parse_allocated_tres(words["AllocTRES"]),
+    "shared_gpus": lambda words: parse_shared_gpus(words.get("GresUsed", "")),
     "available_features": lambda words: parse_names(words.get("AvailableFeatures", "")),
     "active_features": lambda words: parse_names(words["ActiveFeatures"]),
     "partitions": lambda words: parse_names(words.get("Partitions", "")),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.site.preemption import PreemptMode
+from cpsched.slurm_text.gres import GPU_SHARING_GRES, SharedGpus
 
 NEVER_S = 0x7FFFFFFF
 """End time given to a reservation whose end cannot be read."""
@@ -49,11 +50,18 @@ class SlurmNode(SlurmObject):
     configured_gres: Mapping[str, int] | None = None
     allocated_tres: Mapping[str, object] | None = None
     """Amounts as numbers where possible."""
+    shared_gpus: SharedGpus | None = None
+    """The GPUs that jobs may share, or None if there are none or Slurm does not show their state."""
     available_features: Sequence[str] | None = None
     active_features: Sequence[str] | None = None
     partitions: Sequence[str] | None = None
     slurm_version: str | None = None
     weight: int | None = None
+
+    @property
+    def may_share_gpus(self) -> bool:
+        """Return whether jobs may use parts of GPUs on the node."""
+        return any(name.partition(":")[0] in GPU_SHARING_GRES for name in self.configured_gres or ())
 
     @property
     def usable_memory(self) -> int:

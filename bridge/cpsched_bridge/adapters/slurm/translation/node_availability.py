@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, IntArray, RunningJob
+from cpsched.model.gpu_parts import GpuPartsColumns
 from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched.slurm_text.gres import GPU_SHARING_GRES
 from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
@@ -17,7 +20,7 @@ from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_max_gres_per_share
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import GPU_SHARING_GRES, SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, ReservedNodes
 
@@ -98,14 +101,15 @@ def _select_integer_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
 def compute_gpus_occupied_by_shares(jobs: Iterable[SlurmJob], machine: SlurmNodeTable) -> IntArray:
     """Return the GPUs that jobs with shares of GPUs may occupy, int64[N, R].
 
-    Slurm allocates all of a job's shares on a node from one GPU, and does not report which GPU. Each job counts as
-    using one GPU on each of its nodes, although several jobs may share a GPU.
+    On nodes whose GPUs Slurm does not show, each job counts as using one GPU, although several jobs may share a GPU.
+    Slurm allocates all of a job's shares on a node from one GPU.
     """
     found = np.zeros_like(machine.capacity)
-    if machine.may_share_gpus(np.ones(len(machine.names), np.bool_)):
+    unknown = machine.shares_gpus & ~machine.mask_nodes_with_gpu_parts()
+    if unknown.any():
         for job in jobs:
             if job.state in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
-                nodes = machine.mask_of_names(expand_hostlist_or_empty(job.allocated_nodes))
+                nodes = machine.mask_of_names(expand_hostlist_or_empty(job.allocated_nodes)) & unknown
                 for column in machine.gpu_columns():
                     found[nodes, column] += 1
     return found
@@ -186,4 +190,34 @@ def compute_free_amounts(
         - held
     )
     free[~usable] = 0
-    return np.maximum(free, 0, out=free)
+    np.maximum(free, 0, out=free)
+    for columns in GpuPartsColumns.of(machine.resources):
+        for row in np.flatnonzero(usable & (machine.capacity[:, columns.gpus[0]] > 0)).tolist():
+            shared_gpus = nodes[row].shared_gpus
+            assert shared_gpus is not None
+            columns.set_free_amounts(shared_gpus.used, free[row], machine.capacity[row])
+    return free
+
+
+def return_gpus_with_last_job(
+    machine: SlurmNodeTable, running: Sequence[RunningJob], free: IntArray, usable: BoolArray
+) -> list[RunningJob]:
+    """Return the running jobs, of which the last on each node's shared GPUs returns all parts that no other returns.
+
+    The free amounts are smaller than the sum of the free parts. See `cpsched.model.gpu_parts`.
+    """
+    found, used = list(running), sum_running_requests(machine, running)
+    for columns in GpuPartsColumns.of(machine.resources):
+        last: dict[int, int] = {}
+        for at, job in sorted(enumerate(running), key=lambda item: item[1].start_s + item[1].job.walltime_s):
+            if job.job.request.per_unit[columns.parts] and len(job.placement) == 1 and not job.job.request.exclusive:
+                last[job.placement[0][0]] = at
+        for node, at in last.items():
+            job = found[at].job
+            missing = machine.capacity[node] - free[node] - used[node]
+            amounts = list(job.request.per_unit)
+            for column in (columns.parts, columns.whole):
+                amounts[column] += max(0, int(missing[column])) if usable[node] else 0
+            request = dataclasses.replace(job.request, per_unit=tuple(amounts))
+            found[at] = dataclasses.replace(found[at], job=dataclasses.replace(job, request=request))
+    return found

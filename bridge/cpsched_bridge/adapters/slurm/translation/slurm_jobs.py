@@ -23,6 +23,7 @@ from cpsched.feasibility import choose_nodes_in_blocks, units_fitting_by_row
 from cpsched.kernels.block_selection import MOST_LOWER, find_block_level
 from cpsched.model import BlockRule, BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
 from cpsched.site.accounts import PartitionLimit
+from cpsched.slurm_text.gres import GPU_SHARING_GRES
 from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
@@ -40,7 +41,6 @@ from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
     BLOCK_PLUGIN,
-    GPU_SHARING_GRES,
     TOPOLOGIES_WITH_ANY_NODE,
     SlurmNodeTable,
     describe_unknown_nodes,
@@ -108,6 +108,9 @@ def translate_pending_job(
         what = "requests to share its cores"
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
     node_set = find_allowed_node_set(job, machine, partition, conflicts)
+    shares_gpus = any(name.partition(":")[0] in GPU_SHARING_GRES for name in compute_max_gres_per_share(job))
+    if shares_gpus and not (machine.rows[node_set] & machine.mask_nodes_with_gpu_parts()).any():
+        raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs, whose use its nodes do not show")
     walltime_s = get_walltime_s(job, partition)
     if "PartitionTimeLimit" not in terms.exempt_from:
         require_walltime_within_partition_limit(partition, walltime_s)
@@ -130,6 +133,8 @@ def translate_pending_job(
         if (capacity[:, column] < capacity[:, CORES]).any():
             raise JobNotModelled("requests whole nodes of a partition that limits CPUs per node")
     parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition, job.segment_size)
+    if shares_gpus:
+        parts, node_set = find_node_set_with_gpu_parts(parts, machine, node_set)
     if parts.equal is not None and parts.equal.units > 1:
         node_set = find_node_set_in_blocks(job, parts.equal, machine, node_set, partition)
 
@@ -230,10 +235,12 @@ def keep_placeable_splits(
     segment_size: int = 0,
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
-    spread = machine.rules.spreads_shares and machine.may_share_gpus(mask)
+    spread = machine.rules.spreads_shares and bool((mask & machine.shares_gpus).any())
     for each in (parts.equal, parts.tasks):
-        if each is not None and _requests_any_gres(GPU_SHARING_GRES, each.amounts, machine):
-            raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs (shard, mps)")
+        if each is not None and spread and _requests_any_gres(GPU_SHARING_GRES, each.amounts, machine):
+            raise JobNotModelled(
+                "requests shares of GPUs", "requests shares of GPUs, of which one job may share several"
+            )
         if each is not None and spread and _requests_any_gres({"gpu"}, each.amounts, machine):
             what = "requests GPUs on nodes where one job may share several GPUs"
             raise JobNotModelled(what, f"{what} (MULTIPLE_SHARING_GRES_PJ)")
@@ -245,6 +252,27 @@ def keep_placeable_splits(
     if parts.equal is None or (parts.equal.units > 1 and topology.blocks is None):
         raise JobNotModelled(_MAY_BE_REJECTED)
     return PossibleJobSplits(parts.equal, None)
+
+
+def find_node_set_with_gpu_parts(
+    parts: PossibleJobSplits, machine: SlurmNodeTable, node_set: int
+) -> tuple[PossibleJobSplits, int]:
+    """Return the split of a job that requests parts of GPUs, and the row of its nodes whose GPUs have enough parts.
+
+    Raise `JobNotModelled` if a node may get several parts of it, or if it requests several kinds.
+    """
+    if parts.equal is None:
+        raise JobNotModelled("requests shares of GPUs for tasks that Slurm distributes")
+    if sum(_requests_any_gres({name}, parts.equal.amounts, machine) for name in ("gpu", *GPU_SHARING_GRES)) > 1:
+        raise JobNotModelled("requests shares of GPUs in addition to other GPUs")
+    mask = machine.rows[node_set].copy()
+    for name, parts_of_gpu in machine.gpu_parts.items():
+        mask &= parts_of_gpu >= parts.equal.amounts[machine.resources.index(name)]
+    if int(mask.sum()) < parts.equal.units:
+        raise JobNeverFits("requests more parts of a GPU than its nodes have")
+    condition = NodeSetCondition("resource", "parts of a GPU")
+    conditions = machine.get_node_set_conditions(node_set)
+    return PossibleJobSplits(parts.equal, None), machine.intern_node_set(mask, *conditions, condition)
 
 
 def find_node_set_in_blocks(

@@ -10,19 +10,16 @@ import numpy as np
 
 from cpsched.errors import join_abbreviated
 from cpsched.model import BlockTopology, BoolArray, IntArray
+from cpsched.model.gpu_parts import ONE_SHARED_GPU, gpu_resource_name, whole_gpus_resource_name
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
+from cpsched.slurm_text.gres import GPU_SHARING_GRES
 from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched.slurm_text.objects import SlurmNode, SlurmTopology
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_no_consume_amounts
 
-GPU_SHARING_GRES = frozenset({"shard", "mps"})
-"""Generic resources that are shares of a GPU.
-
-Slurm allocates a GPU either as a whole or in shares. See "Sharding" in Slurm's gres.html.
-"""
 FLAT_TOPOLOGIES = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
 BLOCK_PLUGIN = "topology/block"
@@ -145,6 +142,10 @@ class SlurmNodeTable(ConfiguredNodeTable):
 
     0 if jobs cannot use all CPUs of the sockets.
     """
+    shares_gpus: BoolArray
+    """Mask of the nodes on which jobs may share GPUs, bool[N]."""
+    gpu_parts: dict[str, IntArray]
+    """Parts of each GPU on each node, int64[N], or 0 if Slurm does not show their use, by generic resource."""
     shared: dict[str, IntArray]
     """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
@@ -174,7 +175,8 @@ class SlurmNodeTable(ConfiguredNodeTable):
         same = previous is not None and previous.topologies == found and previous.core_limits == limits
         if previous is not None and same and previous.key == key:
             return previous
-        resources, capacity = _compute_capacities(nodes, rules.counts_memory, limits)
+        gpu_parts = _count_gpu_parts(nodes)
+        resources, capacity = _compute_capacities(nodes, rules.counts_memory, limits, gpu_parts)
         weights = np.array([_get_node_weight(node) for node in nodes], np.int64)
         shapes = [_get_socket_shape(node) if rules.whole_sockets else (0, count_cpus_per_core(node)) for node in nodes]
         sockets, core_cpus = np.array(shapes, np.int64).reshape(len(nodes), 2).T
@@ -191,6 +193,8 @@ class SlurmNodeTable(ConfiguredNodeTable):
             rules=rules,
             sockets=sockets,
             features=_mask_nodes_by_feature(nodes),
+            shares_gpus=np.array([node.may_share_gpus for node in nodes], np.bool_),
+            gpu_parts=gpu_parts,
             shared=_count_no_consume_gres(nodes),
             topologies=found,
             core_limits=limits,
@@ -221,12 +225,9 @@ class SlurmNodeTable(ConfiguredNodeTable):
         found = {network for network, ok in zip(topology.networks, mask, strict=False) if ok}
         return bool(topology.networks) and len(found) < 2 and "" not in found
 
-    def may_share_gpus(self, mask: BoolArray) -> bool:
-        """Return whether Slurm may allocate shares of GPUs on any of these nodes."""
-        return any(
-            name.partition(":")[0] in GPU_SHARING_GRES and self.capacity[mask, column].any()
-            for column, name in enumerate(self.resources)
-        )
+    def mask_nodes_with_gpu_parts(self) -> BoolArray:
+        """Return a mask of the nodes on which Slurm shows the parts of each GPU, bool[N]."""
+        return np.any([np.zeros(len(self.names), np.bool_), *(parts > 0 for parts in self.gpu_parts.values())], axis=0)
 
     def gpu_columns(self) -> list[int]:
         """Return the columns for whole GPUs of any type."""
@@ -246,6 +247,9 @@ class SlurmNodeTable(ConfiguredNodeTable):
         """
         if self.core_limit_column(partition) is not None:
             gres = {**gres, core_limit_resource_name(partition or ""): cpus}
+        for name, parts in self.gpu_parts.items():
+            used = gres.get("gpu", 0) * int(parts.max()) + gres.get(name, 0)
+            gres = {**gres, whole_gpus_resource_name(name): used}
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.rules.counts_memory else 0
@@ -303,6 +307,7 @@ def _get_node_key(node: SlurmNode) -> tuple[object, ...]:
         tuple(node.active_features or ()),
         node.has_unusable_field,
         _get_node_weight(node),
+        node.shared_gpus and (node.shared_gpus.name, node.shared_gpus.parts, len(node.shared_gpus.used)),
     )
 
 
@@ -327,8 +332,33 @@ def core_limit_resource_name(partition: str) -> str:
     return f"cores@{partition}"
 
 
+def _count_gpu_parts(nodes: Sequence[SlurmNode]) -> dict[str, IntArray]:
+    found: dict[str, IntArray] = {}
+    for row, node in enumerate(nodes):
+        gpus = parse_gres_amounts(node.configured_gres or {}).get("gpu")
+        if node.shared_gpus is not None and len(node.shared_gpus.used) == gpus:
+            parts = found.setdefault(node.shared_gpus.name, np.zeros(len(nodes), np.int64))
+            parts[row] = node.shared_gpus.parts
+    return found
+
+
+def _add_gpu_parts(amounts: Amounts, row: int, gpu_parts: Mapping[str, IntArray]) -> None:
+    """Replace a node's shards and MPS by the amounts of `cpsched.model.gpu_parts`."""
+    gpus = amounts.get("gpu", 0)
+    amounts.update({name: 0 for name in amounts if name.partition(":")[0] in GPU_SHARING_GRES})
+    for name, parts in gpu_parts.items():
+        amounts[whole_gpus_resource_name(name)] = gpus * int(parts.max())
+        if parts[row]:
+            usable_gpus = 1 if name in ONE_SHARED_GPU else gpus
+            amounts.update({key: usable_gpus * int(parts[row]) for key in {*amounts} if key.partition(":")[0] == name})
+            amounts |= {gpu_resource_name(name, gpu): int(parts[row]) for gpu in range(gpus)}
+
+
 def _compute_capacities(
-    nodes: Sequence[SlurmNode], counts_memory: bool, core_limits: Mapping[str, PartitionCpusPerNodeLimit]
+    nodes: Sequence[SlurmNode],
+    counts_memory: bool,
+    core_limits: Mapping[str, PartitionCpusPerNodeLimit],
+    gpu_parts: Mapping[str, IntArray],
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
 
@@ -340,6 +370,8 @@ def _compute_capacities(
     Jobs that fit only on nodes with capacity 0 are left to Slurm.
     """
     gres = [parse_gres_amounts(node.configured_gres or {}) for node in nodes]
+    for row, amounts in enumerate(gres):
+        _add_gpu_parts(amounts, row, gpu_parts)
     for partition, limit in core_limits.items():
         members = set(expand_hostlist_or_empty(limit.nodes))
         for node, amounts in zip(nodes, gres, strict=True):

@@ -29,6 +29,7 @@ from cpsched_bridge.adapters.slurm.translation.node_availability import (
     mask_available_nodes,
     mask_nodes_with_shared_cores,
     mask_overcommitted_nodes,
+    return_gpus_with_last_job,
     sum_running_requests,
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, find_account_check_rules
@@ -125,7 +126,8 @@ class SlurmTranslator:
         theirs = {job.job.id: each.partly_reserved_nodes for each in reservations for job in inside.get(each.name, ())}
         nowhere = np.zeros(len(machine.names), np.bool_)
         returning = tuple(
-            drop_nodes_unusable_after_end(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running
+            drop_nodes_unusable_after_end(job, usable & ~theirs.get(job.job.id, nowhere))
+            for job in return_gpus_with_last_job(machine, running, self.free, usable)
         )
         context = PendingJobTranslationContext(
             seen.now_s,

@@ -27,6 +27,7 @@ from cpsched.slurm_text.configuration import CONFIG_COMMAND, SlurmConfig, parse_
 from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.object_parsing import (
+    NODE_DETAILS_COMMAND,
     NODES_COMMAND,
     PARTITIONS_COMMAND,
     RESERVATIONS_COMMAND,
@@ -282,7 +283,7 @@ class SlurmCliReader:
         now_s = int(time.time())
         return SlurmRecords(
             now_s=now_s,
-            nodes=nodes,
+            nodes=self._add_shared_gpus(nodes),
             partitions=partitions,
             reservations=parse_reservations(reservations),
             jobs=slurm_states.mark_unknown_states(jobs, now_s),
@@ -290,6 +291,14 @@ class SlurmCliReader:
             outside=self._find_nonmember_groups(jobs, partitions),
             topologies=self._get_topologies(config),
         )
+
+    def _add_shared_gpus(self, nodes: Sequence[SlurmNode]) -> Sequence[SlurmNode]:
+        """Return the nodes with the use of their GPUs, if jobs may share GPUs."""
+        if not any(node.may_share_gpus for node in nodes):
+            return nodes
+        details = parse_nodes(self._run_queries({"details": NODE_DETAILS_COMMAND})["details"])
+        shared = {node.name: node.shared_gpus for node in details}
+        return [replace(node, shared_gpus=shared.get(node.name)) for node in nodes]
 
     def read_accounting(self, since_s: int) -> Sequence[SlurmJob]:
         """Return ended jobs. Only the first call waits, for at most `deadline_s` seconds."""

@@ -1,7 +1,7 @@
 """Read jobs and nodes with pyslurm, and everything else with Slurm's commands.
 
-Slurm's commands also show three facts about jobs that pyslurm does not: whether a dependency is a singleton, whether a
-job has no time limit, and the layout of a job on several nodes.
+Slurm's commands also show facts that pyslurm does not: whether a dependency is a singleton, whether a job has no time
+limit, the layout of a job on several nodes, and the parts of GPUs in use.
 """
 
 from __future__ import annotations

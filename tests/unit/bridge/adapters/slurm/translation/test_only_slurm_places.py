@@ -22,7 +22,7 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 NEVER_FILLED = "its nodes never fill blocks as the topology requires"
 ALONE = "the topology plugin may reject its nodes"
 TOGETHER = "the topology plugin may reject its combination of nodes"
-SHARES = "requests shares of GPUs (shard, mps)"
+SHARES = "requests shares of GPUs, whose use its nodes do not show"
 SPREAD = "requests GPUs on nodes where one job may share several GPUs (MULTIPLE_SHARING_GRES_PJ)"
 
 

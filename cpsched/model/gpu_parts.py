@@ -1,0 +1,134 @@
+"""Define GPUs whose parts jobs share: Slurm's shards and MPS.
+
+Slurm chooses the GPUs on a node. All parts of a job on a node belong to one GPU. A GPU is used either as a whole or in
+parts (see "Sharding" in Slurm's gres.html). For each kind of parts, for example `shard`, a cluster has these resources:
+
+- `shard`: free parts of all GPUs. Without an unused GPU, only those of the GPU with most free parts, so that a job on
+  its own fits exactly if the amounts fit.
+- `gpu@shard`: unused GPUs in parts, and the free parts above if no GPU is unused. Jobs use it for whole GPUs and for
+  parts, so that plans do not count a GPU twice.
+- `shard@gpu0`, `shard@gpu1`, ...: free parts of each GPU. No job requests them.
+
+Several jobs that start together may fit by amounts, but not on the GPUs. `GpuPartsUse` decides that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count, takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from cpsched.model.cluster import Cluster, IntArray
+
+KINDS = ("mps", "shard")
+ONE_SHARED_GPU = frozenset({"mps"})
+"""Kinds of which only one GPU of a node is shared at a time (`gres_use_busy_dev` in Slurm's interfaces/gres.c).
+
+For MPS, that is Slurm's default (`Flags=one_sharing`). The bridge cannot read this flag.
+"""
+
+
+def gpu_resource_name(kind: str, gpu: int) -> str:
+    """Return the name of the resource for the parts of one GPU."""
+    return f"{kind}@gpu{gpu}"
+
+
+def whole_gpus_resource_name(kind: str) -> str:
+    """Return the name of the resource that whole GPUs and parts have in common."""
+    return f"gpu@{kind}"
+
+
+class GpuPartsColumns(NamedTuple):
+    """The columns of one kind of parts in a cluster."""
+
+    kind: str
+    parts: int
+    whole: int
+    gpus: IntArray
+
+    @classmethod
+    def of(cls, resources: Sequence[str]) -> tuple[GpuPartsColumns, ...]:
+        """Return the columns of each kind of parts that a cluster has."""
+        index = {name: column for column, name in enumerate(resources)}
+        found = []
+        for kind in KINDS:
+            names = takewhile(index.__contains__, (gpu_resource_name(kind, gpu) for gpu in count()))
+            gpus = np.array([index[name] for name in names], np.int64)
+            if len(gpus):
+                found.append(cls(kind, index[kind], index[whole_gpus_resource_name(kind)], gpus))
+        return tuple(found)
+
+    def set_free_amounts(self, used: Sequence[int | None], free: IntArray, capacity: IntArray) -> None:
+        """Reduce the free amounts of a node, int64[R], to those on its GPUs.
+
+        `used` contains the used parts of each GPU, or None for a GPU that a job uses as a whole.
+        """
+        size = int(capacity[self.gpus].max())
+        room = [0 if parts is None else size - parts for parts in used]
+        if self.kind in ONE_SHARED_GPU and any(used):
+            room = [parts % size for parts in room]
+        has_unused_gpu = size in room
+        most = min(sum(room), int(capacity[self.parts])) if has_unused_gpu else max(room)
+        unused = list(used).count(0) * (int(capacity[self.whole]) // len(used))
+        whole = unused if has_unused_gpu else unused + most
+        for column, amount in zip((*self.gpus, self.parts, self.whole), (*room, most, whole), strict=False):
+            free[column] = min(free[column], amount)
+
+
+class GpuPartsUse:
+    """The parts of GPUs that the starts of one decision use.
+
+    A start fits only if it fits whichever GPUs Slurm chooses for it and for the earlier starts.
+    """
+
+    def __init__(self, cluster: Cluster, free: IntArray) -> None:
+        self._columns = GpuPartsColumns.of(cluster.resources)
+        self._capacity, self._free = cluster.capacity, free.copy() if self._columns else free
+        self._starts: dict[tuple[str, int], _NodeStarts] = {}
+
+    def find_full_nodes(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
+        """Return the nodes on which a start may not find its GPUs. If there are none, add the start."""
+        added = [
+            (columns, node, _NodeStarts(1, int(per_unit[columns.parts]) * count, 0))
+            if per_unit[columns.parts]
+            else (columns, node, _NodeStarts(0, 0, int(per_unit[columns.whole]) * count))
+            for columns in self._columns
+            if per_unit[columns.whole]
+            for node, count in zip(nodes.tolist(), units.tolist(), strict=True)
+            if self._capacity[node, columns.gpus].any()
+        ]
+        full = [node for columns, node, start in added if not self._has_gpus(columns, node, start)]
+        if not full:
+            for columns, node, start in added:
+                before = self._starts.get((columns.kind, node), NO_STARTS)
+                self._starts[columns.kind, node] = _NodeStarts(*map(sum, zip(before, start, strict=True)))
+        return full
+
+    def _has_gpus(self, columns: GpuPartsColumns, node: int, start: _NodeStarts) -> bool:
+        before = self._starts.get((columns.kind, node), NO_STARTS)
+        capacity, room = self._capacity[node], self._free[node, columns.gpus]
+        size = int(capacity[columns.gpus].max())
+        per_gpu = int(capacity[columns.whole]) // int((capacity[columns.gpus] > 0).sum())
+        has_one_gpu = columns.kind in ONE_SHARED_GPU and before.jobs > 0 and bool((room == size).any())
+        if start.whole:
+            # In the worst case, each earlier job with parts uses another unused GPU.
+            opened = min(1 if has_one_gpu else before.jobs, int((room == size).sum()))
+            return before.whole + start.whole + opened * per_gpu <= int(self._free[node, columns.whole])
+        if has_one_gpu:
+            return before.parts + start.parts <= size
+        # In the worst case, earlier jobs use just as many parts of each GPU that this job no longer fits there.
+        room = np.sort(room[room >= start.parts])[: len(room[room >= start.parts]) - before.whole // per_gpu]
+        return len(room) > 0 and (before.jobs < len(room) or before.parts < int((room - start.parts + 1).sum()))
+
+
+class _NodeStarts(NamedTuple):
+    """The starts of one decision on a node: jobs with parts, their parts, and the amount of whole GPUs."""
+
+    jobs: int
+    parts: int
+    whole: int
+
+
+NO_STARTS = _NodeStarts(0, 0, 0)
