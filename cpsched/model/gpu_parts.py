@@ -40,6 +40,18 @@ def whole_gpus_resource_name(kind: str) -> str:
     return f"gpu@{kind}"
 
 
+def node_amounts(kind: str, gpus: int, parts: int, most_parts: int) -> dict[str, int]:
+    """Return a node's amounts for one kind of parts.
+
+    Each of its GPUs has `parts` parts, or 0 if jobs share none. `most_parts` is the maximum on the cluster's nodes.
+    """
+    found = {whole_gpus_resource_name(kind): gpus * most_parts}
+    if parts:
+        found[kind] = parts if kind in ONE_SHARED_GPU else gpus * parts
+        found |= {gpu_resource_name(kind, gpu): parts for gpu in range(gpus)}
+    return found
+
+
 class GpuPartsColumns(NamedTuple):
     """The columns of one kind of parts in a cluster."""
 

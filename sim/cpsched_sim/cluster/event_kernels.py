@@ -415,6 +415,14 @@ def stop_running_job(state: SimulatedClusterState, slot: int, requeue: int) -> i
 
 
 @kernel
+def rebuild_node_classes(state: SimulatedClusterState) -> int:
+    """Rebuild the node classes after another change of the free amounts. Return the number of running jobs."""
+    state.site.groups.stale = 1
+    refresh_node_classes(state)
+    return state.site.active
+
+
+@kernel
 def cancel_queued_job(state: SimulatedClusterState, slot: int) -> int:
     """Remove a job from the queue. Return the new length of the queue."""
     state.phase[slot] = OVER

@@ -266,9 +266,10 @@ class TraceReplay:
     def _decides_every_round(self) -> bool:
         """Return whether the policy must decide even if no job fits.
 
-        This is so if its dispatcher requests it, or if a job may start by preemption.
+        This is so if its dispatcher requests it, or if a job may start by preemption or on parts of GPUs.
         """
-        return self._preemption is not None or bool(getattr(self._policy.dispatcher, "every_round", False))
+        asks = bool(getattr(self._policy.dispatcher, "every_round", False))
+        return asks or self._preemption is not None or self._simulated.shares_gpus
 
     @property
     def is_compilable(self) -> bool:
@@ -284,6 +285,7 @@ class TraceReplay:
             and not (self._predictor_learns or self._dispatcher_learns or dispatcher.every_round)
             and options == ReplayOptions(progress=options.progress, strict=options.strict)
             and self._simulated.cluster.power is None
+            and not self._simulated.shares_gpus
         )
 
     def run_compiled(self) -> Schedule:

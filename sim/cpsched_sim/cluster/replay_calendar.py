@@ -169,7 +169,7 @@ class CalendarEvents:
         """Advance to the next round or `limit_s`. While fixed starts are due, each round pauses."""
         if self._due_starts and pause == PAUSE_WHERE_NEEDED:
             pause = PAUSE_ALWAYS
-        return event_kernels.advance_to_next_round_from_python(self._simulated.state, pause, limit_s)
+        return self._simulated.advance_to_next_round(pause, limit_s)
 
     def _next_event_s(self) -> int:
         """Return the time of the next event, which may be now, or NEVER."""

@@ -24,6 +24,7 @@ from cpsched.kernels.scheduling_state import (
 )
 from cpsched.model import (
     NEVER,
+    NO_STARTS,
     Cluster,
     ClusterState,
     EndedJob,
@@ -41,6 +42,7 @@ from cpsched.model.job_table import read_only_view
 from cpsched.model.overrun import DEFAULT_OVERRUN, OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import event_kernels
 from cpsched_sim.cluster.event_kernels import SimulatedClusterState
+from cpsched_sim.cluster.simulated_gpu_parts import SimulatedGpuParts
 from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -60,6 +62,7 @@ class SimulatedCluster:
         self.table = new_job_table((), len(cluster.resources))
         self.state = new_cluster_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)
         self.site = self.state.site
+        self._gpu_parts = SimulatedGpuParts(cluster, self.state)
         self._refusals: dict[Request, str | None] = {}
         self._free_view = read_only_view(self.state.free)
         self._create_column_views()
@@ -167,6 +170,7 @@ class SimulatedCluster:
         if self.state.phase[slot] != event_kernels.ACTIVE:
             raise InvalidValue("job", job_id, "is not running")
         event_kernels.stop_running_job(self.state, slot, int(requeue))
+        self.update_gpu_parts()
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
         """Assign a slot to every job and schedule its arrival.
@@ -195,6 +199,7 @@ class SimulatedCluster:
     def advance_without_round(self, to_s: int) -> None:
         """Advance to `to_s` without a round. After any event, a round becomes due."""
         event_kernels.advance_to_next_round_from_python(self.state, event_kernels.NO_ROUND, to_s)
+        self.update_gpu_parts()
 
     def start(self, job_id: int, placement: Placement) -> None:
         """Start one queued job now. Raise `InvalidValue` if the start breaks the fit rule."""
@@ -220,15 +225,39 @@ class SimulatedCluster:
         """
         if not len(starts):
             return -1
-        return event_kernels.start_jobs_from_python(
-            self.state, (starts.slots, starts.offsets, starts.nodes, starts.units)
-        )
+        fault = self._gpu_parts.find_rejected_start(starts) if self.shares_gpus else -1
+        if fault < 0:
+            fault = event_kernels.start_jobs_from_python(
+                self.state, (starts.slots, starts.offsets, starts.nodes, starts.units)
+            )
+        if fault < 0:
+            self.update_gpu_parts(starts)
+        return fault
 
     def start_and_advance(self, starts: Starts, pause: int) -> int:
         """Start jobs now, then advance (see `event_kernels.start_jobs_and_advance`)."""
+        if self.shares_gpus:
+            self.state.fault = self.try_start_jobs(starts)
+            return event_kernels.FAULTY if self.state.fault >= 0 else self.advance_to_next_round(pause, NEVER - 1)
         return event_kernels.start_jobs_and_advance(
             self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause
         )
+
+    def advance_to_next_round(self, pause: int, limit_s: int) -> int:
+        """Advance to the next round or to `limit_s` (see `event_kernels.advance_to_next_round`)."""
+        found = event_kernels.advance_to_next_round_from_python(self.state, pause, limit_s)
+        self.update_gpu_parts()
+        return found
+
+    def update_gpu_parts(self, starts: Starts = NO_STARTS) -> None:
+        """Update the GPUs that jobs share, after starts or ends."""
+        if self.shares_gpus:
+            self._gpu_parts.update(starts)
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether jobs share GPUs. Each round must then stop the clock (`event_kernels.ASK_ALWAYS`)."""
+        return bool(self._gpu_parts.columns)
 
     def slot_of_planned_start(self, position: int) -> int:
         """Return the slot of the start at a position in the latest plan."""

@@ -37,6 +37,7 @@ from pydantic import Field, model_validator
 from cpsched import feasibility
 from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, PowerCap, Request
+from cpsched.model.gpu_parts import KINDS, GpuPartsColumns, node_amounts, whole_gpus_resource_name
 from cpsched_sim.errors import InputError, InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_yaml_tree, read_yaml_tree
@@ -144,6 +145,7 @@ class System:
         self.file = file
         power = None if file.power is None else PowerCap.of(file.power.cap_w, file.power.watts)
         self.cluster = replace(_build_cluster(file, header or {}), power=power)
+        self._gpu_parts = GpuPartsColumns.of(self.cluster.resources)
         self._requests: dict[ResourceRequest, Request] = {}
         self._interned: dict[Request, Request] = {}
 
@@ -178,7 +180,7 @@ class System:
 
     def _describe_unit(self, request: Request) -> str:
         """Describe a unit of a request and its node set."""
-        amounts = zip(self.file.resources, request.per_unit, strict=True)
+        amounts = zip(self.cluster.resources, request.per_unit, strict=True)
         text = ", ".join(f"{amount} {name}" for name, amount in amounts if amount)
         names = self.cluster.node_set_names
         return text + (f" in {names[request.node_set]}" if request.node_set else "")
@@ -217,7 +219,13 @@ class System:
     def _amounts_in_order(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
         for name, amount in amounts.items():
             require(amount <= MAX_AMOUNT, name, amount, f"must be at most {MAX_AMOUNT:,}")
-        return tuple(amounts.get(name, 0) for name in self.file.resources)
+        found = dict(amounts)
+        for columns in self._gpu_parts:
+            parts = int(self.cluster.capacity[:, columns.gpus[0]].max())
+            require(found.get(columns.kind, 0) <= parts, columns.kind, found.get(columns.kind, 0), "exceeds a GPU's")
+            whole = whole_gpus_resource_name(columns.kind)
+            found[whole] = found.get("gpu", 0) * parts + found.get(columns.kind, 0)
+        return tuple(found.get(name, 0) for name in self.cluster.resources)
 
     @cached_property
     def _node_set_by_name(self) -> dict[str, int]:
@@ -243,7 +251,8 @@ class InfiniteCapacitySystem(System):
 def _build_cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
     if not file.node_types:
         return Cluster.of([[_processors_from_header(file, header)]], file.resources, ["pool"])
-    rows: list[list[int]] = []
+    rows: list[dict[str, int]] = []
+    parts_of_gpu = _get_parts_of_gpu(file)
     names: list[str] = []
     of_type: dict[str, list[int]] = {}
     numbers: dict[str, int] = {}
@@ -253,11 +262,33 @@ def _build_cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
         for _ in range(kind.count):
             numbers[prefix] = numbers.get(prefix, 0) + 1
             of_type.setdefault(type_name, []).append(len(rows))
-            rows.append([kind.each.get(name, 0) for name in file.resources])
+            rows.append(_add_gpu_parts(kind.each, parts_of_gpu))
             names.append(f"{prefix}{numbers[prefix]:0{len(str(total_of[prefix]))}d}")
     partitions = {name: [node for kind in types for node in of_type[kind]] for name, types in file.partitions.items()}
     weights = [kind.weight for kind in file.node_types.values() for _ in range(kind.count)]
-    return Cluster.of(rows, file.resources, names, of_type | partitions, weights)
+    resources = tuple(dict.fromkeys((*file.resources, *(name for row in rows for name in row))))
+    amounts = [[row.get(name, 0) for name in resources] for row in rows]
+    return Cluster.of(amounts, resources, names, of_type | partitions, weights)
+
+
+def _add_gpu_parts(each: Mapping[str, int], parts_of_gpu: Mapping[str, int]) -> dict[str, int]:
+    """Return a node's amounts with those of its GPUs' parts."""
+    found, gpus = dict(each), each.get("gpu", 0)
+    for kind, parts in parts_of_gpu.items():
+        found |= node_amounts(kind, gpus, parts if each.get(kind) else 0, parts)
+    return found
+
+
+def _get_parts_of_gpu(file: SystemFile) -> dict[str, int]:
+    """Return how many parts the GPUs have, by kind. All GPUs that jobs share have equally many."""
+    found: dict[str, int] = {}
+    for name, kind in file.node_types.items():
+        for shared in (shared for shared in KINDS if kind.each.get(shared)):
+            parts, rest = divmod(kind.each[shared], kind.each.get("gpu", 0) or 1)
+            right = "gpu" in kind.each and not rest and found.setdefault(shared, parts) == parts
+            rule = "must be the number of gpu times the parts of a GPU, which must be equal for all nodes"
+            require(right, f"node_types.{name}.each.{shared}", kind.each[shared], rule)
+    return found
 
 
 def _node_counts_by_prefix(file: SystemFile) -> dict[str, int]:

@@ -22,7 +22,7 @@ from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Observation, StartOrder, UndoOrder
 
 
-def _make_backend(deadline_s: float = 20.0) -> SlurmBackend:
+def make_backend(deadline_s: float = 20.0) -> SlurmBackend:
     transport: Any = os.environ["CPSCHED_TRANSPORT"]
     return SlurmBackend(make_transport(Options(transport=transport, deadline_s=deadline_s)))
 
@@ -64,7 +64,7 @@ def _observe_until(
 
 def start_all() -> dict[str, Any]:
     """Start what fits. Return what was decided, and what Slurm then shows."""
-    backend = _make_backend()
+    backend = make_backend()
     seen = backend.observe()
     orders, free = _pack(seen)
     outcomes = backend.start(orders)
@@ -84,7 +84,7 @@ def start_all() -> dict[str, Any]:
 
 def start_and_hold_again() -> list[tuple[str, str]]:
     """Start jobs on nodes that accept none, and hold them again. Return the outcomes of the holds."""
-    backend = _make_backend()
+    backend = make_backend()
     seen = backend.observe()
     orders, _ = _pack(replace(seen, free=seen.cluster.capacity.copy()))
     backend.start(orders)
@@ -97,7 +97,7 @@ def start_and_hold_again() -> list[tuple[str, str]]:
 
 def hold_and_release(*jobs: str) -> dict[str, Any]:
     """Hold and release jobs. Return the outcomes, and the jobs that are unmanaged."""
-    backend = _make_backend()
+    backend = make_backend()
     seen = backend.observe()
     orders = [UndoOrder(int(job)) for job in jobs]
     return {
@@ -109,7 +109,7 @@ def hold_and_release(*jobs: str) -> dict[str, Any]:
 
 def start_and_hold_running_job() -> list[str]:
     """Start a job, and start and hold it again while it runs. Return the outcomes."""
-    backend = _make_backend()
+    backend = make_backend()
     orders, _ = _pack(backend.observe())
     first = backend.start(orders)
     _observe_until(backend, lambda now: len(now.running) == 1)
@@ -120,7 +120,7 @@ def start_and_hold_running_job() -> list[str]:
 
 def requeue_pinned_job() -> tuple[list[tuple[str, bool]], str, list[tuple[str, bool]]]:
     """Requeue a job that the bridge started, then hold it. Return its holds and pins, and the outcome."""
-    backend = _make_backend()
+    backend = make_backend()
     orders, _ = _pack(backend.observe())
     backend.start(orders)
     _observe_until(backend, lambda now: len(now.running) == 1)
@@ -135,7 +135,7 @@ def requeue_pinned_job() -> tuple[list[tuple[str, bool]], str, list[tuple[str, b
 
 def start_two_eligible_jobs() -> tuple[list[str], list[str], dict[str, tuple[str, bool]]]:
     """Start two jobs. Return the eligible jobs, the running jobs, and the hold and eligibility of the others."""
-    backend = _make_backend()
+    backend = make_backend()
     seen = backend.observe()
     label = {pending.job.id: pending.label for pending in seen.pending}
     eligible = {pending.job.id for pending in seen.pending if pending.job.ineligible is None}
@@ -148,7 +148,7 @@ def start_two_eligible_jobs() -> tuple[list[str], list[str], dict[str, tuple[str
 
 def start_until_ended() -> dict[str, tuple[int, bool, str]]:
     """Start jobs. Return the run time of each ended job, whether it is in the history, and its user."""
-    backend = _make_backend()
+    backend = make_backend()
     seen = backend.observe()
     label = {pending.job.id: pending.label for pending in seen.pending}
     orders, _ = _pack(seen)
@@ -161,13 +161,13 @@ def start_until_ended() -> dict[str, tuple[int, bool, str]]:
 
     _observe_until(backend, have_all_ended, 40)
     time.sleep(2)
-    past = {each.job.id for each in _make_backend().read_history()}
+    past = {each.job.id for each in make_backend().read_history()}
     return {label[each.job.id]: (each.run_s, each.job.id in past, each.job.user) for each in ended}
 
 
 def observe_within(deadline_s: float) -> tuple[str, float]:
     """Return the kind of error of an observation, or "answered", and its time in seconds."""
-    backend = _make_backend(deadline_s)
+    backend = make_backend(deadline_s)
     start_s = time.monotonic()
     try:
         backend.observe()
@@ -207,7 +207,7 @@ def stop_and_kill_child(deadline_s: float) -> tuple[list[str], float, int, int]:
 
 def run_checks() -> dict[str, tuple[bool, bool, str]]:
     """Return the doctor's checks: whether each is ok and required, and its remedy."""
-    return {check.name: (check.ok, check.required, check.fix) for check in _make_backend().run_checks()}
+    return {check.name: (check.ok, check.required, check.fix) for check in make_backend().run_checks()}
 
 
 def read_priorities() -> dict[str, Any]:
@@ -238,7 +238,7 @@ def start_burst(count: int) -> tuple[int, float, float, int]:
 
     Return how many run, the seconds of the commands and until all are seen running, and the number of failures.
     """
-    backend = _make_backend()
+    backend = make_backend()
     seen = backend.observe()
     free = seen.free.copy()
     orders: list[StartOrder] = []

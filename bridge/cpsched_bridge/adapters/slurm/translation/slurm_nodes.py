@@ -10,7 +10,7 @@ import numpy as np
 
 from cpsched.errors import join_abbreviated
 from cpsched.model import BlockTopology, BoolArray, IntArray
-from cpsched.model.gpu_parts import ONE_SHARED_GPU, gpu_resource_name, whole_gpus_resource_name
+from cpsched.model.gpu_parts import node_amounts, whole_gpus_resource_name
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
 from cpsched.slurm_text.gres import GPU_SHARING_GRES
@@ -347,11 +347,9 @@ def _add_gpu_parts(amounts: Amounts, row: int, gpu_parts: Mapping[str, IntArray]
     gpus = amounts.get("gpu", 0)
     amounts.update({name: 0 for name in amounts if name.partition(":")[0] in GPU_SHARING_GRES})
     for name, parts in gpu_parts.items():
-        amounts[whole_gpus_resource_name(name)] = gpus * int(parts.max())
-        if parts[row]:
-            usable_gpus = 1 if name in ONE_SHARED_GPU else gpus
-            amounts.update({key: usable_gpus * int(parts[row]) for key in {*amounts} if key.partition(":")[0] == name})
-            amounts |= {gpu_resource_name(name, gpu): int(parts[row]) for gpu in range(gpus)}
+        found = node_amounts(name, gpus, int(parts[row]), int(parts.max()))
+        typed = {key: found.get(name, 0) for key in amounts if key.partition(":")[0] == name}
+        amounts.update({**typed, **found})
 
 
 def _compute_capacities(
