@@ -85,7 +85,8 @@ class GpuPartsColumns(NamedTuple):
         most = min(sum(room), int(capacity[self.parts])) if has_unused_gpu else max(room)
         unused = list(used).count(0) * (int(capacity[self.whole]) // len(used))
         whole = unused if has_unused_gpu else unused + most
-        for column, amount in zip((*self.gpus, self.parts, self.whole), (*room, most, whole), strict=False):
+        columns = (*self.gpus[: len(room)], self.parts, self.whole)
+        for column, amount in zip(columns, (*room, most, whole), strict=True):
             free[column] = min(free[column], amount)
 
 

@@ -87,12 +87,12 @@ def _all_tested(slurm: Slurm) -> bool:
 
 
 def test_manages_jobs_on_parts_of_gpus(shared_gpus: Slurm) -> None:
-    """All jobs are managed, start when they are told to, and share no GPU beyond its parts."""
+    """All jobs are managed, start at once, and share no GPU beyond its parts."""
     slurm, draw = shared_gpus, random.Random(3)
     requests = draw.choices(["shard:1", "shard:2", "shard:3", "shard:4", "gpu:1", "gpu:2", "mps:30", "mps:60"], k=24)
     jobs = submit(slurm, *(f"--gres={gres}" for gres in requests), "-N2 --gres=shard:2", script="sleep 4")
-    told = slurm.call(gpu_parts.run_all, 180, timeout_s=240)
-    assert told["faults"] == []
-    assert told["left"] == 0
-    assert max(told["cycles"]) > 4
+    report = slurm.call(gpu_parts.run_all, 180, timeout_s=240)
+    assert report["faults"] == []
+    assert report["left"] == 0
+    assert max(report["cycles"]) > 4
     slurm.wait_for_state(jobs, "COMPLETED", 60)

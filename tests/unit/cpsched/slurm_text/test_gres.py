@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.slurm_text.gres import Gres, parse_gres, parse_slurm_count
+from cpsched.slurm_text.gres import Gres, SharedGpus, parse_gres, parse_shared_gpus, parse_slurm_count
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,24 @@ def test_rejects_what_slurm_rejects(text: str) -> None:
 )
 def test_parses_counts(word: str, expected: int | None) -> None:
     assert parse_slurm_count(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu:a100:1(IDX:2),shard:a100:5(3/4,2/4,-/4)", SharedGpus("shard", 4, (3, 2, None))),
+        ("gpu:a100:1(IDX:2),shard:a100:5(3/4,2/4,0/4)", SharedGpus("shard", 4, (3, 2, None))),
+        ("gpu:2(IDX:0-1),mps:0(-/100,-/100)", SharedGpus("mps", 100, (None, None))),
+        ("gpu:a100:1(IDX:2),shard:a100:5(3/4,-/4,2/4)", None),
+        ("gpu:a100:1(IDX:0),shard:a100:5(3/4,2/4)", None),
+        ("gpu:0(IDX:N/A),shard:5(3/4,2/2)", None),
+        ("gpu:a100:0(IDX:N/A),gpu:l40:0(IDX:N/A),shard:a100:0(0/4),shard:l40:0(0/4)", None),
+        ("gpu:0(IDX:N/A),mps:0(0/100),shard:0(0/4)", None),
+        ("gpu:0,shard:0", None),
+        ("gpu:2(IDX:0-1)", None),
+        ("", None),
+    ],
+)
+def test_parses_the_use_of_shared_gpus(text: str, expected: SharedGpus | None) -> None:
+    """Releases before 26.05 show no used parts of a GPU that a job uses as a whole."""
+    assert parse_shared_gpus(text) == expected

@@ -1,7 +1,11 @@
-"""Nodes with shares of GPUs: the GPUs that count as free are never more than those that Slurm can allocate."""
+"""Nodes with shares of GPUs: the GPUs that count as free are never more than those that Slurm can allocate.
+
+The first tests are about nodes whose GPUs Slurm does not show.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpsched.model import RunningJob
+from cpsched.slurm_text.gres import SharedGpus
 from cpsched.slurm_text.jobs import SlurmJob
+from cpsched.slurm_text.object_parsing import parse_nodes
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     compute_free_amounts,
     compute_gpus_occupied_by_shares,
+    return_gpus_with_last_job,
 )
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from tests.builders import a_node, a_slurm_job
@@ -76,3 +85,80 @@ def test_gpus_with_shares_are_not_free() -> None:
     scene.rows["jobs"].append(running)
     seen = SlurmTranslator().observe(scene.read())
     assert seen.free[2, seen.cluster.resources.index("gpu")] == 1
+
+
+RECORDED = Path(__file__).parents[5] / "data" / "slurm" / "nodes" / "scontrol-shared-gpus.txt"
+"""Slurm 26.05: on n1, two jobs with shards and one with a GPU; on n2, one with MPS; on n3 and n4, one with a GPU."""
+
+
+def test_free_parts_are_those_that_slurm_shows() -> None:
+    nodes = parse_nodes(RECORDED.read_text())
+    machine = SlurmNodeTable.from_records(nodes)
+    free = compute_free_amounts(nodes, machine, [], np.ones(4, np.bool_), np.zeros_like(machine.capacity))
+
+    def amounts(name: str) -> tuple[list[int], list[int]]:
+        column = machine.resources.index(name)
+        return machine.capacity[:, column].tolist(), free[:, column].tolist()
+
+    assert amounts("shard") == ([12, 0, 0, 8], [2, 0, 0, 4])
+    assert amounts("gpu@shard") == ([12, 8, 12, 8], [2, 8, 12, 4])
+    assert amounts("shard@gpu0") == ([4, 0, 0, 4], [1, 0, 0, 0])
+    assert amounts("shard@gpu1") == ([4, 0, 0, 4], [2, 0, 0, 4])
+    assert amounts("mps") == ([0, 100, 0, 0], [0, 40, 0, 0])
+    assert amounts("gpu@mps") == ([300, 200, 300, 200], [300, 140, 300, 200])
+    assert amounts("mps@gpu1") == ([0, 100, 0, 0], [0, 0, 0, 0]), "MPS shares one GPU at a time"
+
+
+def a_shared_scene(**facts: Any) -> Scene:
+    """n3 and n4 have two GPUs with 4 and 2 shards each; the job requests one shard."""
+    scene = Scene().only("gpu-task")
+    for name, parts in (("n3", 4), ("n4", 2)):
+        shared = SharedGpus("shard", parts, (0, 0))
+        scene.node(name).update(configured_gres={"gpu": 2, "shard": 2 * parts}, shared_gpus=shared)
+    request: dict[str, Any] = {"gres_per_node": {"gres/shard": 1}, "tres_per_task": None, "requested_tres": None}
+    scene.job("gpu-task").update(**request | {"ntasks": 1, "num_nodes": 1, "max_nodes": None} | facts)
+    return scene
+
+
+def test_job_goes_only_to_gpus_with_enough_parts() -> None:
+    seen = SlurmTranslator().observe(a_shared_scene(gres_per_node={"gres/shard": 3}).read())
+    (pending,) = seen.pending
+    columns = [seen.cluster.resources.index(name) for name in ("gpu", "shard", "gpu@shard", "shard@gpu0")]
+    assert [pending.job.request.per_unit[column] for column in columns] == [0, 3, 3, 0]
+    assert seen.cluster.node_sets[pending.job.request.node_set].tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"gres_per_node": {"gres/shard": 5}}, "requests more parts of a GPU than its nodes have"),
+        ({"gres_per_node": {"gres/shard": 1, "gres/gpu": 1}}, "requests shares of GPUs in addition to other GPUs"),
+        ({"ntasks": 11, "num_nodes": 1, "max_nodes": 11, "gres_per_node": {}, "tres_per_task": {"gres/shard": 1}},
+         "requests shares of GPUs for tasks that Slurm distributes"),
+    ],
+)  # fmt: skip
+def test_leaves_other_requests_of_parts(facts: dict[str, Any], reason: str) -> None:
+    (left,) = SlurmTranslator().observe(a_shared_scene(**facts).read()).unmanaged
+    assert left.reason.arguments[0] == reason
+
+
+def test_whole_gpus_use_all_parts() -> None:
+    seen = SlurmTranslator().observe(a_shared_scene(gres_per_node={"gres/gpu": 2}).read())
+    column = seen.cluster.resources.index("gpu@shard")
+    assert seen.pending[0].job.request.per_unit[column] == 8
+    assert seen.cluster.capacity[:, column].tolist() == [8, 8, 8, 8], "as if all GPUs had most parts"
+
+
+def test_last_job_returns_the_rest_of_the_gpus() -> None:
+    """Job 1 uses a shard of one GPU, and job 2 of the other, so that no GPU is unused."""
+    nodes = [a_node("n1", configured_gres={"gpu": 2, "shard": 8}, shared_gpus=SharedGpus("shard", 4, (1, 2)))]
+    machine = SlurmNodeTable.from_records(nodes)
+    requests = [a_job(gres_per_node={"gres/shard": count}, id=count) for count in (1, 2)]
+    translated = [translate_placed_job(job, job.id, machine, 1) for job in requests]
+    running = [RunningJob(job, start_s, ((0, 1),)) for job, start_s in zip(translated, (20, 10), strict=True)]
+    free = compute_free_amounts(nodes, machine, running, np.array([True]), np.zeros_like(machine.capacity))
+    column = [machine.resources.index(name) for name in ("shard", "gpu@shard")]
+    assert free[0, column].tolist() == [3, 3]
+    returned = return_gpus_with_last_job(machine, running, free, np.array([True]))
+    assert [[job.job.request.per_unit[at] for at in column] for job in returned] == [[3, 3], [2, 2]]
+    assert return_gpus_with_last_job(machine, running, free, np.array([False])) == running

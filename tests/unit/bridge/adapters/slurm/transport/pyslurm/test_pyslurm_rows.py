@@ -5,11 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from cpsched.slurm_text.gres import SharedGpus
 from cpsched.slurm_text.jobs import JobDependencies, SlurmJob
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader, UnlimitedJobLookup
 from tests.builders import a_slurm_job
-from tests.unit.bridge.adapters.slurm.transport.cli.standin import Programs
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import NODE, Programs
 
 
 class Node:
@@ -53,10 +57,11 @@ class Library:
     """A child that answers with these jobs."""
 
     def __init__(self, *jobs: dict[str, Any]) -> None:
+        self.nodes: list[Any] = [Node()]
         self.jobs = [SimpleNamespace(**{**UNSET, "state": "PENDING", "user_id": 0, **job}) for job in jobs]
 
     def call(self, name: str, deadline_s: float) -> Any:
-        return pyslurm_rows.to_job_table(self.jobs) if name == "jobs" else pyslurm_rows.to_node_table([Node()])
+        return pyslurm_rows.to_job_table(self.jobs) if name == "jobs" else pyslurm_rows.to_node_table(self.nodes)
 
 
 def test_takes_singleton_dependency_from_squeue() -> None:
@@ -74,3 +79,25 @@ def test_takes_missing_time_limit_from_squeue() -> None:
     """pyslurm shows None for a job without a limit and for one with its partition's limit."""
     lookup = UnlimitedJobLookup(lambda _: "5 UNLIMITED\n6 NOT_SET\n7 1:00:00\n")
     assert lookup.read([a_slurm_job(5), a_slurm_job(6)]) == [5]
+
+
+class SharedNode(SimpleNamespace):
+    """A node whose GPUs jobs share."""
+
+    name, state, effective_cpus, partitions, configured_gres = "n1", "IDLE", 16, ["main"], {"gpu": 2, "shard": 8}
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("transport", ["cli", "pyslurm"])
+def test_reads_the_use_of_shared_gpus(transport: str, shares: bool) -> None:
+    """Only `scontrol --details` shows it. It is not run if no node has such GPUs."""
+    node = NODE.format(name="n1").replace("gpu:2\n", "gpu:2,shard:8\n" if shares else "gpu:2\n")
+    programs, library = Programs(), Library()
+    used = "   GresUsed=gpu:1(IDX:1),shard:3(3/4,-/4)\n   NodeAddr"
+    programs.broken = {"scontrol --all --details show nodes": node.replace("   NodeAddr", used),
+                       "scontrol --all show nodes": node}  # fmt: skip
+    library.nodes = [SharedNode() if shares else Node()]
+    reader = SlurmCliReader(programs=programs) if transport == "cli" else PyslurmReader(library, programs=programs)  # type: ignore[arg-type]
+    (seen,) = reader.read().nodes
+    assert seen.shared_gpus == (SharedGpus("shard", 4, (3, None)) if shares else None)
+    assert programs.counted("--details", "nodes") == shares
