@@ -209,9 +209,10 @@ def return_gpus_with_last_job(
     found, used = list(running), sum_running_requests(machine, running)
     for columns in GpuPartsColumns.of(machine.resources):
         last: dict[int, int] = {}
-        for at, job in sorted(enumerate(running), key=lambda item: item[1].start_s + item[1].job.walltime_s):
-            if job.job.request.per_unit[columns.parts] and len(job.placement) == 1 and not job.job.request.exclusive:
-                last[job.placement[0][0]] = at
+        for at, placed in sorted(enumerate(running), key=lambda item: item[1].start_s + item[1].job.walltime_s):
+            request = placed.job.request
+            if request.per_unit[columns.parts] and len(placed.placement) == 1 and not request.exclusive:
+                last[placed.placement[0][0]] = at
         for node, at in last.items():
             job = found[at].job
             missing = machine.capacity[node] - free[node] - used[node]

@@ -227,7 +227,10 @@ class SlurmNodeTable(ConfiguredNodeTable):
 
     def mask_nodes_with_gpu_parts(self) -> BoolArray:
         """Return a mask of the nodes on which Slurm shows the parts of each GPU, bool[N]."""
-        return np.any([np.zeros(len(self.names), np.bool_), *(parts > 0 for parts in self.gpu_parts.values())], axis=0)
+        mask = np.zeros(len(self.names), np.bool_)
+        for parts in self.gpu_parts.values():
+            mask |= parts > 0
+        return mask
 
     def gpu_columns(self) -> list[int]:
         """Return the columns for whole GPUs of any type."""
