@@ -17,7 +17,7 @@ from cpsched.kernels.fragmentation import stranded_growth_by_node
 from cpsched.kernels.node_selection import is_better_leaf
 from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot, Starts
 from cpsched.model.blocks import TOPOLOGY
-from cpsched.model.gpu_parts import GpuPartsColumns, GpuPartsUse
+from cpsched.model.gpu_parts import GpuUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
     slots, offsets, nodes, units = start_columns(decision)
     cluster, table, free = snapshot.cluster, snapshot.table, snapshot.free.copy()
     total_free, phase = free.sum(axis=0), _job_phases_by_slot(snapshot)
-    gpu_parts_use = GpuPartsUse(cluster, snapshot.free)
+    gpu_use = GpuUse(cluster, snapshot.free)
     found: list[Violation] = []
     for i, slot in enumerate(slots.tolist()):
         broken = fit_rules.start_faults(i, slots, offsets, nodes, units, phase, free, cluster, table)
@@ -54,8 +54,10 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         if broken & (fit_rules.NOT_QUEUED | fit_rules.NO_PLACEMENT | fit_rules.NO_NODE | fit_rules.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))
-        for node in gpu_parts_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]):
-            found.append(Violation(id, f"{cluster.node_names[node]} may lack GPUs with enough free parts"))
+        for node in gpu_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]):
+            found.append(
+                Violation(id, f"{cluster.node_names[node]} may lack free GPUs of the type or with enough parts")
+            )
         fit_rules.add_to_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
         phase[slot] = fit_rules.STARTED
     return found + _power_cap_violations(slots, snapshot)
@@ -82,15 +84,16 @@ def power_draw_w(snapshot: Snapshot) -> int:
     return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
 
 
-def drop_starts_without_gpu_parts(decision: Decision, snapshot: Snapshot) -> Decision:
+def drop_starts_without_gpus(decision: Decision, snapshot: Snapshot) -> Decision:
     """Return the decision without the starts that may not find their GPUs. The next decision is then due at once.
 
     Dispatchers plan with amounts, by which each start on its own fits.
     """
     cluster, starts, jobs = snapshot.cluster, decision.starts, len(snapshot.table.jobs)
-    if not GpuPartsColumns.of(cluster.resources):
+    use = GpuUse(cluster, snapshot.free)
+    if not use.matters:
         return decision
-    use, placements = GpuPartsUse(cluster, snapshot.free), starts.placements()
+    placements = starts.placements()
     is_known = all(0 <= slot < jobs for slot in placements) and bool(
         ((starts.nodes >= 0) & (starts.nodes < cluster.size)).all()
     )

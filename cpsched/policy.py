@@ -10,7 +10,7 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CAUGHT_EXCEPTIONS, PolicyError, require
-from cpsched.feasibility import drop_starts_without_gpu_parts
+from cpsched.feasibility import drop_starts_without_gpus
 from cpsched.model import ClusterState, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts, Wait
 from cpsched.model.overrun import DEFAULT_OVERRUN, Overrun
 from cpsched.predictors.base import (
@@ -71,7 +71,7 @@ class Policy:
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Return the dispatcher's starts and, if `need` is "plan", the plan and the waits.
 
-        Starts that may not find parts of GPUs are dropped.
+        Starts that may not find their GPUs are dropped.
 
         Raise `PolicyError` if the dispatcher fails or returns anything but a well-formed `Decision`.
         """
@@ -87,7 +87,7 @@ class Policy:
             raise self._dispatcher_error("again_s must be an int after now_s, or None")
         if need == "plan":
             self._check_plan(decision, snapshot)
-        return drop_starts_without_gpu_parts(decision, snapshot)
+        return drop_starts_without_gpus(decision, snapshot)
 
     def _dispatcher_error(self, what: str) -> PolicyError:
         return PolicyError("dispatcher", self.dispatcher, what)

@@ -32,6 +32,7 @@ import numpy as np
 import yaml
 
 from cpsched.model import Cluster, PendingReason, Request
+from cpsched.slurm_text.object_parsing import NODE_DETAILS_COMMAND, NODES_COMMAND
 from cpsched_bridge.adapters.slurm.policy.site_policy_commands import COMMANDS, BackgroundCommandOutput
 from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
@@ -74,8 +75,13 @@ class Moment:
     pyslurm: dict[str, Any] | None = None
 
     def answer(self, command: Sequence[str], typed: str = "") -> Answer:
-        """Return the recorded answer. A squeue command may select some of the recorded columns, in any order."""
+        """Return the recorded answer. A squeue command may select some of the recorded columns, in any order.
+
+        The clusters were recorded before the bridge read the details of nodes.
+        """
         key, columns, end = normalize(command, typed)
+        if key == " ".join(NODE_DETAILS_COMMAND) and key not in self.answers:
+            key = " ".join(NODES_COMMAND)
         if key not in self.answers:
             raise AssertionError(f"not in the recording: {key}")
         status, printed, complaint = self.answers[key]

@@ -9,7 +9,8 @@ parts (see "Sharding" in Slurm's gres.html). For each kind of parts, for example
   parts, so that plans do not count a GPU twice.
 - `shard@gpu0`, `shard@gpu1`, ...: free parts of each GPU. No job requests them.
 
-Several jobs that start together may fit by amounts, but not on the GPUs. `GpuPartsUse` decides that.
+Several jobs that start together may fit by amounts, but not on the GPUs. `GpuUse` decides that, also for GPUs of
+several types (`gpu:a100` and `gpu:1g.5gb`), of which a job without a type uses any.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def node_amounts(kind: str, gpus: int, parts: int, most_parts: int) -> dict[str,
     """
     found = {whole_gpus_resource_name(kind): gpus * most_parts}
     if parts:
-        found[kind] = parts if kind in ONE_SHARED_GPU else gpus * parts
+        found[kind] = gpus * parts
         found |= {gpu_resource_name(kind, gpu): parts for gpu in range(gpus)}
     return found
 
@@ -82,7 +83,7 @@ class GpuPartsColumns(NamedTuple):
         if self.kind in ONE_SHARED_GPU and any(used):
             room = [parts % size for parts in room]
         has_unused_gpu = size in room
-        most = min(sum(room), int(capacity[self.parts])) if has_unused_gpu else max(room)
+        most = sum(room) if has_unused_gpu else max(room)
         unused = list(used).count(0) * (int(capacity[self.whole]) // len(used))
         whole = unused if has_unused_gpu else unused + most
         columns = (*self.gpus[: len(room)], self.parts, self.whole)
@@ -90,19 +91,43 @@ class GpuPartsColumns(NamedTuple):
             free[column] = min(free[column], amount)
 
 
-class GpuPartsUse:
-    """The parts of GPUs that the starts of one decision use.
+class GpuUse:
+    """The GPUs that the starts of one decision use.
 
     A start fits only if it fits whichever GPUs Slurm chooses for it and for the earlier starts.
     """
 
     def __init__(self, cluster: Cluster, free: IntArray) -> None:
         self._columns = GpuPartsColumns.of(cluster.resources)
-        self._capacity, self._free = cluster.capacity, free.copy() if self._columns else free
+        types = [column for column, name in enumerate(cluster.resources) if name.startswith("gpu:")]
+        self._types = np.array(types if len(types) > 1 else [], np.int64)
+        self._gpu = cluster.resources.index("gpu") if "gpu" in cluster.resources else -1
+        self._capacity, self._free = cluster.capacity, free.copy() if self.matters else free
         self._starts: dict[tuple[str, int], _NodeStarts] = {}
+        self._typed: dict[int, IntArray] = {}
+        """GPUs of each type that the starts on a node may use."""
+
+    @property
+    def matters(self) -> bool:
+        """Whether amounts do not suffice, because jobs share GPUs or nodes have several types."""
+        return bool(self._columns) or len(self._types) > 0
 
     def find_full_nodes(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
         """Return the nodes on which a start may not find its GPUs. If there are none, add the start."""
+        full = self._find_nodes_without_parts(per_unit, nodes, units)
+        if len(self._types) and self._gpu >= 0 and per_unit[self._gpu]:
+            asked = per_unit[self._types]
+            # In the worst case, a job without a type uses GPUs of each type.
+            used = asked if asked.any() else np.full_like(asked, per_unit[self._gpu])
+            for node, count in zip(nodes.tolist(), units.tolist(), strict=True):
+                before = self._typed.get(node, np.zeros_like(asked))
+                if (before + asked * count > self._free[node, self._types])[asked > 0].any():
+                    full.append(node)
+                elif not full:
+                    self._typed[node] = before + used * count
+        return full
+
+    def _find_nodes_without_parts(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
         added = [
             (columns, node, _NodeStarts(1, int(per_unit[columns.parts]) * count, 0))
             if per_unit[columns.parts]

@@ -147,6 +147,7 @@ _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "allocated_memory": lambda words: int(words["AllocMem"]),
     "configured_gres": lambda words: parse_gres_counts(words.get("Gres", "")),
     "allocated_tres": lambda words: _parse_allocated_tres(words["AllocTRES"]),
+    "used_gres": lambda words: parse_gres_counts(words.get("GresUsed", "")) or None,
     "shared_gpus": lambda words: parse_shared_gpus(words.get("GresUsed", "")),
     "available_features": lambda words: parse_names(words.get("AvailableFeatures", "")),
     "active_features": lambda words: parse_names(words["ActiveFeatures"]),

@@ -50,6 +50,8 @@ class SlurmNode(SlurmObject):
     configured_gres: Mapping[str, int] | None = None
     allocated_tres: Mapping[str, object] | None = None
     """Amounts as numbers where possible."""
+    used_gres: Mapping[str, int] | None = None
+    """Generic resources in use, by name and type, or None if they were not read."""
     shared_gpus: SharedGpus | None = None
     """The GPUs that jobs may share, or None if there are none or Slurm does not show their state."""
     available_features: Sequence[str] | None = None
@@ -57,6 +59,11 @@ class SlurmNode(SlurmObject):
     partitions: Sequence[str] | None = None
     slurm_version: str | None = None
     weight: int | None = None
+
+    @property
+    def has_gpu_types(self) -> bool:
+        """Return whether the node has GPUs of several types."""
+        return sum(name.startswith("gpu:") for name in self.configured_gres or ()) > 1
 
     @property
     def may_share_gpus(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import EXCLUSIVE, Cluster, Placement, Starts
-from cpsched.model.gpu_parts import ONE_SHARED_GPU, GpuPartsColumns, GpuPartsUse
+from cpsched.model.gpu_parts import ONE_SHARED_GPU, GpuPartsColumns, GpuUse
 from cpsched_sim.cluster.event_kernels import SimulatedClusterState, rebuild_node_classes
 
 
@@ -36,7 +36,7 @@ class SimulatedGpuParts:
 
     def find_rejected_start(self, starts: Starts) -> int:
         """Return the position of the first start that may not find its GPUs, or -1."""
-        use, per_unit = GpuPartsUse(self._cluster, self._state.free), self._state.site.jobs.per_unit
+        use, per_unit = GpuUse(self._cluster, self._state.free), self._state.site.jobs.per_unit
         is_known = ((starts.slots >= 0) & (starts.slots < len(per_unit))).all()
         is_known = is_known and ((starts.nodes >= 0) & (starts.nodes < self._cluster.size)).all()
         for at, slot in enumerate(starts.slots.tolist() if is_known else ()):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.feasibility import drop_starts_without_gpu_parts, verify
+from cpsched.feasibility import drop_starts_without_gpus, verify
 from cpsched.model import Cluster, Decision, Effort, IntArray, Snapshot, Starts
-from cpsched.model.gpu_parts import GpuPartsColumns, GpuPartsUse
+from cpsched.model.gpu_parts import GpuPartsColumns, GpuUse
 from tests.builders import a_job
 
 SIZE, PER_GPU = 4, 6
@@ -28,9 +28,8 @@ class Start(NamedTuple):
 
 
 def a_cluster(kind: str, gpus: int) -> Cluster:
-    shared = SIZE * (1 if kind == "mps" else gpus)
     names = ("gpu", f"gpu@{kind}", kind, *(f"{kind}@gpu{at}" for at in range(gpus)))
-    return Cluster.of([[gpus, gpus * PER_GPU, shared, *([SIZE] * gpus)]], names)
+    return Cluster.of([[gpus, gpus * PER_GPU, gpus * SIZE, *([SIZE] * gpus)]], names)
 
 
 def free_amounts(cluster: Cluster, used: Sequence[int | None]) -> IntArray:
@@ -75,14 +74,14 @@ def test_start_alone_fits_exactly_if_amounts_fit(kind: str, used: list[int | Non
     assert fits == bool(choices(kind, tuple(used), start))
     if fits:
         one = np.array([0]), np.array([1])
-        assert GpuPartsUse(cluster, free).find_full_nodes(amounts, *one) == []
+        assert GpuUse(cluster, free).find_full_nodes(amounts, *one) == []
 
 
 @given(st.sampled_from(["shard", "mps"]), USES, st.lists(STARTS, max_size=5))
 def test_starts_fit_whichever_gpus_slurm_chooses(kind: str, used: list[int | None], starts: list[Start]) -> None:
     cluster = a_cluster(kind, len(used))
     free = free_amounts(cluster, used)
-    use, states, left = GpuPartsUse(cluster, free), {tuple(used)}, free[0].copy()
+    use, states, left = GpuUse(cluster, free), {tuple(used)}, free[0].copy()
     for start in starts:
         amounts = np.array(start.per_unit(len(used)), np.int64)
         if start.parts > SIZE or (amounts > left).any():
@@ -97,7 +96,7 @@ def test_starts_fit_whichever_gpus_slurm_chooses(kind: str, used: list[int | Non
 
 def test_equal_shards_fill_all_gpus_in_one_decision() -> None:
     cluster = a_cluster("shard", 4)
-    use = GpuPartsUse(cluster, cluster.capacity)
+    use = GpuUse(cluster, cluster.capacity)
     amounts = np.array(Start(1, 0).per_unit(4))
     full = [use.find_full_nodes(amounts, np.array([0]), np.array([1])) for _ in range(17)]
     assert full == [[]] * 16 + [[0]]
@@ -123,7 +122,29 @@ def test_policy_drops_what_verify_refuses() -> None:
     jobs = [a_job(number, per_unit=start.per_unit(2)) for number, start in enumerate(starts)]
     snapshot = Snapshot.of(0, cluster, cluster.capacity, jobs, estimates={job.id: 60 for job in jobs})
     decision = Decision(Starts.of({0: ((0, 1),), 2: ((0, 1),), 1: ((0, 1),)}), Effort("test"))
-    assert [str(each) for each in verify(decision, snapshot)] == ["job 1: n0 may lack GPUs with enough free parts"]
-    kept = drop_starts_without_gpu_parts(decision, snapshot)
+    assert [str(each) for each in verify(decision, snapshot)] == [
+        "job 1: n0 may lack free GPUs of the type or with enough parts"
+    ]
+    kept = drop_starts_without_gpus(decision, snapshot)
     assert (list(kept.starts.placements()), kept.again_s) == ([0, 2], 1)
     assert verify(kept, snapshot) == []
+
+
+@pytest.mark.parametrize(
+    ("requests", "kept"),
+    [
+        ([(1, 0, 0), (1, 1, 0)], [0]),
+        ([(1, 1, 0), (1, 0, 0)], [0, 1]),
+        ([(1, 0, 0), (2, 0, 2)], [0]),
+        ([(1, 0, 0), (1, 0, 1)], [0, 1]),
+        ([(1, 0, 0), (1, 0, 0), (1, 0, 1)], [0, 1]),
+    ],
+)
+def test_job_without_a_type_may_use_each_type(requests: list[tuple[int, ...]], kept: list[int]) -> None:
+    """A node has one GPU of a type and two of another, like a MIG node. Later starts must fit in the worst case."""
+    cluster = Cluster.of([[3, 1, 2]], ["gpu", "gpu:a100", "gpu:1g.5gb"])
+    jobs = [a_job(number, per_unit=request) for number, request in enumerate(requests)]
+    snapshot = Snapshot.of(0, cluster, cluster.capacity, jobs, estimates={job.id: 60 for job in jobs})
+    decision = Decision(Starts.of(dict.fromkeys(range(len(jobs)), ((0, 1),))), Effort("test"))
+    assert list(drop_starts_without_gpus(decision, snapshot).starts.placements()) == kept
+    assert len(verify(decision, snapshot)) == len(requests) - len(kept)

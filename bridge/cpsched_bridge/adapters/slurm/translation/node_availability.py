@@ -18,7 +18,7 @@ from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
+from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres, parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import compute_max_gres_per_share
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
@@ -80,7 +80,7 @@ def list_future_core_reservations(
 def compute_allocated_amounts(nodes: Sequence[SlurmNode], machine: SlurmNodeTable) -> IntArray:
     """Return the amounts that the node records show as allocated, int64[N, R].
 
-    Generic resources are included only if accounting tracks them.
+    Generic resources are included only if accounting tracks them, or if the records show their use.
     """
     used = np.zeros_like(machine.capacity)
     used[:, CORES] = [min(node.allocated_cpus or 0, AMOUNT_BOUND) for node in nodes]
@@ -90,6 +90,10 @@ def compute_allocated_amounts(nodes: Sequence[SlurmNode], machine: SlurmNodeTabl
         for name, count in gres_from_tres(_select_integer_tres(node.allocated_tres)).items():
             if name in machine.resources:
                 used[row, machine.resources.index(name)] = min(count, AMOUNT_BOUND)
+        for name, count in parse_gres_amounts(node.used_gres or {}).items():
+            if name in machine.resources:
+                column = machine.resources.index(name)
+                used[row, column] = max(used[row, column], min(count, AMOUNT_BOUND))
     return used
 
 

@@ -283,7 +283,7 @@ class SlurmCliReader:
         now_s = int(time.time())
         return SlurmRecords(
             now_s=now_s,
-            nodes=self._add_shared_gpus(nodes),
+            nodes=self._add_gpu_use(nodes),
             partitions=partitions,
             reservations=parse_reservations(reservations),
             jobs=slurm_states.mark_unknown_states(jobs, now_s),
@@ -292,13 +292,14 @@ class SlurmCliReader:
             topologies=self._get_topologies(config),
         )
 
-    def _add_shared_gpus(self, nodes: Sequence[SlurmNode]) -> Sequence[SlurmNode]:
-        """Return the nodes with the use of their GPUs, if jobs may share GPUs."""
-        if not any(node.may_share_gpus for node in nodes):
+    def _add_gpu_use(self, nodes: Sequence[SlurmNode]) -> Sequence[SlurmNode]:
+        """Return the nodes with the use of their GPUs, if jobs may share GPUs or nodes have several types."""
+        if not any(node.may_share_gpus or node.has_gpu_types for node in nodes):
             return nodes
         details = parse_nodes(self._run_queries({"details": NODE_DETAILS_COMMAND})["details"])
-        shared = {node.name: node.shared_gpus for node in details}
-        return [replace(node, shared_gpus=shared.get(node.name)) for node in nodes]
+        used = {node.name: (node.used_gres, node.shared_gpus) for node in details}
+        found = ((node, *used.get(node.name, (None, None))) for node in nodes)
+        return [replace(node, used_gres=gres, shared_gpus=shared) for node, gres, shared in found]
 
     def read_accounting(self, since_s: int) -> Sequence[SlurmJob]:
         """Return ended jobs. Only the first call waits, for at most `deadline_s` seconds."""

@@ -104,8 +104,11 @@ def test_free_parts_are_those_that_slurm_shows() -> None:
     assert amounts("gpu@shard") == ([12, 8, 12, 8], [2, 8, 12, 4])
     assert amounts("shard@gpu0") == ([4, 0, 0, 4], [1, 0, 0, 0])
     assert amounts("shard@gpu1") == ([4, 0, 0, 4], [2, 0, 0, 4])
-    assert amounts("mps") == ([0, 100, 0, 0], [0, 40, 0, 0])
+    assert amounts("mps") == ([0, 200, 0, 0], [0, 40, 0, 0])
     assert amounts("gpu@mps") == ([300, 200, 300, 200], [300, 140, 300, 200])
+    assert amounts("gpu") == ([3, 2, 3, 2], [2, 2, 2, 1])
+    assert amounts("gpu:a100") == ([3, 0, 1, 0], [2, 0, 0, 0]), "accounting does not track types"
+    assert amounts("gpu:1g.5gb") == ([0, 0, 2, 0], [0, 0, 2, 0])
     assert amounts("mps@gpu1") == ([0, 100, 0, 0], [0, 0, 0, 0]), "MPS shares one GPU at a time"
 
 
