@@ -56,9 +56,14 @@ def typical_shares(counts: Mapping[K, float]) -> dict[K, float]:
     return {kind: counts[kind] / total for kind in kinds}
 
 
+def find_gpu_column(resources: Sequence[str]) -> int | None:
+    """Return the index of the resource that counts GPUs, or None without one."""
+    return next((resources.index(name) for name in GPU_RESOURCES if name in resources), None)
+
+
 def find_typical_requests(requests: Iterable[Request], resources: Sequence[str]) -> TypicalRequests | None:
     """Return the typical requests among those for GPUs, or None if there are none."""
-    gpu = next((resources.index(name) for name in GPU_RESOURCES if name in resources), None)
+    gpu = find_gpu_column(resources)
     if gpu is None:
         return None
     shares = typical_shares(Counter(request.per_unit for request in requests if request.per_unit[gpu]))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import NEVER, BoolArray, Cluster, IntArray, Request
+from cpsched.model.typical_requests import find_gpu_column
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 
 HELD, PARTITION, MEMORY, CORES, WHOLE, AWAY = range(6)
@@ -77,15 +78,15 @@ def compute_stranded_capacity(
 class _DistinctRequests:
     """The distinct requests as columns.
 
-    `of_job` is the request of each job. `memory` and `gpus` are indices of resources, or -1 if the resource does not
-    exist.
+    `of_job` is the request of each job. `memory` is the index of a resource, or -1 if it does not exist. `gpus` is that
+    of GPUs, or None.
     """
 
     per_unit: IntArray
     exclusive: BoolArray
     node_set: IntArray
     memory: int
-    gpus: int
+    gpus: int | None
     of_job: IntArray
 
     @classmethod
@@ -93,12 +94,11 @@ class _DistinctRequests:
         number: dict[Request, int] = {}
         of_job = np.array([number.setdefault(request, len(number)) for request in requests_of_jobs], np.int64)
         requests, names = list(number), cluster.resources
-        gpus = next((names.index(name) for name in ("gpus", "gpu") if name in names), -1)
         return cls(
             np.array([request.per_unit for request in requests], np.int64).reshape(len(requests), len(names)),
             np.array([request.exclusive for request in requests], np.bool_),
             np.array([request.node_set for request in requests], np.int64),
-            names.index("memory_mib") if "memory_mib" in names else -1, gpus, of_job,
+            names.index("memory_mib") if "memory_mib" in names else -1, find_gpu_column(names), of_job,
         )  # fmt: skip
 
 
@@ -130,8 +130,10 @@ def _unused_capacity_by_cause(
     groups = _NodeGroups(cluster.kind_node[rows[:, 0]], rows[:, 2:].astype(np.int64), rows[:, 1] == 1)
     found = np.zeros((2, len(CAUSES)))
     for what, column in ((PROCESSORS, 0), (GPUS, distinct.gpus)):
+        if column is None:
+            continue
         who = waiting if what == PROCESSORS else waiting[distinct.per_unit[waiting, column] > 0]
-        if column < 0 or not len(who):
+        if not len(who):
             continue
         empty = np.where(groups.is_away, cluster.capacity[groups.node, column], groups.free[:, column]) * size
         found[what] = np.bincount(_cause_by_node_group(cluster, distinct, who, groups), empty, len(CAUSES))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from cpsched.metrics import bounded_slowdown, count_overlapping_intervals
 from cpsched.model import NEVER, IntArray
+from cpsched.model.typical_requests import find_gpu_column
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
@@ -76,7 +77,7 @@ class SharedWindowFacts:
         counted = window.is_judged.copy()
         for each in schedules:
             counted &= each.start_s != NEVER
-        at = _find_gpu_column(window)
+        at = find_gpu_column(window.system.resources)
         requests = [item.job.request for item in window.jobs]
         gpus = np.array([0 if at is None else r.units * r.per_unit[at] for r in requests], np.int64)
         machine, machine_gpus = _machine_sizes(window)
@@ -95,15 +96,10 @@ class SharedWindowFacts:
         return self.blocks.block_of_times(submit_s[self.counted])
 
 
-def _find_gpu_column(window: WhatIfWindow) -> int | None:
-    resources = list(window.system.resources)
-    return next((resources.index(name) for name in ("gpus", "gpu") if name in resources), None)
-
-
 def _machine_sizes(window: WhatIfWindow) -> tuple[int, int]:
     """Return the number of processors and of GPUs of a window's machine."""
     totals = System(window.system, window.header).cluster.capacity.sum(axis=0)
-    at = _find_gpu_column(window)
+    at = find_gpu_column(window.system.resources)
     return int(totals[0]), int(totals[at]) if at is not None else 0
 
 

@@ -1,9 +1,12 @@
 """The causes of unused nodes while jobs wait, sample by sample."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cpsched.model import NEVER, Cluster, Request
+from cpsched.model.typical_requests import GPU_RESOURCES
 from cpsched_sim.whatif.unused_capacity_causes import (
     AWAY,
     CAUSES,
@@ -62,7 +65,11 @@ def test_nodes_without_memory_are_stranded_by_memory(memory, cause):
     assert empty([(asks(1, 1), 2)], [asks(1, memory, node_set=1)])[PROCESSORS, cause] == 7
 
 
-def test_gpus_without_cores_are_stranded_by_cores():
+@pytest.mark.parametrize("name", GPU_RESOURCES)
+def test_gpus_without_cores_are_stranded_by_cores(name, monkeypatch):
+    """The resource of GPUs has a different name in Slurm, in system files and in PBS."""
+    named = replace(CLUSTER, resources=("cores", "memory_mib", name))
+    monkeypatch.setattr("tests.unit.sim.whatif.test_unused_capacity_causes.CLUSTER", named)
     found = empty([(asks(7), 2)], [asks(2, gpus=1, node_set=1)])
     assert found[GPUS, CORES] == 2
     assert found[PROCESSORS, CORES] == 1
