@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpsched.feasibility import drop_starts_without_gpus, verify
@@ -78,6 +78,8 @@ def test_start_alone_fits_exactly_if_amounts_fit(kind: str, used: list[int | Non
 
 
 @given(st.sampled_from(["shard", "mps"]), USES, st.lists(STARTS, max_size=5))
+@example("shard", [0, 0], [Start(1, 0), Start(1, 0), Start(0, 1)])
+@example("mps", [0, 0], [Start(3, 0), Start(2, 0)])
 def test_starts_fit_whichever_gpus_slurm_chooses(kind: str, used: list[int | None], starts: list[Start]) -> None:
     cluster = a_cluster(kind, len(used))
     free = free_amounts(cluster, used)
