@@ -40,14 +40,22 @@ def shared_gpus(slurm: Slurm) -> Iterator[Slurm]:
     nodes = [f"NodeName={name} {shape[1]} Gres={gres}" for name, gres in NODE_GRES.items()]
     for service in ("slurmctld", *NODE_GRES):
         slurm.run("sh", "-c", "touch /run/fakegpu0 /run/fakegpu1 /run/fakegpu2", service=service)
-    slurm.run("sh", "-c", f"cat >{FILE}", service=slurm.node_host(), stdin=GRES)
-    main = "PartitionName=main Nodes=n[1-4] Default=YES DefaultTime=60 MaxTime=60 State=UP"
-    slurm.start_as("GresTypes=gpu,shard,mps", *nodes, main)
     try:
-        slurm.wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 90, "all nodes idle")
+        slurm.run("sh", "-c", f"cat >{FILE}", service=slurm.node_host(), stdin=GRES)
+        main = "PartitionName=main Nodes=n[1-4] Default=YES DefaultTime=60 MaxTime=60 State=UP"
+        slurm.start_as("GresTypes=gpu,shard,mps", *nodes, main)
+        slurm.wait_until(lambda: _all_idle(slurm), 90, "all nodes idle")
         yield slurm
     finally:
         slurm.run("sh", "-c", f"cat >{FILE}", service=slurm.node_host(), stdin=before)
+
+
+def _all_idle(slurm: Slurm) -> bool:
+    """Return whether all nodes are idle. Slurm drains a node that still registers its earlier generic resources."""
+    states = slurm.node_states()
+    for node in (node for node, state in states.items() if state != "idle"):
+        slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+    return set(states.values()) == {"idle"}
 
 
 PROBES = {
