@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from tests.slurm.bridges import LiveBridge
@@ -110,7 +111,7 @@ class Pair:
         print(f"{case}: {len(self.takeovers)} takeovers, {len(self.jobs)} jobs")
         if self.takeovers:
             times_s, loads = (sorted(values) for values in zip(*self.takeovers, strict=True))
-            usual_s = times_s[int(0.95 * (len(times_s) - 1))]
+            usual_s = np.percentile(times_s, 95)
             print(f"seconds: median {statistics.median(times_s):.1f}, 95 % {usual_s:.1f}, max {times_s[-1]:.1f}")
             print(f"load: median {statistics.median(loads):.1f}, max {loads[-1]:.1f}")
             print(*(f"{each.seconds:.1f}" for each in self.takeovers))
