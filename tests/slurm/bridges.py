@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
-from typing_extensions import TypeVarTuple, Unpack
-
-from tests.slurm.harness import TRANSPORT, CommandFailed, Slurm, docker, wait_until
+from tests.slurm.harness import TRANSPORT, InsideProcess, Slurm, docker, wait_until
 from tests.slurm.inside import bridge_files
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 FIRST_CYCLE_S = 240
 """Time limit in seconds of the first cycle, because the first start compiles the kernels."""
@@ -42,27 +36,8 @@ class Step:
     why: str
 
 
-class FileReader:
-    """A process in a container that runs functions of `bridge_files`. To start one for each poll would take 0.3 s."""
-
-    def __init__(self, container: str) -> None:
-        words = ("exec", "--interactive", "--user", "cpsched", container, "python", "-m", "tests.slurm.inside")
-        self._process = subprocess.Popen(["docker", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def call(self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-        """Return a function's result as a JSON value."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([function.__module__, function.__name__, arguments]) + "\n")
-        self._process.stdin.flush()
-        result: T
-        result, error = json.loads(self._process.stdout.readline() or '[null, "the process has ended"]')
-        if error:
-            raise CommandFailed(f"{function.__name__}: {error}")
-        return result
-
-
-file_reader = cache(FileReader)
+file_reader = cache(InsideProcess)
+"""One process per container reads files, because to start one for each poll would take 0.3 s."""
 
 
 class LiveBridge:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.compare import PACE
-from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
+from tests.slurm.harness import TRANSPORT, InsideProcess, Slurm, docker, wait_until
 from tests.slurm.inside import bridge_files
 from tests.slurm.twin import COMPARED, Run, Submitted, submit, workload
 
@@ -78,8 +79,9 @@ def main() -> None:
                 policy, options = {"dispatcher": wanted.dispatcher}, {"transport": TRANSPORT}
                 with LiveBridge(slurm, "first", policy=policy, options=options, **PACE[name]) as bridge:
                     bridge.shell(f"rm -f {SHOWN}")
-                    words = slurm.command_of(bridge_files.watch_first_forecasts, SHOWN)
-                    docker("exec", "--detach", "--user", "cpsched", bridge.container, *words)
+                    watcher = InsideProcess(bridge.container)
+                    watcher_pid = watcher.call(os.getpid)
+                    watcher.begin(bridge_files.watch_first_forecasts, SHOWN)
                     for label, count, seed in (("warm-up", wanted.warm, WARM_SEED), ("judged", wanted.jobs, 1)):
                         starts = run_jobs(slurm, run, workload(run, count, seed))
                         shown = json.loads(bridge.shell(f"cat {SHOWN}"))
@@ -88,7 +90,8 @@ def main() -> None:
                             keep(wanted.out, name, label, starts, shown)
                     if wanted.out:
                         docker("cp", f"{bridge.container}:{bridge.state}", str(wanted.out.with_suffix(f".{name}")))
-                    docker("exec", bridge.container, "pkill", "-f", "first-intervals", check=False)
+                    bridge.shell(f"kill {watcher_pid}")
+                    watcher.close()
     finally:
         slurm.close()
 

@@ -18,9 +18,10 @@ import os
 import re
 import secrets
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,6 +129,37 @@ def docker(
     if check and done.returncode != 0:
         raise CommandFailed(f"docker {' '.join(arguments)}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr if with_errors else done.stdout
+
+
+class InsideProcess:
+    """A process in a container of the bridge's image. It runs functions of `tests.slurm.inside` one after the other."""
+
+    def __init__(self, container: str, user: str = "cpsched") -> None:
+        words = ("exec", "--interactive", "--user", user, container, "python", "-m", "tests.slurm.inside")
+        self._process = subprocess.Popen(["docker", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self, function: Callable[[Unpack[Ts]], object], *arguments: *Ts) -> None:
+        """Begin to run a function."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([function.__module__, function.__name__, arguments]) + "\n")
+        self._process.stdin.flush()
+
+    def call(self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts, timeout_s: float = 120) -> T:
+        """Return a function's result as a JSON value."""
+        assert self._process.stdout is not None
+        self.begin(function, *arguments)
+        timer = threading.Timer(timeout_s, self._process.kill)
+        timer.start()
+        result: T
+        result, error = json.loads(self._process.stdout.readline() or '[null, "the process has ended"]')
+        timer.cancel()
+        if error:
+            raise CommandFailed(f"{function.__name__}: {error}")
+        return result
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
 
 
 def expand(hostlist: str) -> tuple[str, ...]:
@@ -593,17 +625,9 @@ class Slurm:
     def call(
         self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts, user: str = "cpsched", timeout_s: float = 120
     ) -> T:
-        """Run a function of `tests.slurm.inside` in the bridge's image, and return its result as a JSON value."""
-        command = self.command_of(function, *arguments)
-        output = docker("exec", "--user", user, self.python_container(), *command, timeout_s=timeout_s)
-        result: T = json.loads(output)
-        return result
-
-    @staticmethod
-    def command_of(function: Callable[[Unpack[Ts]], object], *arguments: *Ts) -> tuple[str, ...]:
-        """Return the command that runs a function of `tests.slurm.inside` in the bridge's image."""
-        name = (function.__module__, function.__name__)
-        return ("python", "-m", "tests.slurm.inside", *name, json.dumps(arguments))
+        """Run a function of `tests.slurm.inside` in a new process, and return its result as a JSON value."""
+        with closing(InsideProcess(self.python_container(), user)) as process:
+            return process.call(function, *arguments, timeout_s=timeout_s)
 
     def reset(self) -> None:
         """Reset to an empty queue, idle nodes, no reservations, no bridge, and the plugin off."""
