@@ -298,11 +298,13 @@ def print_status(status: StatusReport) -> None:
 def _print_leadership(out: Console, status: LeadershipStatus) -> None:
     leader = "this bridge" if status.is_here else escape_controls(status.leader) or "none"
     out.print(f"leader: {leader} since {format_unix_time(status.since_unix_s)} UTC")
-    heard = "not heard"
+    heard, next_leader = "not heard", "another bridge, if there is one,"
     if status.heard_unix_s is not None:
         heard = f"{escape_controls(status.other)}, last heard {format_unix_time(status.heard_unix_s)} UTC"
-    takes_over = "the other bridge takes over" if status.is_here else "this bridge takes over"
-    out.print(f"other bridge: {heard}; if the leader dies, {takes_over} within {status.takeover_s:.0f} s")
+        next_leader = "the other bridge"
+    if not status.is_here:
+        next_leader = "this bridge"
+    out.print(f"other bridge: {heard}; if the leader dies, {next_leader} takes over within {status.takeover_s:.0f} s")
 
 
 def _format_ago(age_s: float | None) -> str:

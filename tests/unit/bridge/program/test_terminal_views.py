@@ -19,7 +19,7 @@ from cpsched_bridge.program.bridge_client import BridgeNotAnswering, query_bridg
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.lock_and_request_files import StartupProgressFile
+from cpsched_bridge.store.lock_and_request_files import LeadershipStatus, StartupProgressFile
 from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -232,6 +232,26 @@ def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     print_status(bridge.settings)
     told = "paused another bridge is in control of this cluster: login2:/var/lib/cpsched"
     assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
+
+
+@pytest.mark.parametrize(
+    ("is_here", "other", "heard_unix_s", "line"),
+    [
+        (True, "", None, "not heard; if the leader dies, another bridge, if there is one, takes over within 120 s"),
+        (
+            True, "b:/x", 1e9 - 3,
+            "b:/x, last heard 2001-09-09 01:46:37 UTC; if the leader dies, the other bridge takes over within 120 s",
+        ),
+        (False, "", None, "not heard; if the leader dies, this bridge takes over within 120 s"),
+    ],
+)  # fmt: skip
+def test_status_says_who_takes_over(tmp_path, capsys, is_here, other, heard_unix_s, line):
+    bridge = a_bridge(tmp_path, FakeCluster())
+    bridge.cycle()
+    status = LeadershipStatus("a:/x", is_here, 1e9, other, heard_unix_s, 120.0, 0)
+    state_paths.leadership_file(bridge.settings).write(status)
+    print_status(bridge.settings)
+    assert f"other bridge: {line}" in lines_of(capsys)
 
 
 @pytest.mark.parametrize(
