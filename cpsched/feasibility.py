@@ -54,7 +54,8 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         if broken & (fit_rules.NOT_QUEUED | fit_rules.NO_PLACEMENT | fit_rules.NO_NODE | fit_rules.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))
-        for node in gpu_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]):
+        full = gpu_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]) if gpu_use.matters else ()
+        for node in full:
             found.append(
                 Violation(id, f"{cluster.node_names[node]} may lack free GPUs of the type or with enough parts")
             )

@@ -102,15 +102,12 @@ class GpuUse:
         types = [column for column, name in enumerate(cluster.resources) if name.startswith("gpu:")]
         self._types = np.array(types if len(types) > 1 else [], np.int64)
         self._gpu = cluster.resources.index("gpu") if "gpu" in cluster.resources else -1
+        self.matters = bool(self._columns) or len(types) > 1
+        """Whether amounts do not suffice, because jobs share GPUs or nodes have several types."""
         self._capacity, self._free = cluster.capacity, free.copy() if self.matters else free
         self._starts: dict[tuple[str, int], _NodeStarts] = {}
         self._typed: dict[int, IntArray] = {}
         """GPUs of each type that the starts on a node may use."""
-
-    @property
-    def matters(self) -> bool:
-        """Whether amounts do not suffice, because jobs share GPUs or nodes have several types."""
-        return bool(self._columns) or len(self._types) > 0
 
     def find_full_nodes(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
         """Return the nodes on which a start may not find its GPUs. If there are none, add the start."""

@@ -90,7 +90,7 @@ def compute_allocated_amounts(nodes: Sequence[SlurmNode], machine: SlurmNodeTabl
         for name, count in gres_from_tres(_select_integer_tres(node.allocated_tres)).items():
             if name in machine.resources:
                 used[row, machine.resources.index(name)] = min(count, AMOUNT_BOUND)
-        for name, count in parse_gres_amounts(node.used_gres or {}).items():
+        for name, count in parse_gres_amounts(node.used_gres).items() if node.used_gres else ():
             if name in machine.resources:
                 column = machine.resources.index(name)
                 used[row, column] = max(used[row, column], min(count, AMOUNT_BOUND))
