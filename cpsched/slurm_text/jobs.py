@@ -77,6 +77,8 @@ class SlurmJob(NamedTuple):
     resource_sharing: str = "OK"
     """How the job shares its nodes, in the form that Slurm releases before 26.05 print."""
     gres_per_node: Mapping[str, int] = NO_AMOUNTS
+    gres_per_job: Mapping[str, int] = NO_AMOUNTS
+    """Generic resources requested in total (`--gpus`), by name and type. pyslurm does not show them."""
     tres_per_task: Mapping[str, int] = NO_AMOUNTS
     requested_tres: Mapping[str, int] = NO_AMOUNTS
     allocated_tres: Mapping[str, int] = NO_AMOUNTS

@@ -120,7 +120,7 @@ JOB = KnownScontrolFields(
         "NtasksPerN:B:S:C CoreSpec ThreadSpec Nodes CPU_IDs Mem GRES MinCPUsNode MinMemoryCPU MinMemoryNode "
         "MinTmpDiskNode Features ClusterFeatures Prefer Reservation OverSubscribe Exclusive Contiguous Licenses "
         "Network AdminComment Comment SegmentSize Switches BurstBuffer SpreadJob CpusPerTres TresPerNode "
-        "TresPerSocket TresPerTask NtasksPerTRES GresEnforceBind"
+        "TresPerJob TresPerSocket TresPerTask NtasksPerTRES GresEnforceBind"
     ),
     harmless=_split_names(
         "SLUID GroupId WCKey FailedNode Requeue BatchFlag ExitCode DerivedExitCode RunTime ResizeTime CrontabSpec "
@@ -128,7 +128,7 @@ JOB = KnownScontrolFields(
         "SchedNodeList BatchHost StepMgrEnabled JOB_GRES MemUpdate DelayBoot LicensesAlloc SpreadSegments "
         "ConsolidateSegments BurstBufferState Power GresAllowTaskSharing GresOneTaskPerSharing "
         "KillOInInvalidDependent KillOnInvalidDependent ExpeditedRequeue OOMKillStep MemPerTres TresBind TresFreq "
-        "TresPerJob MailUser MailType ContainerType Runtime Container ContainerID SELinuxContext ResvPorts"
+        "MailUser MailType ContainerType Runtime Container ContainerID SELinuxContext ResvPorts"
     ),
     text=_split_names("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
     only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings", "MinMemoryTRES"), frozenset()),

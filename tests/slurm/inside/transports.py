@@ -22,7 +22,11 @@ def _to_fields(record: Any) -> dict[str, Any]:
         return asdict(record)
     # pyslurm shows neither of these requests
     requests = sorted(record.special_requests - {"preferred_features", "node_counts"})
-    return record._asdict() | {"special_requests": requests, "gres_per_node": dict(record.gres_per_node)}
+    return record._asdict() | {
+        "special_requests": requests,
+        "gres_per_node": dict(record.gres_per_node),
+        "gres_per_job": dict(record.gres_per_job),
+    }
 
 
 def _without_insignificant_fields(job: SlurmJob) -> SlurmJob:

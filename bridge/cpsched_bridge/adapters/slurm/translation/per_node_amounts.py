@@ -237,12 +237,15 @@ def _compute_gres_per_share(job: SlurmJob, machine: SlurmNodeTable, nodes: int, 
     asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
     found = {name: count for name, count in asked.items() if name not in machine.shared}
     total = {n: count for n, count in gres_from_tres(job.requested_tres).items() if n not in machine.shared}
-    if not found and total:
+    per_job = {n: count for n, count in parse_gres_amounts(job.gres_per_job).items() if n not in machine.shared}
+    if not found and (total or per_job):
         if nodes > 1:
             raise JobNotModelled("requests a total number of GPUs on several nodes")
+        if per_job and all(per_job.get(n, 0) == count for n, count in total.items()):
+            return per_job
         if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
             what = "requests a total number of GPUs"
-            raise JobNotModelled(what, f"{what}: pyslurm does not report their type")
+            raise JobNotModelled(what, f"{what}, whose type Slurm does not show")
         return total
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
         raise JobNotModelled("requests generic resources in an unsupported way")
@@ -253,9 +256,10 @@ def compute_max_gres_per_share(job: SlurmJob) -> Amounts:
     """Return the maximum amount of each generic resource that one share requests."""
     tasks = job.ntasks or 1
     per_node, total = parse_gres_amounts(job.gres_per_node), gres_from_tres(job.requested_tres)
+    per_job = parse_gres_amounts(job.gres_per_job)
     per_task = {name: count * tasks for name, count in gres_from_tres(job.tres_per_task).items()}
-    names = {*per_node, *per_task, *total}
-    return {name: max(asked.get(name, 0) for asked in (per_node, per_task, total)) for name in names}
+    names = {*per_node, *per_task, *per_job, *total}
+    return {name: max(asked.get(name, 0) for asked in (per_node, per_task, per_job, total)) for name in names}
 
 
 def compute_requested_no_consume_gres(job: SlurmJob, machine: SlurmNodeTable) -> Amounts:

@@ -220,13 +220,13 @@ def test_detects_requeued_job_with_our_pin() -> None:
 
 
 def test_leaves_jobs_with_unreadable_gpu_type() -> None:
-    """`--gpus=a100:1` shows no type in any attribute: with two types in the cluster, a pin could be on a wrong node."""
+    """pyslurm shows no type of `--gpus=a100:1`: with two types in the cluster, a pin could be on a wrong node."""
     recorded, seen = observe("typed_gpus")
     lines = {job["id"]: job["submit_line"] for job in recorded.content["jobs"]}
     left = {lines[job.job_id]: words(job.reason) for job in seen.unmanaged if job.job_id in lines}
     whole_job = [line for line in left if "--gpus=a100:1" in line]
     assert len(whole_job) == 1
-    assert "does not report their type" in left[whole_job[0]]
+    assert "whose type Slurm does not show" in left[whole_job[0]]
     resources = seen.cluster.resources
     placed = {lines[p.job.id]: dict(zip(resources, p.job.request.per_unit, strict=True)) for p in seen.pending}
     typed = next(amounts for line, amounts in placed.items() if "--gres=gpu:a100:2" in line)

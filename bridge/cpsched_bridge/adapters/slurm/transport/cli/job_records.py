@@ -243,6 +243,7 @@ def parse_job(
         memory_per_node=reader.memory("memory_per_node", "MinMemoryNode"),
         resource_sharing=normalize_job_oversubscribe(row.oversubscribe, row.exclusive),
         gres_per_node=text("gres_per_node", row.tres_per_node, parse_gres_counts, NO_AMOUNTS),
+        gres_per_job=text("gres_per_job", "" if detail is None else detail.tres_per_job, parse_gres_counts, NO_AMOUNTS),
         tres_per_task=text("tres_per_task", row.tres_per_task, _parse_tres, NO_AMOUNTS),
         requested_tres=text("requested_tres", requested, _parse_tres, NO_AMOUNTS),
         allocated_tres=text("allocated_tres", allocated, _parse_tres, NO_AMOUNTS),

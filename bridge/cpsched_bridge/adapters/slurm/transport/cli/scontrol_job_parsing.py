@@ -8,8 +8,8 @@ named "x\n\nJobId=7 ..." therefore prints a record of job 7. These rules separat
 - A record's first text is the job's name, which `squeue` has already shown. The lines from the name to the line with
   `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
   job is unreadable.
-- SpreadJob, NtasksPerTRES, SegmentSize, Extra and GresEnforceBind are printed only if they are set, below text written
-  by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm or waits
+- SpreadJob, NtasksPerTRES, SegmentSize, Extra, GresEnforceBind and TresPerJob are printed only if they are set, below
+  text written by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm or waits
   for other nodes.
 """
 
@@ -43,6 +43,7 @@ _SPREAD = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*SpreadJob=Yes", re.MULTILINE)
 _TASKS_PER_TRES = re.compile(r"^   NtasksPerTRES=(\d{1,5}) *$", re.MULTILINE)
 _ENFORCES_BINDING = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*GresEnforceBind=Yes", re.MULTILINE)
 _EXTRA = re.compile(r"^   Extra=(.*)$", re.MULTILINE)
+_TRES_PER_JOB = re.compile(r"^   TresPerJob=(\S+) *$", re.MULTILINE)
 _SEGMENTS = re.compile(r"^   SegmentSize=(\d{1,5})( SpreadSegments=Yes)?( ConsolidateSegments=Yes)?", re.MULTILINE)
 
 
@@ -82,6 +83,8 @@ class ScontrolJobDetail:
     extra: str | None
     """The text of `--extra`, which the job's owner may forge."""
     enforces_binding: bool
+    tres_per_job: str
+    """Resources that the job requests in total, such as "gres/gpu:a100:2", or empty. The job's owner may forge it."""
     unknown: tuple[str, ...] = ()
     """Fields above the owner's text that `known_fields` does not list."""
 
@@ -198,6 +201,7 @@ def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail
     per_gpu = _TASKS_PER_TRES.search(rest) if "NtasksPerTRES=" in rest else None
     segments = _SEGMENTS.search(rest) if "SegmentSize=" in rest else None
     extra = _EXTRA.search(rest) if "Extra=" in rest else None
+    tres_per_job = _TRES_PER_JOB.search(rest) if "TresPerJob=" in rest else None
     spread = "SpreadJob=" in rest and _SPREAD.search(rest) is not None
     return ScontrolJobDetail(
         settings,
@@ -207,6 +211,7 @@ def parse_job_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail
         ScontrolSegments(int(segments[1]), *map(bool, segments.groups()[1:])) if segments else ScontrolSegments(),
         extra[1] if extra else None,
         "GresEnforceBind=Yes" in rest and _ENFORCES_BINDING.search(rest) is not None,
+        tres_per_job[1] if tres_per_job else "",
         _find_unknown_fields(body[start : max(last, body.find(_OWNER_TEXT_START, end))]),
     )
 

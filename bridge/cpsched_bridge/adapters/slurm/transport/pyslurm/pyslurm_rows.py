@@ -75,7 +75,7 @@ def _read_field(source: Any, field: str) -> tuple[Any, bool]:
 
 _TRANSLATED_FIELDS = {
     *("special_requests", "layout", "unreadable", "unknown_state", "listed_partitions", "cpus_per_gpu"),
-    *("memory_per_gpu", "node_counts", "user_name"),
+    *("memory_per_gpu", "node_counts", "user_name", "gres_per_job"),
 }
 """Fields and requests that are not attributes of pyslurm's jobs, and the name, which pyslurm queries for each job."""
 JOB_FIELDS = tuple(

@@ -146,6 +146,27 @@ def test_computes_amounts_of_one_share(facts: dict[str, Any], nodes: int, amount
     assert agrees(amounts, lambda: compute_requested_per_node(asked(**facts), a_machine(), nodes))
 
 
+@pytest.mark.parametrize(
+    ("facts", "nodes", "amounts"),
+    [
+        ({"gres_per_job": {"gres/gpu": 1}}, 1, (1, 100, 1, 0, 0)),
+        ({"gres_per_job": {"gres/gpu:b": 2}}, 1, (1, 100, 2, 0, 2)),
+        ({"gres_per_job": {"gres:gpu:a": 1, "gres:gpu:b": 2}}, 1, (1, 100, 3, 1, 2)),
+        ({"gres_per_job": {"gres/gpu:b": 2}, "requested_tres": {"gres/gpu": 2}}, 1, (1, 100, 2, 0, 2)),
+        ({"gres_per_job": {"gres/gpu:b": 2}, "requested_tres": {"gres/gpu": 3}}, 1, WHOLE_JOB),
+        ({"gres_per_job": {"gres/gpu": 2}, "requested_tres": {"gres/gpu": 2, "gres/gpu:b": 2}}, 1, WHOLE_JOB),
+        ({"requested_tres": {"gres/gpu": 2}}, 1, WHOLE_JOB),
+        ({"ntasks": 2, "gres_per_job": {"gres/gpu": 2}}, 2, WHOLE_JOB),
+    ],
+)
+def test_total_number_of_gpus_has_types_if_slurm_shows_them(
+    facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str
+) -> None:
+    machine = a_machine(configured_gres={"gpu:a": 1, "gpu:b": 2})
+    assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:a", "gpu:b")
+    assert agrees(amounts, lambda: compute_requested_per_node(asked(**facts), machine, nodes))
+
+
 def test_missing_memory_request_is_0_if_memory_is_uncounted() -> None:
     machine = a_machine(counts_memory=False)
     assert compute_requested_per_node(asked(memory_per_cpu=0), machine, 1) == (1, 0, 0)
@@ -263,7 +284,7 @@ def test_adds_default_memory_per_gpu(facts: dict[str, Any], nodes: int, memory_m
 
 def test_leaves_typed_gpus_counted_per_job() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
-    with pytest.raises(JobNotModelled, match=r"pyslurm does not report their type"):
+    with pytest.raises(JobNotModelled, match="whose type Slurm does not show"):
         compute_requested_per_node(asked(requested_tres={"gres/gpu": 1}), machine, 1)
     assert compute_requested_per_node(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
     other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
