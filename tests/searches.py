@@ -17,7 +17,7 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, L
 from cpsched.jit.decorators import kernel
 from cpsched.jit.shared_structs import Reals
 from cpsched.kernels.order_moves import ALL_MOVES
-from cpsched.kernels.order_search_state import OrderSearchState, WaitCostParameters
+from cpsched.kernels.order_search_state import OrderSearchState
 from cpsched.kernels.plan_costs import start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.model import NEVER
@@ -58,11 +58,11 @@ class Priced(LookaheadDispatcher):
 
     def prices(self, site: SchedulingState, start_s: int) -> Reals:
         """Return the cost of starting each queued job at a second, by queue position, without a bound."""
-        return prices(site, self._search, self._objective, start_s)
+        return prices(site, self._search, start_s)
 
     @property
     def aged_s(self) -> float:
-        return float(self._objective.aged_s)
+        return float(self._search.objective.aged_s)
 
 
 @kernel
@@ -72,11 +72,11 @@ def weights(search: OrderSearchState, count: int) -> Reals:
 
 
 @kernel
-def prices(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, start_s: int) -> Reals:
+def prices(site: SchedulingState, search: OrderSearchState, start_s: int) -> Reals:
     """Return the cost of starting each queued job at a second, by queue position, without a bound."""
     found, search.bound_s = np.empty(site.queued), NEVER
     for position in range(site.queued):
-        found[position] = start_cost(site, search, objective, position, start_s)
+        found[position] = start_cost(site, search, position, start_s)
     return found
 
 

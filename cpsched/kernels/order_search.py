@@ -15,7 +15,6 @@ from cpsched.kernels.order_search_state import (
     EXCEEDS_LIMIT,
     POOL_JOBS_PER_NODE_JOB,
     OrderSearchState,
-    WaitCostParameters,
     accept_candidate,
     allocate_profiles,
     allocate_queue_columns,
@@ -148,7 +147,6 @@ def cost_of_jobs_after_head(site: SchedulingState, search: OrderSearchState, ord
 def plan_trial_order(
     site: SchedulingState,
     search: OrderSearchState,
-    objective: WaitCostParameters,
     first: int,
     limit: float,
     counted: bool,
@@ -156,8 +154,8 @@ def plan_trial_order(
     """Plan the trial order on a pool (`counted`) or on nodes. Return its cost."""
     search.counts.decoded += 1
     if counted:
-        return decode_order_on_pool(site, search, objective, first, limit)
-    return decode_order_on_nodes(site, search, objective, first, limit)
+        return decode_order_on_pool(site, search, first, limit)
+    return decode_order_on_nodes(site, search, first, limit)
 
 
 @subroutine
@@ -193,9 +191,7 @@ def accept_whole_order(search: OrderSearchState) -> None:
 
 
 @subroutine
-def plan_bounding_candidates(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
-) -> tuple[float, float]:
+def plan_bounding_candidates(site: SchedulingState, search: OrderSearchState, counted: bool) -> tuple[float, float]:
     """Make the previous or the arrival order, whichever is cheaper, the best order.
 
     The bound is the shorter of their longest waits. Return the cost of the cheaper order, and the cost of its head.
@@ -205,22 +201,18 @@ def plan_bounding_candidates(
     for which in (LAST, FIRST_COME):
         if is_candidate_enabled(search, which):
             load_candidate_order(site, search, which)
-            plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
+            plan_trial_order(site, search, 0, EXCEEDS_LIMIT, counted)
             bound_s = min(bound_s, longest_wait_in_trial_plan(site, search))
             if which == LAST:
                 accept_whole_order(search)
     search.bound_s = bound_s
     if is_candidate_enabled(search, LAST):
-        cost = cost_of_order_head(
-            site, search, objective, search.best.order, search.best.starts, search.best.spent, 0, 0.0
-        )
+        cost = cost_of_order_head(site, search, search.best, search.best.spent, 0)
         behind = cost_of_jobs_after_head(site, search, search.best.order)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
     if is_candidate_enabled(search, FIRST_COME) and head_cost > 0.0:
-        cost = cost_of_order_head(
-            site, search, objective, search.trial.order, search.trial.starts, search.trial.spent, 0, 0.0
-        )
+        cost = cost_of_order_head(site, search, search.trial, search.trial.spent, 0)
         behind = cost_of_jobs_after_head(site, search, search.trial.order)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
@@ -229,13 +221,11 @@ def plan_bounding_candidates(
 
 
 @subroutine
-def select_best_candidate(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
-) -> float:
+def select_best_candidate(site: SchedulingState, search: OrderSearchState, counted: bool) -> float:
     """Make the cheapest candidate the best order. Return the cost of its head."""
     best, head_cost, others = EXCEEDS_LIMIT, EXCEEDS_LIMIT, LAST
-    if objective.bounded:
-        best, head_cost = plan_bounding_candidates(site, search, objective, counted)
+    if search.objective.bounded:
+        best, head_cost = plan_bounding_candidates(site, search, counted)
         others = SHORTEST_JOB
     for which in range(others, SMITH + 1):
         if head_cost == 0.0 or (head_cost < EXCEEDS_LIMIT and is_budget_used(search, counted)):
@@ -244,7 +234,7 @@ def select_best_candidate(
             continue
         load_candidate_order(site, search, which)
         behind = cost_of_jobs_after_head(site, search, search.trial.order)
-        cost = plan_trial_order(site, search, objective, 0, best - behind, counted)
+        cost = plan_trial_order(site, search, 0, best - behind, counted)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
             accept_whole_order(search)
@@ -252,9 +242,7 @@ def select_best_candidate(
 
 
 @subroutine
-def hill_climb(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, best: float, counted: bool
-) -> float:
+def hill_climb(site: SchedulingState, search: OrderSearchState, best: float, counted: bool) -> float:
     """Accept random moves that do not increase the cost. Return the head's cost."""
     if search.head - search.fixed < 2:
         return best
@@ -262,7 +250,7 @@ def hill_climb(
         if best == 0.0 or is_budget_used(search, counted):
             break
         first = propose_move(search)
-        cost = plan_trial_order(site, search, objective, first, best, counted)
+        cost = plan_trial_order(site, search, first, best, counted)
         if cost <= best:
             best = cost
             accept_candidate(search, first)
@@ -273,18 +261,17 @@ def hill_climb(
 def begin_search_round(
     site: SchedulingState,
     search: OrderSearchState,
-    objective: WaitCostParameters,
     site_weight: FixedReals,
     counted: bool,
 ) -> None:
     """Begin a round: compute costs, and find the jobs that can ever run."""
     n = site.queued
     allocate_queue_columns(search, n, len(site.jobs.units), site.machine.free.shape[1])
-    weigh_jobs(site, search, objective, site_weight)
+    weigh_jobs(site, search, site_weight)
     search.counts.drawn = hash64(search.settings.seed) + hash64(site.now_s)
     search.counts.decoded = search.counts.placed = search.able = search.shared.valid = 0
     search.bound_s, search.best.known[0] = NEVER, 0
-    search.best.spent[0] = 0.0
+    search.best.spent[0] = search.trial.spent[0] = 0.0
     eventually = 0
     if counted:
         eventually = collect_releases(site) + free_pool_units(site)
@@ -352,7 +339,6 @@ def write_best_order_plan(site: SchedulingState, search: OrderSearchState, whole
 def search_and_apply_best_order(
     site: SchedulingState,
     search: OrderSearchState,
-    objective: WaitCostParameters,
     answer: int,
     whole: bool,
     counted: bool,
@@ -362,20 +348,20 @@ def search_and_apply_best_order(
     If no job can start, use the previous order, and plan it only if `whole`.
     """
     if answer == SEARCHED:
-        hill_climb(site, search, objective, select_best_candidate(site, search, objective, counted), counted)
+        hill_climb(site, search, select_best_candidate(site, search, counted), counted)
         write_best_order_plan(site, search, whole, counted)
         return
     load_candidate_order(site, search, LAST)
     for k in range(search.able):
         search.best.order[k] = search.trial.order[k]
     if whole:
-        plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
+        plan_trial_order(site, search, 0, EXCEEDS_LIMIT, counted)
         accept_candidate(search, 0)
         write_best_order_plan(site, search, whole, counted)
 
 
 @subroutine
-def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
+def search_on_pool(site: SchedulingState, search: OrderSearchState, whole: bool) -> int:
     """Decide a round on a pool. Return the outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
@@ -386,12 +372,12 @@ def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: W
     allocate_profiles(search, site.active + 2 * search.able + 4)
     times, level = search.rows.times[0], search.rows.level[0]
     search.rows.points[0] = write_pool_profile(site, free_pool_units(site), times, level)
-    search_and_apply_best_order(site, search, objective, answer, whole, True)
+    search_and_apply_best_order(site, search, answer, whole, True)
     return answer
 
 
 @subroutine
-def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
+def search_on_nodes(site: SchedulingState, search: OrderSearchState, whole: bool) -> int:
     """Decide a round on nodes. Return the outcome."""
     begin_plan_on_classes(site, 2)
     site.trial.lasting = 0
@@ -401,7 +387,7 @@ def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: 
         if answer == SEARCHED or whole:
             undo_placements(site, search, 0)
             init_total_profile(site, search)
-        search_and_apply_best_order(site, search, objective, answer, whole, False)
+        search_and_apply_best_order(site, search, answer, whole, False)
     write_starts(site)
     return answer
 
@@ -417,7 +403,7 @@ Asked = tuple[Reals, FixedReals, bool, bool]
 
 
 @kernel
-def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, asked: Asked) -> int:
+def look_ahead(site: SchedulingState, search: OrderSearchState, asked: Asked) -> int:
     """Write the queue's plan to `site.draft`, and store the order for the next round.
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
@@ -426,12 +412,12 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
     search.queued.expected = expected
     init_plan_result(site.draft, site.queued)
     site.draft.offsets[0] = 0
-    begin_search_round(site, search, objective, site_weight, counted)
+    begin_search_round(site, search, site_weight, counted)
     if counted:
-        answer = search_on_pool(site, search, objective, whole)
+        answer = search_on_pool(site, search, whole)
         write_pool_placements(site)
     else:
-        answer = search_on_nodes(site, search, objective, whole)
+        answer = search_on_nodes(site, search, whole)
     if answer == ALL_START:
         search.last.ordered = 0
     else:

@@ -187,6 +187,7 @@ class OrderSearchState(SharedStruct):
     abandons a plan in which one of these jobs waits longer than the bound.
     """
     settings: OrderSearchSettings
+    objective: WaitCostParameters
     counts: OrderSearchCounters
     shared: SharedOrderBounds
     queued: QueuedJobColumns
@@ -200,7 +201,7 @@ class OrderSearchState(SharedStruct):
     totals: TotalAvailabilityProfile
 
 
-def new_order_search_state(settings: OrderSearchSettings) -> OrderSearchState:
+def new_order_search_state(settings: OrderSearchSettings, objective: WaitCostParameters) -> OrderSearchState:
     """Return the initial state of a search, without an order."""
     none = empty_column
 
@@ -213,6 +214,7 @@ def new_order_search_state(settings: OrderSearchSettings) -> OrderSearchState:
     return OrderSearchState(
         able=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
+        objective=objective,
         counts=OrderSearchCounters(drawn=0, decoded=0, placed=0),
         shared=SharedOrderBounds(upto=0, same=0, valid=0),
         queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none()),

@@ -17,7 +17,7 @@ from cpsched.kernels.node_list_scheduling import (
     resize_class_columns,
     start_job,
 )
-from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, placed_job_hash
+from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, placed_job_hash
 from cpsched.kernels.plan_costs import cost_with_shared_tail, start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.kernels.total_profile import lower_bound_by_totals, take_from_totals
@@ -95,9 +95,7 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int)
 
 
 @subroutine
-def decode_order_on_nodes(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
-) -> float:
+def decode_order_on_nodes(site: SchedulingState, search: OrderSearchState, first: int, limit: float) -> float:
     """Plan the trial order on nodes, and return its cost.
 
     Return `EXCEEDS_LIMIT` if the cost is above `limit`.
@@ -115,12 +113,12 @@ def decode_order_on_nodes(
     for k in range(first, search.head):
         save_undo_marks(site, search, k)
         if k >= search.shared.upto and held == search.best.known[k]:
-            return cost_with_shared_tail(site, search, objective, k, total, limit)
+            return cost_with_shared_tail(site, search, k, limit)
         search.counts.placed += 1
         position, moves = order[k], site.trial.moves
         starts[k] = place_at_earliest_start(site, search, position, k, k + 1)
         if starts[k] != NEVER:
-            total += start_cost(site, search, objective, position, starts[k])
+            total += start_cost(site, search, position, starts[k])
             held += placed_job_hash(position, starts[k], placement_hash(site.trial, moves))
         spent[k + 1], known[k + 1] = total, held
         if total > limit:

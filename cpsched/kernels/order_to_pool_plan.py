@@ -6,7 +6,7 @@ The search stores the profile before each job. It then replans only the jobs aft
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, placed_job_hash
+from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, placed_job_hash
 from cpsched.kernels.plan_costs import cost_with_shared_tail, start_cost
 from cpsched.kernels.pool_list_scheduling import start_on_pool
 from cpsched.kernels.pool_profile import (
@@ -19,9 +19,7 @@ from cpsched.model import NEVER
 
 
 @subroutine
-def decode_order_on_pool(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
-) -> float:
+def decode_order_on_pool(site: SchedulingState, search: OrderSearchState, first: int, limit: float) -> float:
     """Plan the trial order on a pool, and return its cost.
 
     Return `EXCEEDS_LIMIT` if the cost is above `limit`.
@@ -43,13 +41,13 @@ def decode_order_on_pool(
     search.shared.same = search.head
     for k in range(first, search.head):
         if k >= search.shared.upto and held == search.best.known[k]:
-            return cost_with_shared_tail(site, search, objective, k, total, limit)
+            return cost_with_shared_tail(site, search, k, limit)
         search.counts.placed += 1
         position, n = order[k], points[at]
         duration_s, need = estimate_s[queue[position]], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))
         start_s = times[at, earliest_fit_breakpoint(times[at], level[at], n, duration_s, wanted)]
-        total += start_cost(site, search, objective, position, start_s)
+        total += start_cost(site, search, position, start_s)
         if total > limit:
             return EXCEEDS_LIMIT
         to = row[k + 1]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.shared_structs import FixedColumn, FixedReals, Reals
-from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters
+from cpsched.jit.shared_structs import FixedReals, Reals
+from cpsched.kernels.order_search_state import EXCEEDS_LIMIT, CandidateQueueOrder, OrderSearchState
 from cpsched.kernels.queue_orders import sort_positions, sortable_bits
 from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.model import NEVER
@@ -53,15 +53,13 @@ def typical_area(site: SchedulingState, search: OrderSearchState, least_s: float
 
 
 @subroutine
-def set_weights_without_site_priority(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters
-) -> tuple[float, float]:
+def set_weights_without_site_priority(site: SchedulingState, search: OrderSearchState) -> tuple[float, float]:
     """Set each queued job's weight to r^`r` E^`e` (1 + `flat` A / (r E)).
 
     Return the sums of these weights and of r E over the queue. The queue must not be empty.
     """
-    jobs, queue, least_s, own, area = site.jobs, site.queue, objective.least_s, 0.0, 0.0
-    weight, expected = search.queued.weight, search.queued.expected
+    objective, jobs, queue, own, area = search.objective, site.jobs, site.queue, 0.0, 0.0
+    weight, expected, least_s = search.queued.weight, search.queued.expected, objective.least_s
     flat = objective.flat * typical_area(site, search, least_s) if objective.flat > 0.0 else 0.0
     for i in range(site.queued):
         slot = queue[i]
@@ -73,17 +71,15 @@ def set_weights_without_site_priority(
 
 
 @subroutine
-def weigh_jobs(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
-) -> None:
+def weigh_jobs(site: SchedulingState, search: OrderSearchState, site_weight: FixedReals) -> None:
     """Compute each queued job's cost per second and reserve.
 
     `site_weight` contains the site's factors by queue position, or is empty. The queue must not be empty.
     """
-    jobs, queue, least_s = site.jobs, site.queue, objective.least_s
+    objective, jobs, queue, least_s = search.objective, site.jobs, site.queue, search.objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
     units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
-    own, area = set_weights_without_site_priority(site, search, objective)
+    own, area = set_weights_without_site_priority(site, search)
     for i in range(site.queued):
         slot = queue[i]
         r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], least_s)
@@ -97,9 +93,7 @@ def weigh_jobs(
 
 
 @subroutine
-def start_cost(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, position: int, start_s: int
-) -> float:
+def start_cost(site: SchedulingState, search: OrderSearchState, position: int, start_s: int) -> float:
     """Return the cost of starting a job at `start_s`, which is 0 if it starts now.
 
     Return `EXCEEDS_LIMIT` if the start violates the bound.
@@ -107,40 +101,37 @@ def start_cost(
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
     if waited_s + delay_s > search.bound_s and waited_s >= BOUND_WAIT_SHARE * search.bound_s:
         return EXCEEDS_LIMIT
-    if objective.power == 0:
+    power = search.objective.power
+    if power == 0:
         return float(search.queued.weight[position] * delay_s)
     W, E = waited_s / HOUR_S, search.queued.expected[position] / HOUR_S
-    later, now = W + delay_s / HOUR_S, integer_power(W + E, objective.power) - integer_power(W, objective.power)
-    rise = integer_power(later + E, objective.power) - integer_power(later, objective.power) - now
+    later, now = W + delay_s / HOUR_S, integer_power(W + E, power) - integer_power(W, power)
+    rise = integer_power(later + E, power) - integer_power(later, power) - now
     return float(search.queued.weight[position] * rise)
 
 
 @subroutine
 def cost_of_order_head(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
-    total: float,
-) -> float:  # fmt: skip
-    """Return the cost of a decoded order's head, given `total` before place `first`.
+    site: SchedulingState, search: OrderSearchState, decoded: CandidateQueueOrder, spent: Reals, first: int
+) -> float:
+    """Return the cost of a decoded order's head, given `spent` up to place `first`.
 
-    Write `spent` starting at place `first`.
+    Write `spent` after place `first`.
     """
+    order, starts, total = decoded.order, decoded.starts, spent[first]
     for k in range(first, search.head):
         if starts[k] != NEVER:
-            total += start_cost(site, search, objective, order[k], starts[k])
+            total += start_cost(site, search, order[k], starts[k])
         spent[k + 1] = total
     return float(total)
 
 
 @subroutine
-def cost_with_shared_tail(
-    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, k: int, total: float, limit: float
-) -> float:
+def cost_with_shared_tail(site: SchedulingState, search: OrderSearchState, k: int, limit: float) -> float:
     """Return the cost of a trial plan that is equal to the best plan from place `k`.
 
-    `total` is its cost before place `k`. Return `EXCEEDS_LIMIT` if the cost is above `limit`.
+    Place `k` is after the first changed place. Return `EXCEEDS_LIMIT` if the cost is above `limit`.
     """
     search.shared.same = k
-    cost = cost_of_order_head(
-        site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total
-    )
+    cost = cost_of_order_head(site, search, search.best, search.trial.spent, k)
     return cost if cost <= limit else EXCEEDS_LIMIT

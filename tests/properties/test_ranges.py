@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched import registry
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
+from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.jit.decorators import kernel
 from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.node_class_moves import placement_hash, undo_node_moves, write_starts
@@ -232,9 +234,9 @@ def totals(site: SchedulingState, search: OrderSearchState) -> tuple[IntArray, I
 @scaled_example_settings(100)
 @given(st.one_of(snapshots(), full_clusters()))
 def test_free_capacity_over_time_matches_running_jobs(snapshot):
-    times, free = totals(
-        get_scheduling_state(snapshot), new_order_search_state(OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0))
-    )
+    settings, objective = OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0), OBJECTIVES[DEFAULT_GOAL]
+    search = new_order_search_state(settings, objective.to_wait_cost_parameters())
+    times, free = totals(get_scheduling_state(snapshot), search)
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )

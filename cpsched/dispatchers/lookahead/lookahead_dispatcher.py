@@ -98,12 +98,13 @@ class LookaheadDispatcher(Dispatcher):
         overdue_s = int(min(overdue_h, 1e9) * 3600)
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
-        self._objective, decodes = row.to_wait_cost_parameters(), row.effort if effort is None else effort
+        decodes = row.effort if effort is None else effort
         self._search = new_order_search_state(
             OrderSearchSettings(
                 decodes, work, horizon, covered, overdue_s, seed,
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
-            )
+            ),
+            row.to_wait_cost_parameters(),
         )  # fmt: skip
         self._history = RunTimesAndEasyWaits() if row.aged_by else None
         targets = row.ratio_targets
@@ -134,7 +135,7 @@ class LookaheadDispatcher(Dispatcher):
         if self._history is not None:
             expected = self._update_objective_from_history(self._history, planned_on, site, expected)
         inputs = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
-        outcome = self._look_ahead(site, self._search, self._objective, inputs)
+        outcome = self._look_ahead(site, self._search, inputs)
         starts = Starts(*copy_starts(site.draft), True) if site.draft.started else NO_STARTS
         starts = starts if slots is None else map_start_slots(starts, slots)
         branches = int(self._search.counts.decoded)
@@ -200,8 +201,8 @@ class LookaheadDispatcher(Dispatcher):
         pairs = history.take_real_virtual_pairs()
         if self._area is not None:
             self._area.observe(pairs)
-            self._objective.area = self._area.area
-        self._objective.aged_s = max(MIN_AGED_S, self._row.aged_by * longest_s)
+            self._search.objective.area = self._area.area
+        self._search.objective.aged_s = max(MIN_AGED_S, self._row.aged_by * longest_s)
         walltime_s = snapshot.table.walltime_s[snapshot.queue]
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
@@ -215,7 +216,7 @@ class LookaheadDispatcher(Dispatcher):
             return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue
         processors = table.units[queue] * table.per_unit[queue, 0]
-        own = self._row.job_wait_weights(processors, expected_s, self._objective.area)
+        own = self._row.job_wait_weights(processors, expected_s, self._search.objective.area)
         return site_priority_multipliers(snapshot, self._site_weight, own)
 
     def _store_first_planned_starts(self, snapshot: Snapshot, plan_s: IntArray) -> None:
