@@ -330,8 +330,7 @@ def choose_nodes_in_blocks(
     nodes = np.flatnonzero(room)
     nodes = nodes[np.lexsort((weights[nodes], blocks[nodes]))]
     items, size = np.unique(np.stack((blocks[nodes], weights[nodes])), axis=1, return_counts=True)
-    block, weight = np.ascontiguousarray(items)
-    quotas = block_quotas(rule, block, weight, size.astype(np.int64), units)
+    quotas = block_quotas(rule, np.column_stack((*items, size)), units)
     places_in_block = np.arange(len(nodes)) - np.searchsorted(blocks[nodes], blocks[nodes])
     chosen = np.sort(nodes[places_in_block < quotas[blocks[nodes]]])
     return tuple((node, 1) for node in chosen.tolist())

@@ -4,8 +4,6 @@ Slurm numbers the *base blocks* in the order of its configuration. A *block* of 
 blocks with successive numbers. A job, or each of its segments, must lie in one block of the lowest level that could
 hold it if all its base blocks had the planned number of nodes. If Slurm knows smaller blocks than this one, the nodes
 must also lie in the smallest sufficient number of *lower blocks*, which are those of the next lower level.
-
-Nodes are given as *items*: equal nodes of one base block and weight.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
-from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, Matrix
 from cpsched.model import NEVER, IntArray
 from cpsched.model.blocks import BLOCK_NODES, BLOCKS, CONSOLIDATE, LEVELS, SEGMENT, SPREAD
 
@@ -25,6 +23,9 @@ NEED, WIDTH, LOWER_WIDTH, MOST_LOWER, GROUP_WIDTH = range(5)
 - `MOST_LOWER`: maximum number of lower blocks per segment, or 0 if it is not limited.
 - `GROUP_WIDTH`: number of base blocks in the block in which all segments must lie, or 0.
 """
+
+BASE_BLOCK, WEIGHT, NODES = range(3)
+"""Columns of a job's *usable nodes*. A row counts the nodes of one base block and weight."""
 
 
 @scalar_subroutine
@@ -132,45 +133,41 @@ def find_best_base_block(
 
 
 @subroutine
-def find_last_weight(
-    block: FixedColumn, weight: FixedColumn, usable: FixedColumn, first: int, last: int, need: int
-) -> int:
+def find_last_weight(usable: FixedMatrix, first: int, last: int, need: int) -> int:
     """Return the lowest weight up to which the base blocks from `first` to `last` - 1 have `need` nodes."""
     at, held = -1, 0
     while held < need:
         above, at = at, NEVER
-        for k in range(len(block)):
-            if first <= block[k] < last and usable[k] > 0 and above < weight[k] < at:
-                at = weight[k]
-        for k in range(len(block)):
-            if first <= block[k] < last and weight[k] == at:
-                held += usable[k]
+        for k in range(len(usable)):
+            if first <= usable[k, BASE_BLOCK] < last and usable[k, NODES] > 0 and above < usable[k, WEIGHT] < at:
+                at = usable[k, WEIGHT]
+        for k in range(len(usable)):
+            if first <= usable[k, BASE_BLOCK] < last and usable[k, WEIGHT] == at:
+                held += usable[k, NODES]
     return int(at)
 
 
 @subroutine
-def fill_block(
-    level: FixedColumn, first: int, block: FixedColumn, weight: FixedColumn, usable: Column, quota: Column
-) -> bool:
+def fill_block(level: FixedColumn, first: int, usable: Matrix, quota: Column) -> bool:
     """Take a segment's nodes from the block that begins at base block `first`, or return False.
 
     Subtract the nodes from `usable`, and add them to `quota` by base block. Nodes lighter than the last weight that is
     needed come first, then the other nodes of their base blocks, and then those of the best base blocks.
     """
     need, last, lower_width = level[NEED], min(first + level[WIDTH], len(quota)), level[LOWER_WIDTH]
-    at = find_last_weight(block, weight, usable, first, last, need)
+    at = find_last_weight(usable, first, last, need)
     on, lower_on = np.zeros(len(quota), np.int64), np.zeros(len(quota), np.int64)
     taken, used = np.zeros(len(quota), np.int64), np.zeros(len(quota), np.int64)
-    for k in range(len(block)):
-        b = block[k]
-        if not first <= b < last or usable[k] == 0 or weight[k] > at:
+    for k in range(len(usable)):
+        b, nodes = usable[k, BASE_BLOCK], usable[k, NODES]
+        if not first <= b < last or nodes == 0 or usable[k, WEIGHT] > at:
             continue
-        if weight[k] == at:
-            on[b] += usable[k]
+        if usable[k, WEIGHT] == at:
+            on[b] += nodes
             continue
-        quota[b] += usable[k]
-        need -= usable[k]
-        usable[k], taken[b], used[b // lower_width] = 0, 1, 1
+        quota[b] += nodes
+        need -= nodes
+        usable[k, NODES], taken[b], used[b // lower_width] = 0, 1, 1
     for b in range(first, last):
         if not taken[b]:
             lower_on[b // lower_width] += on[b]
@@ -187,20 +184,17 @@ def fill_block(
         if 0 < level[MOST_LOWER] < lower_blocks:
             return False
         begun[best], taken[best], used[best // lower_width] = 0, 1, 1
-        for k in range(len(block)):
-            if block[k] == best and weight[k] == at:
-                count = min(usable[k], need)
-                usable[k] -= count
+        for k in range(len(usable)):
+            if usable[k, BASE_BLOCK] == best and usable[k, WEIGHT] == at:
+                count = min(usable[k, NODES], need)
+                usable[k, NODES] -= count
                 quota[best] += count
                 need -= count
     return True
 
 
 @subroutine
-def fill_segments(
-    rule: FixedColumn, level: FixedColumn, units: int, block: FixedColumn, weight: FixedColumn, usable: Column,
-    quota: Column,
-) -> int:  # fmt: skip
+def fill_segments(rule: FixedColumn, level: FixedColumn, units: int, usable: Matrix, quota: Column) -> int:
     """Fill a job's segments one after the other, and add their nodes to `quota`.
 
     Return -1 if all fit, else -2, or the number of the group of blocks into which not all fit.
@@ -208,45 +202,46 @@ def fill_segments(
     group, width = -2, level[GROUP_WIDTH]
     for _ in range(units // level[NEED]):
         on, lightest = np.zeros(len(quota), np.int64), np.full(len(quota), NEVER, np.int64)
-        for k in range(len(block)):
-            if usable[k] > 0:
-                on[block[k]] += usable[k]
-                lightest[block[k]] = min(lightest[block[k]], weight[k])
+        for k in range(len(usable)):
+            b = usable[k, BASE_BLOCK]
+            if usable[k, NODES] > 0:
+                on[b] += usable[k, NODES]
+                lightest[b] = min(lightest[b], usable[k, WEIGHT])
         best, before = find_best_block(level, on, lightest), quota.copy()
         first = best * level[WIDTH]
         if best >= 0 and width > 0:
             group = first // width
-        if best < 0 or not fill_block(level, first, block, weight, usable, quota):
+        if best < 0 or not fill_block(level, first, usable, quota):
             return int(group)
-        for k in range(len(block)):
-            outside = width > 0 and block[k] // width != group
-            if outside or (rule[SPREAD] and quota[block[k]] > before[block[k]]):
-                usable[k] = 0
+        for k in range(len(usable)):
+            b = usable[k, BASE_BLOCK]
+            outside = width > 0 and b // width != group
+            if outside or (rule[SPREAD] and quota[b] > before[b]):
+                usable[k, NODES] = 0
     return -1
 
 
 @subroutine
-def fill_blocks(rule: FixedColumn, block: FixedColumn, weight: FixedColumn, size: FixedColumn, units: int) -> IntArray:
+def fill_blocks(rule: FixedColumn, usable: FixedMatrix, units: int) -> IntArray:
     """Return how many nodes of each base block a job takes, int64[B], which are all 0 if it does not fit.
 
-    Item `k` is `size[k]` nodes of base block `block[k]` with weight `weight[k]`. `rule` is a row of
-    `Cluster.block_rules`. In each base block, the job takes the lightest nodes, and of these the first. Slurm fills
-    segment after segment, and tries no other block for an earlier one. It tries each group of blocks in which all
-    segments must lie.
+    `rule` is a row of `Cluster.block_rules`. In each base block, the job takes the lightest nodes, and of these the
+    first. Slurm fills segment after segment, and tries no other block for an earlier one. It tries each group of blocks
+    in which all segments must lie.
     """
-    level, left, group = find_block_level(rule, units), size.copy(), 0
+    level, left, group = find_block_level(rule, units), usable.copy(), 0
     while group >= 0 and units % level[NEED] == 0:
         quota = np.zeros(rule[BLOCKS], np.int64)
-        group = fill_segments(rule, level, units, block, weight, left.copy(), quota)
+        group = fill_segments(rule, level, units, left.copy(), quota)
         if group == -1:
             return quota
-        for k in range(len(block)):
-            if block[k] // max(1, level[GROUP_WIDTH]) == group:
-                left[k] = 0
+        for k in range(len(left)):
+            if left[k, BASE_BLOCK] // max(1, level[GROUP_WIDTH]) == group:
+                left[k, NODES] = 0
     return np.zeros(rule[BLOCKS], np.int64)
 
 
 @kernel
-def block_quotas(rule: FixedColumn, block: FixedColumn, weight: FixedColumn, size: FixedColumn, units: int) -> IntArray:
+def block_quotas(rule: FixedColumn, usable: FixedMatrix, units: int) -> IntArray:
     """Return the result of `fill_blocks`."""
-    return fill_blocks(rule, block, weight, size, units)
+    return fill_blocks(rule, usable, units)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, Matrix
-from cpsched.kernels.block_selection import fill_blocks
+from cpsched.kernels.block_selection import BASE_BLOCK, NODES, fill_blocks
 from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 from cpsched.model.blocks import TOPOLOGY
@@ -176,10 +176,10 @@ def placement_fills_blocks(jobs: JobTable, slot: int, machine: Hardware, nodes: 
     rule = machine.block_rules[jobs.node_set[slot]]
     if rule[TOPOLOGY] < 0:
         return True
-    block, size = np.empty(len(nodes), np.int64), np.ones(len(nodes), np.int64)
+    usable = np.zeros((len(nodes), 3), np.int64)
     for i in range(len(nodes)):
-        block[i] = machine.block_of[rule[TOPOLOGY], nodes[i]]
-    return bool(fill_blocks(rule, block, np.zeros(len(nodes), np.int64), size, len(nodes)).any())
+        usable[i, BASE_BLOCK], usable[i, NODES] = machine.block_of[rule[TOPOLOGY], nodes[i]], 1
+    return bool(fill_blocks(rule, usable, len(nodes)).any())
 
 
 @subroutine

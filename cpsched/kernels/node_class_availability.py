@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.block_selection import fill_blocks
+from cpsched.kernels.block_selection import BASE_BLOCK, NODES, WEIGHT, fill_blocks
 from cpsched.kernels.fit_rules import units_that_fit
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.queue_orders import sort_pairs
@@ -68,14 +68,14 @@ def block_quotas_of_classes(site: SchedulingState, slot: int) -> IntArray:
     """
     trial, machine = site.trial, site.machine
     rule, groups, weights, n = machine.block_rules[site.jobs.node_set[slot]], trial.groups, machine.kind_weight, 0
-    block, size = np.zeros(groups.count, np.int64), np.zeros(groups.count, np.int64)
-    weight = np.zeros(groups.count, np.int64)
+    usable = np.zeros((groups.count, 3), np.int64)
     for g in range(groups.count):
         if trial.found[g] > 0 and groups.size[g] > 0:
-            block[n], size[n] = machine.block_of[rule[TOPOLOGY], machine.kind_node[groups.kind[g]]], groups.size[g]
-            weight[n] = weights[groups.kind[g]] if len(weights) > 0 else 0
+            usable[n, BASE_BLOCK] = machine.block_of[rule[TOPOLOGY], machine.kind_node[groups.kind[g]]]
+            usable[n, WEIGHT] = weights[groups.kind[g]] if len(weights) > 0 else 0
+            usable[n, NODES] = groups.size[g]
             n += 1
-    return fill_blocks(rule, block[:n], weight[:n], size[:n], site.jobs.units[slot])
+    return fill_blocks(rule, usable[:n], site.jobs.units[slot])
 
 
 @subroutine
