@@ -115,18 +115,16 @@ def is_better_leaf(
 
 
 @subroutine
-def list_units_and_used_leaves(
-    trial: PlanWorkspace, heap: FixedColumn, n: int, used: Column, leaf: FixedColumn, first: int
-) -> IntArray:
-    """Return the units that fit on each node of the `n` classes in `heap`.
+def list_units_and_used_leaves(trial: PlanWorkspace, n: int, used: Column, leaf: FixedColumn, first: int) -> IntArray:
+    """Return the units that fit on each node of the `n` classes in `heads`.
 
     Set `used` to 1 for the leaf switches that the job already uses.
     """
-    groups, layout, units = trial.groups, trial.layout, np.zeros(len(leaf), np.int64)
+    groups, heads, layout, units = trial.groups, trial.heads, trial.layout, np.zeros(len(leaf), np.int64)
     if layout.times < 2:
         request_all_runs(trial)
     for i in range(n + trial.moves - first):
-        g = trial.heads.group[heap[i]] if i < n else trial.moved[first + i - n]
+        g = heads.group[heads.heap[i]] if i < n else trial.moved[first + i - n]
         place, last = groups.begin[g], groups.begin[g] + groups.size[g]
         r = last_not_above(layout.at, layout.runs, place)
         while place < last:
@@ -149,7 +147,7 @@ def select_leaves(site: SchedulingState, n: int, need: int, first: int) -> None:
     trial, leaf = site.trial, site.machine.leaf_of
     leaves = 1 + leaf.max()
     used, nodes, room = np.zeros(leaves, np.int64), np.zeros(leaves, np.int64), np.zeros(leaves, np.int64)
-    units = list_units_and_used_leaves(trial, trial.heads.heap, n, used, leaf, first)
+    units = list_units_and_used_leaves(trial, n, used, leaf, first)
     for node in range(len(units)):
         if units[node] > 0:
             nodes[leaf[node]] += 1
