@@ -101,19 +101,15 @@ def _read_field(context: Any, builder: Any, type_: Any, pointer: Any, name: str)
 
 @write_as(SharedStructType)
 def _write_field(context: Any, builder: Any, signature: Any, arguments: Any, name: str) -> None:
-    """Set a field."""
+    """Set a field. Do nothing if it is an array and the value is the same array."""
     type_, given = signature.args
     field = type_.field_dict[name]
     value = context.cast(builder, arguments[1], given, field)
     fields = _struct_field_proxy(context, builder, type_, arguments[0])
-    if isinstance(field, types.Array):
-        _replace_array(context, builder, fields, name, field, value)
-    else:
+    if not isinstance(field, types.Array):
         setattr(fields, name, value)
+        return
 
-
-def _replace_array(context: Any, builder: Any, fields: Any, name: str, field: Any, value: Any) -> None:
-    """Replace an array with another. Do nothing if both are the same."""
     old = getattr(fields, name)
     make = context.make_array(field)
     same = builder.icmp_unsigned("==", make(context, builder, value=old).data, make(context, builder, value=value).data)
