@@ -91,8 +91,8 @@ def test_passes_default_limits(mocker: MockerFixture) -> None:
     improve = mocker.patch.object(search_control, "improve_plan", return_value=LATE)
     queue = [a_job(id, per_unit=4, walltime_s=id) for id in range(1, 151)]
     ConstraintDispatcher().decide(a_snapshot(a_cluster(), queue, [a_running(a_job(999, walltime_s=50), ((0, 1),))]))
-    problem, _, _, limit, seed, _ = improve.call_args.args
-    assert (limit, seed) == (RestartSearchLimits(16.0, 0.01, 2, None, 0.25, "stops"), 0)
+    problem, _, _, limit, _ = improve.call_args.args
+    assert limit == RestartSearchLimits(16.0, 0.01, 2, None, 0.25, "stops", seed=0)
     assert len(problem.facts.jobs) == 100
 
 

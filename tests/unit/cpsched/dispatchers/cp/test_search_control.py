@@ -66,7 +66,7 @@ def test_timed_searches_get_time_to_build_and_verify(mocker: MockerFixture) -> N
     mocker.patch.object(search_control.pywrapcp.Solver, "WallTime", side_effect=itertools.count(0, 5))
     budget = mocker.patch.object(search_control, "RemainingSearchBudget", wraps=search_control.RemainingSearchBudget)
     limit = RestartSearchLimits(60.0, 1.0, 2, model_s=60.0)
-    improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit, 0)
+    improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit)
     first, verifies, *searches = (call.args[3:] for call in budget.call_args_list)
     built_ms, least_ms = searches[0]
     assert (first, verifies) == ((0, 0), (built_ms, built_ms))
