@@ -78,7 +78,7 @@ class SlurmJob(NamedTuple):
     """How the job shares its nodes, in the form that Slurm releases before 26.05 print."""
     gres_per_node: Mapping[str, int] = NO_AMOUNTS
     gres_per_job: Mapping[str, int] = NO_AMOUNTS
-    """Generic resources requested in total (`--gpus`), by name and type. pyslurm does not show them."""
+    """Generic resources requested in total (`--gpus`), by name and type, or empty if Slurm does not show them."""
     tres_per_task: Mapping[str, int] = NO_AMOUNTS
     requested_tres: Mapping[str, int] = NO_AMOUNTS
     allocated_tres: Mapping[str, int] = NO_AMOUNTS

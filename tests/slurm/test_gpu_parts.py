@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.slurm.harness import CONF, RELEASE, TRANSPORT, Slurm
+from tests.slurm.harness import CONF, RELEASE, Slurm
 from tests.slurm.inside import gpu_parts
 from tests.slurm.test_bridge_adapter import submit
 
@@ -100,10 +100,8 @@ def test_manages_jobs_on_parts_of_gpus(shared_gpus: Slurm) -> None:
     requests = draw.choices(
         ["shard:1", "shard:2", "shard:3", "shard:4", "gpu:1", "gpu:2", "mps:30", "mps:60", "gpu:1g.5gb:1"], k=24
     )
-    options = [*(f"--gres={gres}" for gres in requests), "-N2 --gres=shard:2"]
-    if TRANSPORT == "cli":  # pyslurm does not show the type
-        options += ["--gpus=1", "--gpus=a100:1", "--gpus=1g.5gb:2", "--gpus=1"]
-    jobs = submit(slurm, *options, script="sleep 4")
+    totals = "--gpus=1", "--gpus=a100:1", "--gpus=1g.5gb:2", "--gpus=1"
+    jobs = submit(slurm, *(f"--gres={gres}" for gres in requests), "-N2 --gres=shard:2", *totals, script="sleep 4")
     report = slurm.call(gpu_parts.run_all, 180, timeout_s=240)
     assert report["faults"] == []
     assert report["left"] == 0

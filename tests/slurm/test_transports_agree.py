@@ -21,8 +21,7 @@ EXPLAINED = {
     ("memory_per_node", "100", "0"): "pyslurm takes memory per GPU for memory per node",
     ("name", "'(null)'", "''"): "a job of this name is printed like one without a name",
     ("gres_per_node", "{'gres/gpu': 1}", "{'gpu': 1}"): "both names are read as the same resource",
-    ("gres_per_job", "{}", "{'gres/gpu': 1}"): "pyslurm does not show it",
-    ("gres_per_job", "{}", "{'gres/gpu': 2}"): "pyslurm does not show it",
+    ("gres_per_job", "{}", "{'gpu': 2}"): "pyslurm does not show it, and the bridge asks only for pending jobs",
     ("unreadable", "()", "('MinMemoryTRES',)"): "pyslurm has no field for memory per GPU",
 }
 """Reasons for differences, by field, pyslurm's value, and the value from Slurm's programs."""

@@ -1,7 +1,8 @@
 """Read jobs and nodes with pyslurm, and everything else with Slurm's commands.
 
 Slurm's commands also show facts that pyslurm does not: whether a dependency is a singleton, whether a job has no time
-limit, the layout of a job on several nodes, and the parts of GPUs in use.
+limit, the types of GPUs that a job requests in total, the layout of a job on several nodes, and the parts of GPUs in
+use.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
+from cpsched.slurm_text.jobs import NO_AMOUNTS, UNLIMITED, SlurmJob
+from cpsched.slurm_text.output_values import parse_gres_counts
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
@@ -31,6 +33,7 @@ class PyslurmReader(SlurmCliReader):
         self._layouts = CachingJobLayoutReader()
         self._singletons = SingletonDependencyLookup()
         self._unlimited = UnlimitedJobLookup()
+        self._total_gres = TotalGresLookup()
 
     @override
     def _read_cluster(self) -> SlurmRecords:
@@ -47,13 +50,15 @@ class PyslurmReader(SlurmCliReader):
     def _complete(self, jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
         """Return the jobs with the facts that only Slurm's commands show."""
         singletons, unlimited = self._singletons.read(jobs), self._unlimited.read(jobs)
-        layouts = self._layouts.read(jobs)
+        total_gres, layouts = self._total_gres.read(jobs), self._layouts.read(jobs)
         found = []
         for job in jobs:
             if job.id in unlimited:
                 job = job._replace(time_limit=UNLIMITED)
             if job.dependencies is not None and not job.dependencies.singleton:
                 job = job._replace(dependencies=job.dependencies._replace(singleton=singletons.get(job.id)))
+            if job.id in total_gres:
+                job = job._replace(gres_per_job=total_gres[job.id])
             if job.id in layouts:
                 job = job._replace(layout=layouts[job.id])
             found.append(job)
@@ -77,12 +82,13 @@ _SINGLETON = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 class PendingJobColumnLookup:
     """A squeue lookup of one column of pending jobs, for a fact that pyslurm does not report.
 
-    Each job is queried once, and again if its key changes. The columns in use contain no text that users wrote. `show`
-    runs a command and returns its output, or None if the command fails.
+    Each job is queried once, and again if its key changes. The columns in use contain no text that users wrote.
+    `columns` is the option that selects the job's number, a blank and the column. `show` runs a command and returns its
+    output, or None if the command fails.
     """
 
-    def __init__(self, column: str, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._command = ["squeue", "--noheader", "--all", "--states=PENDING", f"--format=%A {column}"]
+    def __init__(self, columns: str, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
+        self._command = ["squeue", "--noheader", "--all", "--states=PENDING", columns]
         self._show = show
         self._known: dict[int, tuple[str, str]] = {}
 
@@ -104,7 +110,7 @@ class SingletonDependencyLookup:
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._lookup = PendingJobColumnLookup("%E", show)
+        self._lookup = PendingJobColumnLookup("--format=%A %E", show)
 
     def read(self, jobs: Iterable[SlurmJob]) -> dict[int, bool]:
         """Return whether `singleton` is among a job's dependencies, by job number."""
@@ -116,9 +122,36 @@ class UnlimitedJobLookup:
     """A lookup of pending jobs without a time limit. pyslurm reports them like jobs with their partition's limit."""
 
     def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._lookup = PendingJobColumnLookup("%l", show)
+        self._lookup = PendingJobColumnLookup("--format=%A %l", show)
 
     def read(self, jobs: Iterable[SlurmJob]) -> list[int]:
         """Return the numbers of the jobs."""
         keys = {job.id: "" for job in jobs if job.state == slurm_states.PENDING and job.time_limit is None}
         return [number for number, text in self._lookup.read(keys).items() if text == "UNLIMITED"]
+
+
+class TotalGresLookup:
+    """A lookup of the generic resources, with their types, that pending jobs request in total (`--gpus`)."""
+
+    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
+        self._lookup = PendingJobColumnLookup("--Format=JobID: ,tres-per-job: ", show)
+
+    def read(self, jobs: Iterable[SlurmJob]) -> dict[int, Mapping[str, int]]:
+        """Return the resources by job number. Resources that cannot be read are empty."""
+        keys = {
+            job.id: str(job.requested_tres)
+            for job in jobs
+            if job.state == slurm_states.PENDING and not job.gres_per_node and _requests_gres(job.requested_tres)
+        }
+        return {number: _parse_gres_or_none(text) for number, text in self._lookup.read(keys).items()}
+
+
+def _requests_gres(tres: Mapping[str, int]) -> bool:
+    return any(name.startswith("gres/") for name in tres)
+
+
+def _parse_gres_or_none(text: str) -> Mapping[str, int]:
+    try:
+        return parse_gres_counts(text)
+    except ValueError:
+        return NO_AMOUNTS

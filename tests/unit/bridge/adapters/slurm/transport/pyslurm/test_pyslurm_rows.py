@@ -11,7 +11,11 @@ from cpsched.slurm_text.gres import SharedGpus
 from cpsched.slurm_text.jobs import JobDependencies, SlurmJob
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader, UnlimitedJobLookup
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import (
+    PyslurmReader,
+    TotalGresLookup,
+    UnlimitedJobLookup,
+)
 from tests.builders import a_slurm_job
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import NODE, Programs
 
@@ -79,6 +83,24 @@ def test_takes_missing_time_limit_from_squeue() -> None:
     """pyslurm shows None for a job without a limit and for one with its partition's limit."""
     lookup = UnlimitedJobLookup(lambda _: "5 UNLIMITED\n6 NOT_SET\n7 1:00:00\n")
     assert lookup.read([a_slurm_job(5), a_slurm_job(6)]) == [5]
+
+
+def test_takes_total_gres_from_squeue() -> None:
+    """pyslurm shows their number without types. Each job is queried once."""
+    asked: list[list[str]] = []
+    shown = "5 gres/gpu:a100:2 \n6 gres/gpu:1 \n7 N/A \n8 ? \n9 gres/gpu:3 \n"
+    lookup = TotalGresLookup(lambda command: asked.append(command) or shown)
+    gpus = {"requested_tres": {"cpu": 1, "gres/gpu": 2}}
+    jobs = [
+        *(a_slurm_job(number, **gpus) for number in (5, 6, 7, 10)),
+        a_slurm_job(8, gres_per_node={"gpu": 2}, **gpus),
+        a_slurm_job(9, requested_tres={"cpu": 1}),
+        a_slurm_job(11, state="RUNNING", **gpus),
+    ]
+    assert lookup.read(jobs[:3] + jobs[4:]) == {5: {"gpu:a100": 2}, 6: {"gpu": 1}, 7: {}}
+    assert lookup.read(jobs[:3]) == {5: {"gpu:a100": 2}, 6: {"gpu": 1}, 7: {}}
+    command = ["squeue", "--noheader", "--all", "--states=PENDING", "--Format=JobID: ,tres-per-job: "]
+    assert asked == [command]
 
 
 class SharedNode(SimpleNamespace):
