@@ -90,7 +90,7 @@ class Bridge:
         last_status = self._leadership.read()
         last_epoch = 0 if last_status is None else last_status.epoch
         lease = make_lease(settings.state_dir, pace.unix_s(), last_epoch)
-        election = LeaderElection(backend, lease, settings.lease.duration_s, asked, parts.link)
+        election = LeaderElection(backend, lease, settings.lease.duration_s, asked, parts.link, pace.unix_s)
         breaker, heartbeat = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _read_heartbeat_age_s(settings))

@@ -55,6 +55,7 @@ class LeaderElection:
     is_takeover_requested: Callable[[], bool] = lambda: False
     """Returns whether the operator has requested a takeover since the last call."""
     link: PeerLink = field(default_factory=PeerLink)
+    unix_s: Callable[[], float] = lambda: 0.0
     other_leader: Lease | None = field(default=None, init=False)
     """The lease of another bridge in control, as of the last observation, or None if there is none."""
     _other_lease: Lease | None = field(default=None, init=False)
@@ -249,7 +250,10 @@ class LeaderElection:
                 expected = self.mine
             else:
                 last = seen or self._other_lease
-                lease = replace(lease, epoch=max(lease.epoch, 0 if last is None else last.epoch + 1))
+                epoch = max(lease.epoch, 0 if last is None else last.epoch + 1)
+                if seen is None:  # the lost lease may be that of a bridge that this bridge has not seen lead
+                    epoch = max(epoch, int(self.unix_s()))
+                lease = replace(lease, epoch=epoch)
             try:
                 taken = self._write_lease(lease, expected, now_s)
             except CommandRefused as error:

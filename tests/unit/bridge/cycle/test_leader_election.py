@@ -552,6 +552,18 @@ def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     ]
 
 
+def test_epoch_exceeds_that_of_lost_lease_which_was_never_seen():
+    """While this bridge was suspended, another one led, whose lease was then deleted."""
+    bridge = Looking(mine=replace(MINE, epoch=1000))
+    bridge.leader_election.unix_s = lambda: bridge.now_s
+    bridge.for_seconds(2)
+    assert bridge.cluster.claimed.epoch == 1001
+    bridge.cluster.claimed = None
+    bridge.look(after_s=500)
+    assert bridge.in_control
+    assert bridge.cluster.claimed.epoch == bridge.cluster.epoch == 1502
+
+
 @pytest.mark.parametrize("seen_epoch", [0, 10**10])
 def test_epoch_increases_although_lease_is_lost_and_clock_set_back(tmp_path, seen_epoch):
     """The submit plugin has seen the epochs of this bridge, and those of the other one."""
