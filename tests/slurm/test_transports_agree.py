@@ -20,7 +20,6 @@ EXPLAINED = {
     ),
     ("memory_per_node", "100", "0"): "pyslurm takes memory per GPU for memory per node",
     ("name", "'(null)'", "''"): "a job of this name is printed like one without a name",
-    ("gres_per_job", "{}", "{'gpu': 2}"): "pyslurm does not show it, and the bridge asks only for pending jobs",
     ("unreadable", "()", "('MinMemoryTRES',)"): "pyslurm has no field for memory per GPU",
 }
 """Reasons for differences, by field, pyslurm's value, and the value from Slurm's programs."""
@@ -89,13 +88,16 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
 
     Slurm's programs do not report the maximum number of nodes of a job that was cancelled before its start. They also
     do not report that a job was an array if the whole array was cancelled. pyslurm shows no unlimited time limit, and
-    the bridge asks for it only if the job is pending. Names of generic resources may begin with `gres/`.
+    no total of generic resources with types: the bridge asks for them only if the job is pending. Names of generic
+    resources may begin with `gres/`.
     """
     cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel", "time_limit")}
     name, *values = facts[-3:]
     if name in EMPTY and set(values) <= {"None", "False", "[]", "{}", "''", "()"}:
         return True
     if name == "gres_per_node" and values[0].replace("gres/", "") == values[1]:
+        return True
+    if name == "gres_per_job" and facts[0] != "PENDING" and values[0] == "{}":
         return True
     return kind == "jobs" and (facts[1:] in EXPLAINED or facts[:2] in cancelled)
 
