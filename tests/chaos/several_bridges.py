@@ -167,6 +167,8 @@ class SharedSite(Site):
         """The newest reign of which a change has been accepted."""
         self.reign_count = 0
         self.claims = 0
+        self.lease_times_s: list[float] = []
+        """Times at which a bridge wrote its lease."""
         self.epoch = 0
         """The largest epoch of an accepted change, which the submit plugin keeps in a file."""
 
@@ -174,6 +176,8 @@ class SharedSite(Site):
         before = self.claimed
         taken = super().acquire_lease(lease, expected)
         self.claims += 1
+        if taken and self.sender is not None:
+            self.lease_times_s.append(self.sender.world.now_s)
         if taken and (before is None or before.owner != lease.owner):
             self.reigns[lease.run] = self.reign_count = self.reign_count + 1
             self.note(f"lease: {lease}")
@@ -192,9 +196,11 @@ class SharedSite(Site):
         if host is None or not (self.plugin or call in ("start", "hold")):  # others release what only they know
             return
         reign = self.reigns.get(self.sender_run, 0)
+        written_s = max((time_s for time_s in self.lease_times_s if time_s <= host.observed_s), default=-LEASE_S)
         is_led = any(each.leads_and_runs(self.claimed) for each in host.world.hosts)
+        is_led = is_led and host.observed_s - written_s < LEASE_S
         has_leader_changed_jobs = is_led and self.newest_reign == self.reign_count
-        # As long as no leader has changed jobs, a paused bridge may release them.
+        # A paused bridge may release jobs as long as no leader has changed any, or if it read an expired lease.
         if reign < self.newest_reign and (has_leader_changed_jobs or call in ("start", "hold")):
             self.wrongs.append(f"{self.now_s}: {call} of job {job_id} by {host.name}, whose successor has changed jobs")
         self.newest_reign = max(self.newest_reign, reign)
