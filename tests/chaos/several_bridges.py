@@ -367,7 +367,8 @@ class BridgeHost:
     def _born(self) -> None:
         self.is_killed = self.is_stopping = self.is_sending_unfenced = False
         self.fuse.left, self.fuse.dead = None, False
-        self.healthy_since_s = self.observed_s = self.world.now_s
+        self.observed_s = self.world.now_s
+        self.healthy_since_s = max(self.healthy_since_s, self.world.now_s)  # an outage may continue
         with self.disk.under_sqlite():
             self.bridge = a_bridge(
                 self.folder,
