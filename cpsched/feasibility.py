@@ -54,7 +54,7 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         if broken & (fit_rules.NOT_QUEUED | fit_rules.NO_PLACEMENT | fit_rules.NO_NODE | fit_rules.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))
-        full = gpu_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]) if gpu_use.matters else ()
+        full = gpu_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]) if gpu_use.limits_starts else ()
         for node in full:
             found.append(
                 Violation(id, f"{cluster.node_names[node]} may lack free GPUs of the type or with enough parts")
@@ -92,7 +92,7 @@ def drop_starts_without_gpus(decision: Decision, snapshot: Snapshot) -> Decision
     """
     cluster, starts, jobs = snapshot.cluster, decision.starts, len(snapshot.table.jobs)
     use = GpuUse(cluster, snapshot.free)
-    if not use.matters:
+    if not use.limits_starts:
         return decision
     placements = starts.placements()
     is_known = all(0 <= slot < jobs for slot in placements) and bool(

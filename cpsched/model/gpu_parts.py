@@ -23,7 +23,8 @@ import numpy as np
 
 from cpsched.model.cluster import Cluster, IntArray
 
-KINDS = ("mps", "shard")
+GPU_PART_KINDS = ("mps", "shard")
+"""Slurm's generic resources that are parts of a GPU."""
 ONE_SHARED_GPU = frozenset({"mps"})
 """Kinds of which only one GPU of a node is shared at a time (`gres_use_busy_dev` in Slurm's interfaces/gres.c).
 
@@ -66,7 +67,7 @@ class GpuPartsColumns(NamedTuple):
         """Return the columns of each kind of parts that a cluster has."""
         index = {name: column for column, name in enumerate(resources)}
         found = []
-        for kind in KINDS:
+        for kind in GPU_PART_KINDS:
             names = takewhile(index.__contains__, (gpu_resource_name(kind, gpu) for gpu in count()))
             gpus = np.array([index[name] for name in names], np.int64)
             if len(gpus):
@@ -102,9 +103,9 @@ class GpuUse:
         types = [column for column, name in enumerate(cluster.resources) if name.startswith("gpu:")]
         self._types = np.array(types if len(types) > 1 else [], np.int64)
         self._gpu = cluster.resources.index("gpu") if "gpu" in cluster.resources else -1
-        self.matters = bool(self._columns) or len(types) > 1
+        self.limits_starts = bool(self._columns) or len(types) > 1
         """Whether amounts do not suffice, because jobs share GPUs or nodes have several types."""
-        self._capacity, self._free = cluster.capacity, free.copy() if self.matters else free
+        self._capacity, self._free = cluster.capacity, free.copy() if self.limits_starts else free
         self._starts: dict[tuple[str, int], _NodeStarts] = {}
         self._typed: dict[int, IntArray] = {}
         """GPUs of each type that the starts on a node may use."""
@@ -116,22 +117,22 @@ class GpuUse:
             asked = per_unit[self._types]
             # In the worst case, a job without a type uses GPUs of each type.
             used = asked if asked.any() else np.full_like(asked, per_unit[self._gpu])
-            for node, count in zip(nodes.tolist(), units.tolist(), strict=True):
+            for node, node_units in zip(nodes.tolist(), units.tolist(), strict=True):
                 before = self._typed.get(node, np.zeros_like(asked))
-                if (before + asked * count > self._free[node, self._types])[asked > 0].any():
+                if (before + asked * node_units > self._free[node, self._types])[asked > 0].any():
                     full.append(node)
                 elif not full:
-                    self._typed[node] = before + used * count
+                    self._typed[node] = before + used * node_units
         return full
 
     def _find_nodes_without_parts(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
         added = [
-            (columns, node, _NodeStarts(1, int(per_unit[columns.parts]) * count, 0))
+            (columns, node, _NodeStarts(1, int(per_unit[columns.parts]) * node_units, 0))
             if per_unit[columns.parts]
-            else (columns, node, _NodeStarts(0, 0, int(per_unit[columns.whole]) * count))
+            else (columns, node, _NodeStarts(0, 0, int(per_unit[columns.whole]) * node_units))
             for columns in self._columns
             if per_unit[columns.whole]
-            for node, count in zip(nodes.tolist(), units.tolist(), strict=True)
+            for node, node_units in zip(nodes.tolist(), units.tolist(), strict=True)
             if self._capacity[node, columns.gpus].any()
         ]
         full = [node for columns, node, start in added if not self._has_gpus(columns, node, start)]
@@ -147,14 +148,17 @@ class GpuUse:
         size = int(capacity[columns.gpus].max())
         per_gpu = int(capacity[columns.whole]) // int((capacity[columns.gpus] > 0).sum())
         has_one_gpu = columns.kind in ONE_SHARED_GPU and before.jobs > 0 and bool((room == size).any())
+
         if start.whole:
             # In the worst case, each earlier job with parts uses another unused GPU.
             opened = min(1 if has_one_gpu else before.jobs, int((room == size).sum()))
             return before.whole + start.whole + opened * per_gpu <= int(self._free[node, columns.whole])
         if has_one_gpu:
             return before.parts + start.parts <= size
+
         # In the worst case, earlier jobs use just as many parts of each GPU that this job no longer fits there.
-        room = np.sort(room[room >= start.parts])[: len(room[room >= start.parts]) - before.whole // per_gpu]
+        room = np.sort(room[room >= start.parts])
+        room = room[: len(room) - before.whole // per_gpu]
         return len(room) > 0 and (before.jobs < len(room) or before.parts < int((room - start.parts + 1).sum()))
 
 

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cpsched.model.gpu_parts import GPU_PART_KINDS
 from cpsched.slurm_text.task_ranges import parse_task_ranges
 
 NO_CONSUME = "no_consume"
 """Slurm's flag, after or instead of a type, for a resource that any number of jobs may share."""
 MAX_COUNT = (1 << 64) - 1
-
-GPU_SHARING_GRES = frozenset({"shard", "mps"})
-"""Generic resources that are parts of a GPU. See "Sharding" in Slurm's gres.html."""
 
 _NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
 _PREFIX = re.compile(r"gres[/:](?=.)")
@@ -61,6 +59,11 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     return tuple(_parse_gres_item(item) for item in _split_gres_items(text))
 
 
+def is_gpu_part(name: str) -> bool:
+    """Return whether a generic resource, with or without a type, is a part of a GPU."""
+    return name.partition(":")[0] in GPU_PART_KINDS
+
+
 class SharedGpus(NamedTuple):
     """The GPUs of a node, which jobs use as a whole or in parts."""
 
@@ -72,7 +75,7 @@ class SharedGpus(NamedTuple):
     """Used parts of each GPU, or None for a GPU that a job uses as a whole."""
 
 
-_PARTS = re.compile(r"(shard|mps)(?::[^()]*)?:\d+\((\S+)\)")
+_PARTS = re.compile(rf"({'|'.join(GPU_PART_KINDS)})(?::[^()]*)?:\d+\((\S+)\)")
 _WHOLE_GPUS = re.compile(r"gpu(?::[^()]*)?:\d+\(IDX:(\S+)\)")
 
 

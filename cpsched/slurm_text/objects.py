@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.site.preemption import PreemptMode
-from cpsched.slurm_text.gres import GPU_SHARING_GRES, SharedGpus
+from cpsched.slurm_text.gres import SharedGpus, is_gpu_part
 
 NEVER_S = 0x7FFFFFFF
 """End time given to a reservation whose end cannot be read."""
@@ -68,7 +68,7 @@ class SlurmNode(SlurmObject):
     @property
     def may_share_gpus(self) -> bool:
         """Return whether jobs may use parts of GPUs on the node."""
-        return any(name.partition(":")[0] in GPU_SHARING_GRES for name in self.configured_gres or ())
+        return any(map(is_gpu_part, self.configured_gres or ()))
 
     @property
     def usable_memory(self) -> int:

@@ -56,6 +56,7 @@ class LeaderElection:
     """Returns whether the operator has requested a takeover since the last call."""
     link: PeerLink = field(default_factory=PeerLink)
     unix_s: Callable[[], float] = lambda: 0.0
+    """Returns the present Unix time in seconds."""
     other_leader: Lease | None = field(default=None, init=False)
     """The lease of another bridge in control, as of the last observation, or None if there is none."""
     _other_lease: Lease | None = field(default=None, init=False)

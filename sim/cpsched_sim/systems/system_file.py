@@ -37,7 +37,7 @@ from pydantic import Field, model_validator
 from cpsched import feasibility
 from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, PowerCap, Request
-from cpsched.model.gpu_parts import KINDS, GpuPartsColumns, node_amounts, whole_gpus_resource_name
+from cpsched.model.gpu_parts import GPU_PART_KINDS, GpuPartsColumns, node_amounts, whole_gpus_resource_name
 from cpsched_sim.errors import InputError, InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_yaml_tree, read_yaml_tree
@@ -283,7 +283,7 @@ def _get_parts_of_gpu(file: SystemFile) -> dict[str, int]:
     """Return how many parts the GPUs have, by kind. All GPUs that jobs share have equally many."""
     found: dict[str, int] = {}
     for name, kind in file.node_types.items():
-        for shared in (shared for shared in KINDS if kind.each.get(shared)):
+        for shared in (shared for shared in GPU_PART_KINDS if kind.each.get(shared)):
             parts, rest = divmod(kind.each[shared], kind.each.get("gpu", 0) or 1)
             right = "gpu" in kind.each and not rest and found.setdefault(shared, parts) == parts
             rule = "must be the number of gpu times the parts of a GPU, which must be equal for all nodes"

@@ -11,7 +11,7 @@ from cpsched.feasibility import amounts_by_node
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.gpu_parts import GpuPartsColumns
 from cpsched.model.value_bounds import AMOUNT_BOUND
-from cpsched.slurm_text.gres import GPU_SHARING_GRES
+from cpsched.slurm_text.gres import is_gpu_part
 from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
@@ -125,7 +125,7 @@ def _has_gpu_shares(job: SlurmJob) -> bool:
         names = {*compute_max_gres_per_share(job), *gres_from_tres(job.allocated_tres)}
     except UNREADABLE_FIELD_ERRORS:
         return False  # the job counts as exclusive on its nodes
-    return any(name.partition(":")[0] in GPU_SHARING_GRES for name in names)
+    return any(map(is_gpu_part, names))
 
 
 def mask_overcommitted_nodes(nodes: Sequence[SlurmNode], machine: SlurmNodeTable) -> BoolArray:

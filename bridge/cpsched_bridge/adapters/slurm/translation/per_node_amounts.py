@@ -235,9 +235,11 @@ def _compute_gres_per_share(job: SlurmJob, machine: SlurmNodeTable, nodes: int, 
     per_node = parse_gres_amounts(job.gres_per_node)
     per_task = gres_from_tres(job.tres_per_task)
     asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
-    found = {name: count for name, count in asked.items() if name not in machine.shared}
-    total = {n: count for n, count in gres_from_tres(job.requested_tres).items() if n not in machine.shared}
-    per_job = {n: count for n, count in parse_gres_amounts(job.gres_per_job).items() if n not in machine.shared}
+    found, total, per_job = (
+        {name: count for name, count in amounts.items() if name not in machine.shared}
+        for amounts in (asked, gres_from_tres(job.requested_tres), parse_gres_amounts(job.gres_per_job))
+    )
+
     if not found and (total or per_job):
         if nodes > 1:
             raise JobNotModelled("requests a total number of GPUs on several nodes")
@@ -247,6 +249,7 @@ def _compute_gres_per_share(job: SlurmJob, machine: SlurmNodeTable, nodes: int, 
             what = "requests a total number of GPUs"
             raise JobNotModelled(what, f"{what}, whose type Slurm does not show")
         return total
+
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
         raise JobNotModelled("requests generic resources in an unsupported way")
     return found

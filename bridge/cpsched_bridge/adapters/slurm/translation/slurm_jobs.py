@@ -22,8 +22,9 @@ import numpy as np
 from cpsched.feasibility import choose_nodes_in_blocks, units_fitting_by_row
 from cpsched.kernels.block_selection import MOST_LOWER, find_block_level
 from cpsched.model import BlockRule, BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
+from cpsched.model.gpu_parts import GPU_PART_KINDS
 from cpsched.site.accounts import PartitionLimit
-from cpsched.slurm_text.gres import GPU_SHARING_GRES
+from cpsched.slurm_text.gres import is_gpu_part
 from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
@@ -108,7 +109,7 @@ def translate_pending_job(
         what = "requests to share its cores"
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
     node_set = find_allowed_node_set(job, machine, partition, conflicts)
-    shares_gpus = any(name.partition(":")[0] in GPU_SHARING_GRES for name in compute_max_gres_per_share(job))
+    shares_gpus = any(map(is_gpu_part, compute_max_gres_per_share(job)))
     if shares_gpus and not (machine.rows[node_set] & machine.mask_nodes_with_gpu_parts()).any():
         raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs, whose use its nodes do not show")
     walltime_s = get_walltime_s(job, partition)
@@ -237,7 +238,7 @@ def keep_placeable_splits(
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
     spread = machine.rules.spreads_shares and bool((mask & machine.shares_gpus).any())
     for each in (parts.equal, parts.tasks):
-        if each is not None and spread and _requests_any_gres(GPU_SHARING_GRES, each.amounts, machine):
+        if each is not None and spread and _requests_any_gres(GPU_PART_KINDS, each.amounts, machine):
             raise JobNotModelled(
                 "requests shares of GPUs", "requests shares of GPUs, of which one job may share several"
             )
@@ -263,7 +264,7 @@ def find_node_set_with_gpu_parts(
     """
     if parts.equal is None:
         raise JobNotModelled("requests shares of GPUs for tasks that Slurm distributes")
-    if sum(_requests_any_gres({name}, parts.equal.amounts, machine) for name in ("gpu", *GPU_SHARING_GRES)) > 1:
+    if sum(_requests_any_gres({name}, parts.equal.amounts, machine) for name in ("gpu", *GPU_PART_KINDS)) > 1:
         raise JobNotModelled("requests shares of GPUs in addition to other GPUs")
     mask = machine.rows[node_set].copy()
     for name, parts_of_gpu in machine.gpu_parts.items():

@@ -13,7 +13,7 @@ from cpsched.model import BlockTopology, BoolArray, IntArray
 from cpsched.model.gpu_parts import node_amounts, whole_gpus_resource_name
 from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
-from cpsched.slurm_text.gres import GPU_SHARING_GRES
+from cpsched.slurm_text.gres import is_gpu_part
 from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched.slurm_text.objects import SlurmNode, SlurmTopology
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
@@ -348,7 +348,7 @@ def _count_gpu_parts(nodes: Sequence[SlurmNode]) -> dict[str, IntArray]:
 def _add_gpu_parts(amounts: Amounts, row: int, gpu_parts: Mapping[str, IntArray]) -> None:
     """Replace a node's shards and MPS by the amounts of `cpsched.model.gpu_parts`."""
     gpus = amounts.get("gpu", 0)
-    amounts.update({name: 0 for name in amounts if name.partition(":")[0] in GPU_SHARING_GRES})
+    amounts.update({name: 0 for name in amounts if is_gpu_part(name)})
     for name, parts in gpu_parts.items():
         found = node_amounts(name, gpus, int(parts[row]), int(parts.max()))
         typed = {key: found.get(name, 0) for key in amounts if key.partition(":")[0] == name}

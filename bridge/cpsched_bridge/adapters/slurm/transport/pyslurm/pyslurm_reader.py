@@ -143,14 +143,14 @@ class TotalGresLookup:
             for job in jobs
             if job.state == slurm_states.PENDING and not job.gres_per_node and _requests_gres(job.requested_tres)
         }
-        return {number: _parse_gres_or_none(text) for number, text in self._lookup.read(keys).items()}
+        return {number: _parse_gres_or_empty(text) for number, text in self._lookup.read(keys).items()}
 
 
 def _requests_gres(tres: Mapping[str, int]) -> bool:
     return any(name.startswith("gres/") for name in tres)
 
 
-def _parse_gres_or_none(text: str) -> Mapping[str, int]:
+def _parse_gres_or_empty(text: str) -> Mapping[str, int]:
     try:
         return parse_gres_counts(text)
     except ValueError:
