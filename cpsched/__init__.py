@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpsched.lazy_imports import lazy_attributes
+from cpsched.package_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.base import Dispatcher

@@ -54,7 +54,7 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         if broken & (fit_rules.NOT_QUEUED | fit_rules.NO_PLACEMENT | fit_rules.NO_NODE | fit_rules.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))
-        full = gpu_use.find_full_nodes(table.per_unit[slot], nodes[part], units[part]) if gpu_use.limits_starts else ()
+        full = gpu_use.add_start(table.per_unit[slot], nodes[part], units[part]) if gpu_use.limits_starts else ()
         for node in full:
             found.append(
                 Violation(id, f"{cluster.node_names[node]} may lack free GPUs of the type or with enough parts")
@@ -103,7 +103,7 @@ def drop_starts_without_gpus(decision: Decision, snapshot: Snapshot) -> Decision
     kept = {
         slot: placement
         for slot, placement in placements.items()
-        if not use.find_full_nodes(snapshot.table.per_unit[slot], *np.array(placement, np.int64).reshape(-1, 2).T)
+        if not use.add_start(snapshot.table.per_unit[slot], *np.array(placement, np.int64).reshape(-1, 2).T)
     }
     if len(kept) == len(placements):
         return decision

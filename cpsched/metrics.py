@@ -16,10 +16,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.errors import CAUGHT_EXCEPTIONS, MAX_PLUGIN_MESSAGE_CHARS, PluginError, describe_exception, escape_controls
+from cpsched.errors import (
+    CAUGHT_EXCEPTIONS,
+    MAX_PLUGIN_MESSAGE_CHARS,
+    PluginError,
+    definition_location,
+    describe_exception,
+    escape_controls,
+    plugin_source_location,
+)
 from cpsched.formatting import abbreviated_repr
 from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
-from cpsched.plugin_error_location import definition_location, plugin_source_location
 from cpsched.registration import Registration
 from cpsched.registry import Registry
 

@@ -10,7 +10,6 @@ Discovery imports no plug-in. An entry point is loaded when its name is first us
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,8 +17,14 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from cpsched.errors import CAUGHT_EXCEPTIONS, PluginLoadError, describe_exception, did_you_mean, exception_message
-from cpsched.plugin_error_location import plugin_source_location
+from cpsched.errors import (
+    CAUGHT_EXCEPTIONS,
+    PluginLoadError,
+    describe_exception,
+    did_you_mean,
+    exception_message,
+    plugin_source_location,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def load_attribute(kind: str, name_or_path: str) -> Any:
     thing: Any = module
     for name in path.strip().split(".") if path else ():
         if not hasattr(thing, name):
-            hint = did_you_mean(name, _public_names(thing))
+            hint = did_you_mean(name, (public for public in dir(thing) if not public.startswith("_")))
             raise PluginLoadError(kind, name_or_path, f"{module_name} has no attribute {name}{hint}")
         thing = getattr(thing, name)
     return thing
@@ -66,7 +71,3 @@ def _import_plugin_module(kind: str, name_or_path: str, module_name: str) -> Mod
         why = describe_exception(error) if not isinstance(error, ImportError) else exception_message(error)
         reason = f"{module_name} cannot be imported: {' '.join(why.split())}"
         raise PluginLoadError(kind, name_or_path, reason, plugin_source_location(error)) from error
-
-
-def _public_names(thing: object) -> Iterable[str]:
-    return (name for name in dir(thing) if not name.startswith("_"))

@@ -27,9 +27,9 @@ from cpsched.errors import (
     PluginLoadError,
     UnknownName,
     describe_exception,
+    plugin_source_location,
 )
 from cpsched.plugin_discovery import PluginEntryPoint
-from cpsched.plugin_error_location import plugin_source_location
 from cpsched.predictors.base import Predictor
 from cpsched.registration import FileReader, Registration, docstring_summary
 
@@ -48,7 +48,7 @@ class BrokenPlugin:
 class Registry(Generic[T]):
     """All registrations of one kind.
 
-    Built-ins are in the `REGISTRATIONS` tuples of the modules in `packages`. `group` is the entry-point group for
+    Built-ins are in the `REGISTRATIONS` tuples of `packages` and their modules. `group` is the entry-point group for
     plug-ins. `base` is the required base class. `more` contains registrations that the calling program adds.
     """
 
@@ -64,10 +64,12 @@ class Registry(Generic[T]):
 
     def builtins(self) -> Iterator[Registration]:
         """Yield the built-ins. Each module is imported only when the iteration reaches it."""
-        for package in self.packages:
-            for module in iter_modules(import_module(package).__path__):
+        for name in self.packages:
+            package = import_module(name)
+            yield from getattr(package, "REGISTRATIONS", ())
+            for module in iter_modules(getattr(package, "__path__", ())):
                 if not module.ispkg:
-                    yield from getattr(import_module(f"{package}.{module.name}"), "REGISTRATIONS", ())
+                    yield from getattr(import_module(f"{name}.{module.name}"), "REGISTRATIONS", ())
         yield from self.more
 
     def plugins(self) -> tuple[PluginEntryPoint, ...]:
@@ -212,19 +214,3 @@ DISPATCHERS: Registry[Dispatcher] = Registry(
 )
 PREDICTORS: Registry[Predictor] = Registry("predictor", "cpsched.predictors", Predictor, ("cpsched.predictors",))
 CORE = PolicyRegistries(DISPATCHERS, PREDICTORS)
-
-
-def build_dispatcher(name_or_path: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
-    """Build a dispatcher from its name or `package.module:Class`.
-
-    Raise the same errors as `Registry.build`.
-    """
-    return DISPATCHERS.build(name_or_path, settings)
-
-
-def build_predictor(name_or_path: str, settings: Mapping[str, str] | None = None) -> Predictor:
-    """Build a predictor from its name or `package.module:Class`.
-
-    Raise the same errors as `Registry.build`.
-    """
-    return PREDICTORS.build(name_or_path, settings)

@@ -86,13 +86,13 @@ def find_best_block(level: FixedColumn, on: FixedColumn, lightest: FixedColumn) 
     best, best_weight, best_nodes, width = -1, 0, 0, level[WIDTH]
     for i in range((len(on) + width - 1) // width):
         first, last = i * width, min((i + 1) * width, len(on))
-        nodes = on[first:last].sum()
+        nodes = int(on[first:last].sum())
         held = nodes
         if level[MOST_LOWER] > 0:
             held = most_nodes_of_lower_blocks(on[first:last], level[LOWER_WIDTH], level[MOST_LOWER])
         if held < level[NEED]:
             continue
-        weight = lightest[first:last].min()
+        weight = int(lightest[first:last].min())
         if best < 0 or weight < best_weight or (weight == best_weight and nodes <= best_nodes):
             best, best_weight, best_nodes = i, weight, nodes
     return int(best)

@@ -111,7 +111,7 @@ def fragmented_parts(typical: DeviceRequests, cores: int, free_parts: FixedColum
 
     A request without devices uses none.
     """
-    idle = free_parts.sum()
+    idle = int(free_parts.sum())
     if idle == 0:
         return 0.0
 
@@ -133,7 +133,7 @@ def expected_leftover(rule: DevicePlacementRule, cores: int, free_parts: FixedCo
     typical, rollouts, trial, total = rule.typical, rule.rollouts, rule.scratch[0], 0
     for rollout in range(len(rollouts)):
         trial[:] = free_parts
-        idle, free_cores = free_parts.sum(), cores
+        idle, free_cores = int(free_parts.sum()), cores
         for arrival in range(rollouts.shape[1]):
             if idle == 0:
                 break

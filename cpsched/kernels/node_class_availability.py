@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.jit.decorators import subroutine
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.block_selection import BASE_BLOCK, NODES, WEIGHT, fill_blocks
 from cpsched.kernels.fit_rules import units_that_fit
 from cpsched.kernels.node_classes import OPEN_ENDED
@@ -14,18 +15,19 @@ from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 from cpsched.model.blocks import TOPOLOGY
 
 
-@subroutine
-def profile_step_at(groups: NodeClasses, g: int, at_s: int) -> int:
-    """Return the index of the step at `at_s` in the profile of class `g`."""
-    at, first = groups.at, groups.first[g]
-    low, high = 0, groups.length[g]
+@scalar_subroutine
+def find_profile_step(at: FixedColumn, first: int, length: int, at_s: int) -> int:
+    """Return a profile's step at `at_s`, usually the first step."""
+    if length == 1 or at[first + 1] > at_s:
+        return first
+    low, high = 1, length
     while low + 1 < high:
         middle = (low + high) // 2
         if at[first + middle] <= at_s:
             low = middle
         else:
             high = middle
-    return int(low)
+    return first + low
 
 
 @subroutine
@@ -50,7 +52,7 @@ def count_units_fitting_during(site: SchedulingState, slot: int, start_s: int, e
             continue
 
         # The minimum over the steps from the one at `start_s` to the last one before `end_s`.
-        least, step, last = units, first[g] + profile_step_at(groups, g, start_s), first[g] + length[g]
+        least, step, last = units, find_profile_step(at, first[g], length[g], start_s), first[g] + length[g]
         while step < last and at[step] < end_s and least > 0:
             for r in range(resources):
                 least = units_that_fit(least, per_unit[slot, r], whole, free[step, r], capacity[node, r])
@@ -133,7 +135,7 @@ def record_fit_changes(site: SchedulingState, slot: int, low_s: int, high_s: int
             continue
         n, first = length[g], all_first[g]
         goes_on = goes_on or all_at[first + n - 1] > high_s
-        i = profile_step_at(groups, g, low_s)
+        i = find_profile_step(all_at, first, n, low_s) - first
         filled, current = i, 0
 
         # A job that starts at `pos_s` needs this step and all steps that begin before its end.
@@ -236,7 +238,7 @@ def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int)
         rank[g] = OPEN_ENDED
         if found[g] == 0:
             continue
-        step = profile_step_at(groups, g, start_s)
+        step = find_profile_step(groups.at, groups.first[g], groups.length[g], start_s) - groups.first[g]
         while step > 0 and units_fitting_at_step(site, slot, g, step - 1, found[g]) == found[g]:
             step -= 1
         rank[g] = groups.at[groups.first[g] + step]

@@ -159,7 +159,7 @@ def build_node_classes(
 
     # Store the profiles in sequence. The first step of each profile contains the amounts that are free now.
     groups.count = groups.steps = 0
-    allocate_class_space(groups, n, most.sum())
+    allocate_class_space(groups, n, int(most.sum()))
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     at_s, free = groups.at, groups.free
     step = 0

@@ -14,9 +14,9 @@ from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, SharedS
 from cpsched.kernels.fit_rules import exceeds_free, units_that_fit
 from cpsched.kernels.node_class_availability import (
     count_units_fitting_during,
+    find_profile_step,
     fits_during,
     holds_job,
-    profile_step_at,
 )
 from cpsched.kernels.node_class_moves import apply_scaled_node_move, write_starts
 from cpsched.kernels.node_classes import OPEN_ENDED
@@ -391,21 +391,6 @@ def units_fitting_beside_running_jobs(
 
 
 @scalar_subroutine
-def find_profile_step(at: FixedColumn, first: int, length: int, at_s: int) -> int:
-    """Return a profile's step at `at_s`, usually the first step."""
-    if length == 1 or at[first + 1] > at_s:
-        return first
-    low, high = 1, length
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if at[first + middle] <= at_s:
-            low = middle
-        else:
-            high = middle
-    return first + low
-
-
-@scalar_subroutine
 def next_job_end_in_profile(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
@@ -681,9 +666,10 @@ def reserve_nodes(site: SchedulingState, tally: BackfillPassState, position: int
     for m in range(first, trial.moves):
         if rules.whole_nodes:
             groups, g = trial.groups, trial.moved[m]
-            if is_reserved(groups.free, groups.first[g] + profile_step_at(groups, g, begin_s - 1)):
+            first_step, steps = groups.first[g], groups.length[g]
+            if is_reserved(groups.free, find_profile_step(groups.at, first_step, steps, begin_s - 1)):
                 count_released_nodes(tally, begin_s, -trial.moved_count[m])
-            if not is_reserved(groups.free, groups.first[g] + profile_step_at(groups, g, end_s)):
+            if not is_reserved(groups.free, find_profile_step(groups.at, first_step, steps, end_s)):
                 count_released_nodes(tally, end_s, trial.moved_count[m])
             apply_scaled_node_move(site, m, slot, begin_s, end_s, 1, WITHHELD_FACTOR)
         else:

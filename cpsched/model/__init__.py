@@ -1,10 +1,9 @@
 """Define the data types that all parts of cpsched share.
 
-- `cluster`: nodes, resources, capacities and node sets.
+- `cluster`: nodes, resources, capacities, node sets and the power cap.
 - `typical_requests`: the most frequent requests for GPUs, by which fragmentation is measured.
 - `blocks`: the blocks of topology/block, and the rule by which jobs fill them.
-- `power`: the cap on the total power draw of running jobs.
-- `job`: a job's request, and pending, running and ended jobs.
+- `job`: a job's request, pending, running and ended jobs, and the reasons why a job is pending.
 - `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, and `Snapshot`, the input to a dispatcher
   with an estimate for every job.
 - `value_bounds`: special values in columns, and bounds on times and amounts.
@@ -13,12 +12,19 @@
 """
 
 from cpsched.model.blocks import BlockRule, BlockTopology
-from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetCondition, frozen_array
+from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetCondition, PowerCap, frozen_array
 from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
-from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
+from cpsched.model.job import (
+    EndedJob,
+    Job,
+    PendingCode,
+    PendingReason,
+    Placement,
+    Request,
+    RunningJob,
+    to_pending_reason,
+)
 from cpsched.model.job_table import JobTable, PlacementPool
-from cpsched.model.power import PowerCap
-from cpsched.model.reason import PendingCode, PendingReason, to_pending_reason
 from cpsched.model.snapshot import ClusterState, Snapshot
 from cpsched.model.typical_requests import TypicalRequests
 from cpsched.model.value_bounds import BSLD_BOUND_S, DISTINCT, EXCLUSIVE, NEVER

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from cpsched.errors import require
 
@@ -54,3 +58,30 @@ class BlockRule(NamedTuple):
     def to_row(self, topology: BlockTopology) -> tuple[int, ...]:
         """Return the row of `Cluster.block_rules` for this rule in its topology."""
         return self.topology, topology.block_nodes, topology.levels, topology.count, *map(int, self[1:])
+
+
+def tabulate_blocks(topologies: Sequence[BlockTopology], nodes: int) -> npt.NDArray[np.int64]:
+    """Check the topologies of a cluster with this number of nodes, and return them as `Cluster.block_of`."""
+    for at, topology in enumerate(topologies):
+        count = len(topology.blocks)
+        require(count == nodes, f"block_topologies[{at}].blocks", count, "must have one entry per node")
+    return np.array([topology.blocks for topology in topologies], np.int64).reshape(len(topologies), nodes)
+
+
+def tabulate_block_rules(
+    rules: Sequence[BlockRule | None], topologies: Sequence[BlockTopology], node_sets: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Check the rules of all node sets, and return them as `Cluster.block_rules`. () means no rule for any."""
+    rules = rules or (None,) * len(node_sets)
+    require(len(rules) == len(node_sets), "node_set_blocks", len(rules), "must have one entry per node set")
+    rows = np.full((len(rules), BLOCK_RULE_COLUMNS), -1, np.int64)
+    for at, rule in enumerate(rules):
+        if rule is None:
+            continue
+        name = f"node_set_blocks[{at}]"
+        require(0 <= rule.topology < len(topologies), name, rule, "must name a topology")
+        topology = topologies[rule.topology]
+        outside = (np.array(topology.blocks)[node_sets[at]] < 0).any()
+        require(not outside, name, rule, "must have only nodes in blocks")
+        rows[at] = rule.to_row(topology)
+    return rows

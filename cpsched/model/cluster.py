@@ -1,4 +1,4 @@
-"""Define a cluster's static facts: nodes, resources, capacities and node sets."""
+"""Define a cluster's static facts: nodes, resources, capacities, node sets and the power cap."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from cpsched.errors import require
 from cpsched.formatting import abbreviated_repr
-from cpsched.model.blocks import BLOCK_RULE_COLUMNS, BlockRule, BlockTopology
-from cpsched.model.power import PowerCap
+from cpsched.model.blocks import BlockRule, BlockTopology, tabulate_block_rules, tabulate_blocks
+from cpsched.model.job import Request
 from cpsched.model.typical_requests import TypicalRequests
 from cpsched.model.value_bounds import require_amount, require_total_amount
 
@@ -35,6 +35,40 @@ class NodeSetCondition(NamedTuple):
 
     def __str__(self) -> str:
         return f"not {self.name}" if self.kind == "reservation" else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCap:
+    """A limit of `cap_w` watts on running jobs' total draw, which `verify` checks.
+
+    `watts` contains (resource name, watts per unit of the requested amount) pairs. The constructor raises
+    `InvalidValue` for a cap that is not positive, and for watts that are negative or missing.
+    """
+
+    cap_w: int
+    watts: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        require(self.cap_w > 0, "power.cap_w", self.cap_w, "must be positive")
+        require(bool(self.watts), "power.watts", "", "must contain at least one resource")
+        for name, each in self.watts:
+            require(each >= 0, f"power.watts.{name}", each, "must not be negative")
+
+    def check_resources(self, resources: Sequence[str]) -> None:
+        """Raise `InvalidValue` unless all watts are for these resources."""
+        for name, _ in self.watts:
+            require(name in resources, "power.watts", name, f"must be one of {', '.join(resources)}")
+
+    @classmethod
+    def of(cls, cap_w: int, watts: Mapping[str, int]) -> PowerCap:
+        """Return a cap from watts by resource name."""
+        return cls(cap_w, tuple(watts.items()))
+
+    def draw_w(self, request: Request, resources: Sequence[str]) -> int:
+        """Return the power draw in watts of a job with this request."""
+        watts = dict(self.watts)
+        each = sum(amount * watts.get(name, 0) for name, amount in zip(resources, request.per_unit, strict=True))
+        return request.units * each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,54 +124,41 @@ class Cluster:
     __repr__ = abbreviated_repr
 
     def __post_init__(self) -> None:
-        shape = (len(self.node_names), len(self.resources))
+        nodes, resources = len(self.node_names), len(self.resources)
+        shape = (nodes, resources)
         require(self.capacity.shape == shape, "capacity.shape", self.capacity.shape, f"must be {shape}")
-        require(shape[0] > 0 and shape[1] > 0, "capacity.shape", shape, "must have nodes and resources")
+        require(nodes > 0 and resources > 0, "capacity.shape", shape, "must have nodes and resources")
         require_amount("capacity", int(self.capacity.min()))
         require_amount("capacity", int(self.capacity.max()))
         require_total_amount("capacity", int(self.capacity.sum(axis=0).max()))
-        sets = (len(self.node_set_names), shape[0])
+        self.capacity.setflags(write=False)
+
+        sets = (len(self.node_set_names), nodes)
         require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
         require(len(self.node_set_parts) in (0, sets[0]), "node_set_parts", "", "must have one entry per node set")
         require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must contain every node")
-        for name, _ in () if self.power is None else self.power.watts:
-            require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
-        self.capacity.setflags(write=False)
         self.node_sets.setflags(write=False)
+
+        if self.power is not None:
+            self.power.check_resources(self.resources)
         if self.typical is not None:
             wide = self.typical.amounts.shape[1]
-            require(wide == shape[1], "typical.amounts", wide, f"must have {shape[1]} resources")
+            require(wide == resources, "typical.amounts", wide, f"must have {resources} resources")
+
         weights = self._keep_if_different("weights")
         self._keep_if_different("leaf_switches")
-        equal, one_unit_each = weights is None and not self.has_topology, shape[0] == 1 or int(self.capacity.max()) <= 1
-        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each and equal)
-        facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T), axis=1)
-        if weights is not None:
-            facts = np.column_stack((facts, weights))
-        blocks = [topology.blocks for topology in self.block_topologies]
-        for at, each in enumerate(blocks):
-            require(len(each) == shape[0], f"block_topologies[{at}].blocks", len(each), "must have one entry per node")
-        object.__setattr__(self, "block_of", frozen_array(np.array(blocks, np.int64).reshape(len(blocks), shape[0])))
-        object.__setattr__(self, "block_rules", self._tabulate_block_rules())
-        facts = np.concatenate((facts, self.block_of.T), axis=1)
+        equal, one_unit_each = weights is None and not self.has_topology, nodes == 1 or int(self.capacity.max()) <= 1
+        object.__setattr__(self, "counted", resources == 1 and sets[0] == 1 and one_unit_each and equal)
+        block_of = tabulate_blocks(self.block_topologies, nodes)
+        block_rules = tabulate_block_rules(self.node_set_blocks, self.block_topologies, self.node_sets)
+        object.__setattr__(self, "block_of", frozen_array(block_of))
+        object.__setattr__(self, "block_rules", frozen_array(block_rules))
+
+        weight = np.empty((nodes, 0), np.int64) if weights is None else weights[:, None]
+        facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T, weight, block_of.T), axis=1)
         _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
         object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
         object.__setattr__(self, "kind_node", frozen_array(first))
-
-    def _tabulate_block_rules(self) -> IntArray:
-        """Check the rules of all node sets, and return them as `block_rules`."""
-        rules = self.node_set_blocks or (None,) * len(self.node_sets)
-        require(len(rules) == len(self.node_sets), "node_set_blocks", len(rules), "must have one entry per node set")
-        rows = np.full((len(rules), BLOCK_RULE_COLUMNS), -1, np.int64)
-        for at, rule in enumerate(rules):
-            if rule is None:
-                continue
-            name = f"node_set_blocks[{at}]"
-            require(0 <= rule.topology < len(self.block_topologies), name, rule, "must name a topology")
-            outside = (self.block_of[rule.topology, self.node_sets[at]] < 0).any()
-            require(not outside, name, rule, "must have only nodes in blocks")
-            rows[at] = rule.to_row(self.block_topologies[rule.topology])
-        return frozen_array(rows)
 
     def __reduce__(self) -> tuple[type[Cluster], tuple[object, ...]]:
         """Pickle the fields that the constructor takes. It computes the others again."""

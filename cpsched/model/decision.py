@@ -11,8 +11,7 @@ import numpy as np
 from cpsched.errors import require
 from cpsched.formatting import abbreviated_repr
 from cpsched.model.cluster import IntArray
-from cpsched.model.job import Placement
-from cpsched.model.reason import PendingReason, to_pending_reason
+from cpsched.model.job import PendingReason, Placement, to_pending_reason
 from cpsched.model.value_bounds import NEVER
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ several types (`gpu:a100` and `gpu:1g.5gb`), of which a job without a type uses 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from cpsched.model.cluster import Cluster, IntArray
+from cpsched.model.job import Placement, Request
 
 GPU_PART_KINDS = ("mps", "shard")
 """Slurm's generic resources that are parts of a GPU."""
@@ -92,6 +93,27 @@ class GpuPartsColumns(NamedTuple):
             free[column] = min(free[column], amount)
 
 
+def find_amounts_returned_by_last_jobs(
+    resources: Sequence[str], missing: IntArray, jobs: Mapping[int, tuple[Request, Placement]]
+) -> dict[int, IntArray]:
+    """Return what the last job on each node's shared GPUs returns beyond its own amounts, int64[R] by job.
+
+    The free amounts may be smaller than the sum of the free parts. `missing`, int64[N, R], are the amounts of each node
+    that are neither free nor used by `jobs`, which are in the order of their expected ends.
+    """
+    found: dict[int, IntArray] = {}
+    for columns in GpuPartsColumns.of(resources):
+        last = {
+            placement[0][0]: job
+            for job, (request, placement) in jobs.items()
+            if request.per_unit[columns.parts] and len(placement) == 1 and not request.exclusive
+        }
+        for node, job in last.items():
+            amounts = found.setdefault(job, np.zeros_like(missing[node]))
+            amounts[[columns.parts, columns.whole]] = missing[node, [columns.parts, columns.whole]]
+    return found
+
+
 class GpuUse:
     """The GPUs that the starts of one decision use.
 
@@ -110,37 +132,38 @@ class GpuUse:
         self._typed: dict[int, IntArray] = {}
         """GPUs of each type that the starts on a node may use."""
 
-    def find_full_nodes(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
-        """Return the nodes on which a start may not find its GPUs. If there are none, add the start."""
-        full = self._find_nodes_without_parts(per_unit, nodes, units)
-        if len(self._types) and self._gpu >= 0 and per_unit[self._gpu]:
-            asked = per_unit[self._types]
-            # In the worst case, a job without a type uses GPUs of each type.
-            used = asked if asked.any() else np.full_like(asked, per_unit[self._gpu])
-            for node, node_units in zip(nodes.tolist(), units.tolist(), strict=True):
-                before = self._typed.get(node, np.zeros_like(asked))
-                if (before + asked * node_units > self._free[node, self._types])[asked > 0].any():
-                    full.append(node)
-                elif not full:
-                    self._typed[node] = before + used * node_units
-        return full
-
-    def _find_nodes_without_parts(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
-        added = [
+    def add_start(self, per_unit: IntArray, nodes: IntArray, units: IntArray) -> list[int]:
+        """Add a start, unless it may not find its GPUs on some of its nodes. Return these nodes."""
+        placement = list(zip(nodes.tolist(), units.tolist(), strict=True))
+        parts = [
             (columns, node, _NodeStarts(1, int(per_unit[columns.parts]) * node_units, 0))
             if per_unit[columns.parts]
             else (columns, node, _NodeStarts(0, 0, int(per_unit[columns.whole]) * node_units))
             for columns in self._columns
             if per_unit[columns.whole]
-            for node, node_units in zip(nodes.tolist(), units.tolist(), strict=True)
+            for node, node_units in placement
             if self._capacity[node, columns.gpus].any()
         ]
-        full = [node for columns, node, start in added if not self._has_gpus(columns, node, start)]
-        if not full:
-            for columns, node, start in added:
-                before = self._starts.get((columns.kind, node), NO_STARTS)
-                self._starts[columns.kind, node] = _NodeStarts(*map(sum, zip(before, start, strict=True)))
-        return full
+        asked = per_unit[self._types]
+        has_types = len(self._types) > 0 and self._gpu >= 0 and per_unit[self._gpu] > 0
+        typed = placement if has_types else []
+
+        full = [node for columns, node, start in parts if not self._has_gpus(columns, node, start)]
+        for node, node_units in typed:
+            total = self._typed.get(node, 0) + asked * node_units
+            if (total > self._free[node, self._types])[asked > 0].any():
+                full.append(node)
+        if full:
+            return full
+
+        for columns, node, start in parts:
+            before = self._starts.get((columns.kind, node), NO_STARTS)
+            self._starts[columns.kind, node] = _NodeStarts(*map(sum, zip(before, start, strict=True)))
+        # In the worst case, a job without a type uses GPUs of each type.
+        used = asked if asked.any() else np.full_like(asked, per_unit[self._gpu])
+        for node, node_units in typed:
+            self._typed[node] = self._typed.get(node, 0) + used * node_units
+        return []
 
     def _has_gpus(self, columns: GpuPartsColumns, node: int, start: _NodeStarts) -> bool:
         before = self._starts.get((columns.kind, node), NO_STARTS)

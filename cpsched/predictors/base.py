@@ -7,10 +7,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cpsched.errors import CAUGHT_EXCEPTIONS, CHECKED_METHODS, InvalidValue, PolicyError, describe_exception
+from cpsched.errors import (
+    CAUGHT_EXCEPTIONS,
+    CHECKED_METHODS,
+    InvalidValue,
+    PolicyError,
+    describe_exception,
+    plugin_source_location,
+)
 from cpsched.model import EndedJob, IntArray, Job, JobTable
 from cpsched.model.value_bounds import TIME_BOUND_S
-from cpsched.plugin_error_location import plugin_source_location
 
 
 class Predictor(ABC):

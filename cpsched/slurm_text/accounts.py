@@ -27,8 +27,8 @@ from cpsched.slurm_text.limits import (
     unsupported_qos_flags,
 )
 from cpsched.slurm_text.option_lists import has_flag, parse_flags
+from cpsched.slurm_text.output_values import TableRow, parse_headings, parse_name_values, parse_pipe_table
 from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode
-from cpsched.slurm_text.tables import TableRow, parse_headings, parse_name_values, parse_pipe_table
 
 QOS_COLUMNS = (
     "Name", "Priority", "Flags", "UsageFactor", "LimitFactor", "UsageThreshold", "MinPrioThresh", "GrpJobs", "GrpTRES",

@@ -56,8 +56,8 @@ class SelectRules:
     """Whether Slurm allocates only whole nodes (select/linear)."""
     whole_sockets: bool = False
     """Whether Slurm allocates only whole sockets (CR_Socket)."""
-    spreads_shares: bool = False
-    """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
+    spreads_gpu_parts: bool = False
+    """Whether the parts of GPUs of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
     equal_shares_need_cpus: bool = False
     """Whether the release needs more than the number of tasks per node to split a job equally."""
 
@@ -69,7 +69,7 @@ class SelectRules:
             counts_memory="MEMORY" in parameters,
             whole_nodes=config.select_type == LINEAR,
             whole_sockets="CR_SOCKET" in parameters,
-            spreads_shares="MULTIPLE_SHARING_GRES_PJ" in parameters,
+            spreads_gpu_parts="MULTIPLE_SHARING_GRES_PJ" in parameters,
         )
 
 

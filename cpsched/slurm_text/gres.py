@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpsched.model.gpu_parts import GPU_PART_KINDS
-from cpsched.slurm_text.task_ranges import parse_task_ranges
+from cpsched.slurm_text.jobs import parse_task_ranges
 
 NO_CONSUME = "no_consume"
 """Slurm's flag, after or instead of a type, for a resource that any number of jobs may share."""

@@ -1,4 +1,4 @@
-"""Define the job that a reading of Slurm delivers: pending, running, suspended, completing or ended.
+"""Define the job that a reading of Slurm delivers, and parse lists of array tasks, such as `0-5,9` and `0-8:2`.
 
 Memory is in MiB, times are in Unix seconds, and time limits are in minutes. A field that Slurm does not set or that
 cannot be read has its default. Trackable resources have the form {"cpu": 4, "mem": 4000, "gres/gpu": 2}.
@@ -6,7 +6,9 @@ cannot be read has its default. Trackable resources have the form {"cpu": 4, "me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -100,6 +102,7 @@ class SlurmJob(NamedTuple):
     allocated_nodes: str = ""
     """Hostlist of the nodes that the job has or had."""
     dependencies: JobDependencies | None = None
+    """The dependencies of a pending job, or None."""
     constraints: Sequence[str] = ()
     reservation: str = ""
     special_requests: frozenset[str] = frozenset()
@@ -168,3 +171,53 @@ SPECIAL_REQUESTS: Mapping[str, str] = {
 - `gres_binding`: `--gres-flags=enforce-binding`, which ENFORCE_BINDING_GRES makes the default.
 - `node_counts`: `--nodes` lists several numbers. pyslurm does not show it.
 """
+
+
+MAX_TASK_INDEX = 1 << 22
+
+
+@lru_cache(maxsize=1024)
+def parse_task_ranges(waiting: str | None) -> tuple[range, ...]:
+    """Return an array's waiting tasks as ranges, because there may be millions.
+
+    `waiting` has a form such as "0-5,9" or "0-8:2" (every second task). Raise `ValueError` for any other form.
+    """
+    if not waiting:
+        return ()
+    ranges: list[range] = []
+    for part in waiting.strip("[]").split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        ranges.append(range(_parse_task_index(low), _parse_task_index(high or low) + 1, _parse_task_index(step or "1")))
+    return tuple(ranges)
+
+
+def _parse_task_index(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MAX_TASK_INDEX:
+        raise ValueError(f"array task {text[:20]}: must be from 0 to {MAX_TASK_INDEX}")
+    return number
+
+
+def format_ranges(numbers: list[int]) -> str:
+    """Return numbers as ascending ranges, such as "1-3,7" for [1, 2, 3, 7]."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+_CHECKPOINT = re.compile(r"(?<!\S)checkpoint=([0-9]{1,12})(?!\S)")
+"""Pattern for a mark delimited by whitespace. More than 12 digits are not a Unix time."""
+
+
+def last_checkpoint_s(comment: str, start_s: int, now_s: int) -> int | None:
+    """Return the latest `checkpoint=<unix time>` in a job's comment, or None.
+
+    Times before the job's start or in the future are ignored, because users write the comment.
+    """
+    times = (int(digits) for digits in _CHECKPOINT.findall(comment))
+    return max((at_s for at_s in times if start_s <= at_s <= now_s), default=None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cpsched.slurm_text.tables import parse_name_values
+from cpsched.slurm_text.output_values import parse_name_values
 
 MAX_QUOTED_CHARS = 80
 """Maximum length of a value quoted in a message."""

@@ -1,4 +1,4 @@
-"""Parse a site's policy from Slurm's configuration, partitions and accounts.
+"""Parse a site's policy from Slurm's configuration, partitions, accounts and licenses.
 
 The output format is the same from Slurm 22.05 to 26.05.
 """
@@ -6,6 +6,7 @@ The output format is the same from Slurm 22.05 to 26.05.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, get_args
@@ -25,10 +26,10 @@ from cpsched.slurm_text.accounts import (
     parse_fair_share_factors,
     parse_qos,
 )
-from cpsched.slurm_text.licenses import parse_licenses
 from cpsched.slurm_text.limits import parse_slurm_time_s
 from cpsched.slurm_text.object_parsing import list_printed_objects, parse_partition
 from cpsched.slurm_text.option_lists import has_flag, parse_c_int, parse_config, parse_flags
+from cpsched.slurm_text.output_values import parse_name_values
 from cpsched.slurm_text.preemption import parse_preempt_exempt_time_s, parse_preempt_mode, parse_victim_order
 
 _TRES_WEIGHT = re.compile(r"[^=]+=\d+(\.\d+)?", re.ASCII)
@@ -250,4 +251,52 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicyReading:
         (*unmodelled, *unknown_licenses),
         unreadable,
         state.user_names,
+    )
+
+
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+
+
+class SlurmLicense(NamedTuple):
+    """A license.
+
+    - `total`: how many licenses exist, as printed on `line`.
+    - `usable`: how many licenses jobs may hold now, or None if this is unknown. Licenses that are reserved now, which
+      Slurm counts as free, or that other clusters hold do not count.
+    - `has_one_amount`: whether the license is printed once and without a `Mode`. A `Mode` marks a hierarchical
+      resource, which has an amount for each set of nodes.
+    """
+
+    name: str
+    total: str
+    line: int
+    usable: int | None
+    has_one_amount: bool
+
+
+def parse_licenses(text: str) -> list[SlurmLicense]:
+    """Return the licenses in the output of `scontrol show license`, with or without `-o`."""
+    records: list[dict[str, str]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        values = parse_name_values(line)
+        if "LicenseName" in values or ("Total" in values and not records):
+            records.append({"LicenseName": "", "line": str(number)})
+        if records:
+            records[-1] |= values | ({"line": str(number)} if "Total" in values else {})
+    printed = Counter(values["LicenseName"].lower() for values in records)
+    return [_make_license(values, printed[values["LicenseName"].lower()] == 1) for values in records]
+
+
+def _make_license(values: dict[str, str], is_printed_once: bool) -> SlurmLicense:
+    counts = [values.get("Used", ""), values.get("Free", ""), values.get("Reserved", "0")]
+    usable: int | None = None
+    if all(map(_COUNT.fullmatch, counts)):
+        used, free, reserved = map(int, counts)
+        usable = max(0, used + free - reserved)
+    return SlurmLicense(
+        values["LicenseName"],
+        values.get("Total", ""),
+        int(values["line"]),
+        usable,
+        is_printed_once and "Mode" not in values,
     )

@@ -10,8 +10,8 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
-from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
+from cpsched.dispatchers.cp import cp_problem, presolve
+from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig, RestartSearchLimits
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, sort_by_priority_rule, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.node_weight_order import (
@@ -19,7 +19,6 @@ from cpsched.dispatchers.cp.node_weight_order import (
     restore_node_order,
     with_chosen_nodes,
 )
-from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,
     build_solve_effort,
@@ -38,9 +37,9 @@ from cpsched.planning import Allocation
 from cpsched.registration import FileParameter, Registration
 
 _COUNT_VARIABLES = {
-    "positions": model_sizes.position_model_size,
-    "nodes": model_sizes.node_model_size,
-    "pool": model_sizes.pool_model_size,
+    "positions": cp_problem.position_model_size,
+    "nodes": cp_problem.node_model_size,
+    "pool": cp_problem.pool_model_size,
 }
 _USES_EXPECTED_WAITS = ("late", "weighted-wait", "urgency")
 _PCP20 = CpDispatcherConfig()

@@ -89,7 +89,8 @@ class CpSatDispatcher(Dispatcher):
             return empty_decision(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
         objective = self._build_objective(snapshot, slots)
         order = _positions_by_area_per_weight(snapshot, slots, objective)
-        slots, objective = slots[order], _reorder_objective(objective, order)
+        slots = slots[order]
+        objective = WeightedDelayObjective(objective.weight[order], objective.since_s[order], objective.constant)
         problem = CpProblem(facts.with_considered_jobs(slots), objective, slots[:0], False)
         answer = self._presolve_or_solve(snapshot, problem)
         if answer.plan is None:
@@ -199,7 +200,3 @@ def _positions_by_area_per_weight(snapshot: Snapshot, slots: IntArray, objective
     """Return positions by area / weight, then by larger area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
-
-
-def _reorder_objective(objective: WeightedDelayObjective, order: IntArray) -> WeightedDelayObjective:
-    return WeightedDelayObjective(objective.weight[order], objective.since_s[order], objective.constant)

@@ -14,9 +14,8 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.cp_problem import CpProblem, intervals_per_node, node_model_size
 from cpsched.dispatchers.cp.decision_builder import AssignLargestValueDecision, ScheduleOrPostponeDecisionBuilder
-from cpsched.dispatchers.cp.model_sizes import intervals_per_node, node_model_size
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
 from cpsched.kernels.cp.startable_jobs import units_fitting_on_empty_nodes

@@ -1,4 +1,4 @@
-"""Implement cp19's search control, with doubling limits and a stopping rule.
+"""Implement cp19's search control, with doubling limits in seconds or branches, and a stopping rule.
 
 If there is a plan, the solver first verifies the whole plan. Then it restarts. Each restart is a separate search for a
 plan that is cheaper than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which
@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
+from cpsched.dispatchers.cp.cp_dispatcher_config import RestartSearchLimits
 from cpsched.dispatchers.cp.cp_objective import IntegerDelayCosts
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import ConstraintModel
 from cpsched.dispatchers.cp.node_model import NodeAllocationModel
-from cpsched.dispatchers.cp.pool_model import PoolModel
+from cpsched.dispatchers.cp.pool_model import IdenticalUnitsModel, PoolModel, are_all_units_identical
 from cpsched.dispatchers.cp.position_model import PositionAllocationModel
-from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
-from cpsched.dispatchers.cp.slot_model import IdenticalUnitsModel, are_all_units_identical
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
 from cpsched.kernels.cp.delay_costs import plan_delay_cost

@@ -98,10 +98,9 @@ class LookaheadDispatcher(Dispatcher):
         overdue_s = int(min(overdue_h, 1e9) * 3600)
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
-        decodes = row.effort if effort is None else effort
         self._search = new_order_search_state(
             OrderSearchSettings(
-                decodes, work, horizon, covered, overdue_s, seed,
+                row.effort if effort is None else effort, work, horizon, covered, overdue_s, seed,
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
             ),
             row.to_wait_cost_parameters(),
@@ -110,7 +109,7 @@ class LookaheadDispatcher(Dispatcher):
         targets = row.ratio_targets
         self._area = AreaWeightControl(row.area, targets) if targets else None
         self.learns = self._history is not None
-        self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
+        self._most_work, self._limit_s = work, limit_s
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
         self._jobs: object = None

@@ -27,14 +27,6 @@ def faults(placements, snapshot):
     return found
 
 
-def test_accepts_starts_up_to_last_core():
-    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(units=4, per_unit=2)])
-    assert faults({0: ((0, 2), (1, 2))}, snapshot) == []
-    assert faults({0: ((0, 3), (1, 1))}, snapshot) == ["job 1: n0 lacks cores"]
-    snapshot = a_snapshot(Cluster.of([[4, 8, 1]], ["cores", "memory", "gpus"]), [a_job(per_unit=(4, 8, 1))])
-    assert faults({0: ((0, 1),)}, snapshot) == []
-
-
 CLUSTER = Cluster.of([[4, 8]] * 3, ["cores", "memory"], node_sets={"left": [0, 1]})
 QUEUE = [
     a_job(1, units=2, per_unit=(2, 1)),
@@ -56,6 +48,15 @@ QUEUE = [
         ({0: ((0, 3),)}, ["job 1: the number of placed units differs from the 2 requested"]),
         ({0: ((3, 2),)}, ["job 1: is placed on a node that does not exist"]),
         ({0: ((-1, 2),)}, ["job 1: is placed on a node that does not exist"]),
+        # A rejected start takes nothing from later ones.
+        *(
+            ({0: placed, 2: ((0, 1),)}, [f"job 1: {rule}"])
+            for placed, rule in (
+                (((0, 1),), "the number of placed units differs from the 2 requested"),
+                (((0, 3),), "the number of placed units differs from the 2 requested"),
+                (((0, 1), (3, 1)), "is placed on a node that does not exist"),
+            )
+        ),
         ({0: ((1, 1), (0, 1))}, ["job 1: its nodes are not in ascending order"]),
         ({0: ((0, 1), (0, 1))}, ["job 1: lists a node twice"]),
         ({1: ((0, 2),)}, ["job 2: units that must be on distinct nodes share a node", "job 2: n0 lacks memory"]),
@@ -122,9 +123,9 @@ def test_checks_power_cap_start_by_start(cap_w, left_w):
 
 def test_job_above_power_cap_is_infeasible():
     cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 96, cores=8, gpus=40)
-    assert why_infeasible(Request(2, (2, 0)), cluster) is None
-    assert why_infeasible(Request(1, (2, 2)), cluster) is None
-    assert why_infeasible(Request(2, (2, 1)), cluster) == "draws 112 W, but the power cap is 96 W"
+    requests = (Request(2, (2, 0)), Request(1, (2, 2)), Request(2, (2, 1)))
+    reasons = [None, None, "draws 112 W, but the power cap is 96 W"]
+    assert [why_infeasible(request, cluster) for request in requests] == reasons
 
 
 @pytest.mark.parametrize(
@@ -184,24 +185,25 @@ def test_counts_units_in_node_set_and_on_idle_whole_nodes(asked, by_node, empty)
 
 
 def test_free_amounts_follow_jobs_that_start_end_and_replace_others():
-    """Job 2 takes a whole node. The job that replaces job 1 gets less than job 1 uses until its end."""
+    """Job 2 takes a whole node, job 3 shares one with job 1. The job that replaces job 1 gets less than job 1 uses."""
     cluster = Cluster.of([[4, 8]] * 3, ["cores", "memory"])
     shared = a_running(a_job(1, units=3, per_unit=(1, 2)), ((0, 2), (1, 1)))
     whole = a_running(a_job(2, per_unit=(1, 1), exclusive=True), ((2, 1),))
+    beside = a_running(a_job(3, per_unit=(1, 1)), ((0, 1),))
     free = FreeAmounts(cluster, cluster.capacity)
-    for each in (shared, whole):
+    for each in (shared, whole, beside):
         free.take(each.job.request, each.placement)
-    assert free.free.tolist() == [[2, 4], [3, 6], [0, 0]]
+    assert free.free.tolist() == [[1, 3], [3, 6], [0, 0]]
 
     later = free.copy()
     later.take_after_stops(Request(2, (3, 1)), ((0, 1), (1, 1)), [shared])
-    assert later.free.tolist() == [[1, 4], [1, 6], [0, 0]]
+    assert later.free.tolist() == [[0, 3], [1, 6], [0, 0]]
     later.release_all([])
     later.release(whole.job.request, whole.placement)
-    assert later.free.tolist() == [[1, 4], [1, 6], [4, 8]]
+    assert later.free.tolist() == [[0, 3], [1, 6], [4, 8]]
 
-    assert free.free.tolist() == [[2, 4], [3, 6], [0, 0]]
-    free.release_all([whole, shared])
+    assert free.free.tolist() == [[1, 3], [3, 6], [0, 0]]
+    free.release_all([whole, shared, beside])
     assert (free.free == cluster.capacity).all()
 
 
@@ -263,11 +265,16 @@ def test_both_checks_reject_invalid_decision(name):
     assert is_feasible(decided, snapshot) == (not expected)
 
 
-def test_busy_node_does_not_lack_cores_for_exclusive_job():
-    snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=4, exclusive=True)], [a_running(a_job(2), ((0, 1),))])
-    assert rules(decision({0: ((0, 1),)}), snapshot) == ["requests node n0 exclusively, but it is in use"]
-    snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=5, exclusive=True)])
-    assert rules(decision({0: ((0, 1),)}), snapshot) == ["n0 lacks cores"]
+@pytest.mark.parametrize(
+    ("per_unit", "running", "expected"),
+    [
+        (4, [a_running(a_job(2), ((0, 1),))], ["requests node n0 exclusively, but it is in use"]),
+        (5, [], ["n0 lacks cores"]),
+    ],
+)
+def test_busy_node_does_not_lack_cores_for_exclusive_job(per_unit, running, expected):
+    snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=per_unit, exclusive=True)], running)
+    assert rules(decision({0: ((0, 1),)}), snapshot) == expected
 
 
 def test_violation_names_job():
@@ -277,48 +284,3 @@ def test_violation_names_job():
         assert (unknown.job_id, str(unknown)) == (None, f"decision: slot {slot}: is not in the queue")
     (wrong,) = verify(decision({0: ((0, 2),)}), snapshot)
     assert (wrong.job_id, str(wrong)) == (7, "job 7: the number of placed units differs from the 1 requested")
-
-
-def test_reports_missing_node_with_other_errors():
-    snapshot = a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1, units=2, per_unit=3), a_job(2, per_unit=4)])
-    beyond = columns((0, 1), (0, 2, 3), (0, 4, 0), (1, 1, 1))
-    assert rules(beyond, snapshot) == ["is placed on a node that does not exist"]
-    lacking = columns((0, 1), (0, 2, 3), (0, 4, 0), (2, 1, 1))
-    assert "is placed on a node that does not exist" in rules(lacking, snapshot)
-    assert rules(columns((0,), (0, 1), (4,), (2,)), snapshot)[0] == "is placed on a node that does not exist"
-    for each in (beyond, lacking):
-        assert not is_feasible(each, snapshot)
-
-
-@pytest.mark.parametrize("units", [1, 3])
-def test_rejected_start_takes_nothing_from_later_ones(units):
-    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=2), a_job(2, per_unit=4)])
-    decided = decision({0: ((0, units),), 1: ((0, 1),)})
-    assert rules(decided, snapshot) == ["the number of placed units differs from the 2 requested"]
-    assert not is_feasible(decided, snapshot), "the first start is the one at fault"
-
-
-def test_releases_many_jobs_like_each_alone():
-    """Two jobs share a node, one has several nodes, and one takes whole nodes."""
-    cluster = a_cluster(nodes=4, cores=8, memory=100)
-    running = [
-        a_running(a_job(1, 2, (1, 7)), ((0, 2),)),
-        a_running(a_job(2, 3, (2, 5)), ((0, 1), (1, 2))),
-        a_running(a_job(3, 1, (3, 0), exclusive=True), ((2, 1),)),
-    ]
-    together, alone = (FreeAmounts(cluster, np.zeros_like(cluster.capacity)) for _ in range(2))
-    together.release_all(running)
-    for each in running:
-        alone.release(each.job.request, each.placement)
-    assert together.free.tolist() == alone.free.tolist() == [[4, 19], [4, 10], [8, 100], [0, 0]]
-    together.release_all([])
-    assert together.free.tolist() == alone.free.tolist()
-
-
-def test_amounts_of_stopped_jobs_stay_used_until_they_end():
-    """The job gets half of what the stopped job uses. The other half is not free yet."""
-    cluster = a_cluster(2, 8)
-    stopped = a_running(a_job(1, 1, 8), ((0, 1),))
-    amounts = FreeAmounts(cluster, np.array([[0], [8]]))
-    amounts.take_after_stops(a_job(2, 2, 4, distinct=True).request, ((0, 1), (1, 1)), [stopped])
-    assert amounts.free.tolist() == [[0], [4]]

@@ -29,20 +29,17 @@ def test_every_preset_has_known_objective_weights_and_limits():
 )
 def test_weights_choose_nearest_preset(weights, objective):
     goal = Goal.of(weights)
-    assert goal.objective == objective
-    assert goal.name == "weights"
+    assert (goal.objective, goal.name) == (objective, "weights")
 
 
 def test_limits_are_percent_and_replace_preset_limits():
     assert Goal.of("waits", {"awf": "103 %", "longest": 110}).limits == {"awf": 103.0, "longest": 110.0}
-    assert Goal.of("waits", "none").limits == {}
-    assert Goal.of("waits", {}).limits == {}
+    assert (Goal.of("waits", "none").limits, Goal.of("waits", {}).limits) == ({}, {})
     assert Goal.of({"awf": 1}).limits == PRESETS["large-jobs"].limits
 
 
 def test_parses_goal_from_text():
-    assert Goal.parse("waits") == Goal.of("waits")
-    assert Goal.parse(None, "none") == Goal.of(None, "none")
+    assert (Goal.parse("waits"), Goal.parse(None, "none")) == (Goal.of("waits"), Goal.of(None, "none"))
     assert Goal.parse("bsld=2, awf=1", "awf=103%") == Goal.of({"bsld": 2, "awf": 1}, {"awf": 103})
     assert str(Goal.parse("bsld=2,awf=1", "awf=103")) == "bsld=2 awf=1, awf at most 103 %"
     assert str(Goal.of("waits")) == "waits, longest at most 150 %"

@@ -3,10 +3,9 @@ import math
 import numpy as np
 import pytest
 
-import cpsched
 from cpsched.errors import InvalidValue
 from cpsched.planning import EVERY_JOB, GREEDY, ORDERS, STRICT, OrderSymbols, plan
-from cpsched.registry import build_dispatcher
+from cpsched.registry import DISPATCHERS
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -30,17 +29,20 @@ def started(decision, snapshot):
 
 
 def test_number_of_reservations_gives_classic_schedulers(snapshot):
-    assert started(plan(snapshot, reservations=STRICT), snapshot) == set()
-    assert started(plan(snapshot, reservations=GREEDY), snapshot) == {3, 4}
+    assert [started(plan(snapshot, reservations=count), snapshot) for count in (STRICT, GREEDY)] == [set(), {3, 4}]
     assert plan(snapshot, reservations=1).plan_by_job(snapshot) == {1: 50, 4: 0}
-    assert plan(snapshot, reservations=EVERY_JOB).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
 
 
-def test_all_jobs_keep_earliest_start_by_default(snapshot):
-    every = plan(snapshot, reservations=EVERY_JOB).plan_by_job(snapshot)
-    assert plan(snapshot).plan_by_job(snapshot) == every
-    assert plan(snapshot, reservations=None).plan_by_job(snapshot) == every
-    assert plan(snapshot, lambda job: job.id, reservations=None).plan_by_job(snapshot) == every
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"reservations": None}, {"reservations": EVERY_JOB},
+        *({"order": order} for order in ("reg", lambda job: job.id, lambda job: 0, [0, 0, 0, 0])),
+    ],
+)  # fmt: skip
+def test_all_jobs_keep_earliest_start_by_default(snapshot, options):
+    """Also under an order in which all jobs are equal."""
+    assert plan(snapshot, **options).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
 
 
 @pytest.mark.parametrize(
@@ -58,37 +60,10 @@ def test_order_is_name_function_or_array(snapshot, order):
     assert plan(snapshot, order).plan_by_job(snapshot) == expected
 
 
-@pytest.mark.parametrize("order", [lambda job: 0, [0, 0, 0, 0], "reg"])
-def test_ties_are_broken_by_arrival(snapshot, order):
-    assert plan(snapshot, order).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
-
-
 @pytest.mark.parametrize("order", [lambda job: job.id % 2, [id % 2 for id in range(60)]])
 def test_many_ties_are_broken_by_arrival(order):
     snapshot = a_snapshot(a_cluster(nodes=1, cores=60), [a_job(id) for id in range(60)])
-    taken = plan(snapshot, order, need="starts").starts.slots.tolist()
-    assert taken == [*range(0, 60, 2), *range(1, 60, 2)]
-
-
-def test_order_function_can_read_estimate():
-    queue = [a_job(1, units=4), a_job(2, units=4)]
-    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), queue, estimates={1: 60, 2: 10})
-    assert started(plan(snapshot, order=snapshot.estimate_of), snapshot) == {2}
-
-
-def test_backfill_order_applies_to_unreserved_jobs():
-    queue = [a_job(1, units=5, walltime_s=90), a_job(2, units=2, walltime_s=40), a_job(3, units=2, walltime_s=10)]
-    running = [a_running(a_job(9, units=3, walltime_s=50), ((0, 3),))]
-    snapshot = a_snapshot(a_cluster(nodes=1, cores=5), queue, running)
-    assert started(plan(snapshot, reservations=1), snapshot) == {2}
-    assert started(plan(snapshot, reservations=1, backfill="shortest"), snapshot) == {3}
-
-
-def test_best_fit_takes_fullest_node():
-    running = [a_running(a_job(9), ((1, 1),))]
-    snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1)], running)
-    assert plan(snapshot).starts_by_job(snapshot) == {1: ((0, 1),)}
-    assert plan(snapshot, allocation="best-fit").starts_by_job(snapshot) == {1: ((1, 1),)}
+    assert plan(snapshot, order, need="starts").starts.slots.tolist() == [*range(0, 60, 2), *range(1, 60, 2)]
 
 
 def test_starts_need_gives_no_plan(snapshot):
@@ -122,16 +97,12 @@ def test_rejects_invalid_options(snapshot, options, message):
 
 @pytest.mark.parametrize("order", ["reg", lambda job: job.id, []])
 def test_empty_queue_has_empty_plan(order):
-    snapshot = a_snapshot(a_cluster(), [])
-    decision = plan(snapshot, order)
+    decision = plan(a_snapshot(a_cluster(), []), order)
     assert (len(decision.starts), decision.plan_s.tolist()) == (0, [])
 
 
 def test_each_order_has_complete_row():
-    for name, order in ORDERS.items():
-        assert order.name == name
-        assert order.sentence
-        assert order.key
+    assert all(order.name == name and order.sentence and order.key for name, order in ORDERS.items())
 
 
 E, R, S, W = (np.array(column, float) for column in ([100, 10_000], [4, 16], [1000, 100], [9000, 9900]))
@@ -158,13 +129,13 @@ def test_published_scores_have_their_coefficients(name, expected):
 )
 def test_scale_of_boost_is_positive_and_has_effect(dispatcher, tau_h, rule):
     with pytest.raises(InvalidValue, match=f"tau_h=.*: {rule}"):
-        build_dispatcher(dispatcher, {"tau_h": tau_h})
+        DISPATCHERS.build(dispatcher, {"tau_h": tau_h})
 
 
 def test_larger_scale_lets_small_jobs_overtake_older_ones():
     wide, small = a_job(1, per_unit=4, walltime_s=3600), a_job(2, per_unit=4, walltime_s=60, submit_s=10_000)
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [wide, small], now_s=10_000)
-    found = [build_dispatcher("easy", {"order": "boost", "tau_h": tau_h}).decide(snapshot) for tau_h in ("0.5", "2")]
+    found = [DISPATCHERS.build("easy", {"order": "boost", "tau_h": tau_h}).decide(snapshot) for tau_h in ("0.5", "2")]
     assert [started(decision, snapshot) for decision in found] == [{1}, {2}]
 
 
@@ -197,11 +168,3 @@ def test_orders_use_processors_submission_and_wait(order, expected):
     ]
     found = plan(a_snapshot(a_cluster(nodes=1, cores=16), queue, now_s=10_000), order)
     assert [queue[at].id for at in np.argsort(found.plan_s)] == expected
-
-
-def test_custom_dispatcher_example_works(snapshot):
-    class SmallestFirst(cpsched.Dispatcher):
-        def decide(self, snapshot, need="plan"):
-            return cpsched.plan(snapshot, order="saf", reservations=1, need=need)
-
-    assert SmallestFirst().decide(snapshot).plan_by_job(snapshot) == {4: 0, 3: 0, 2: 80}

@@ -101,18 +101,21 @@ def test_reports_name_declared_by_two_packages(site):
         DISPATCHERS.find("same")
 
 
-def test_raising_constructor_is_one_line_error(site):
-    install(site, "mine", {"mine_g": SMALLEST.replace("self.reservations = reservations", "1 / 0")})
-    with pytest.raises(
-        PluginLoadError, match="mine_g:SmallestFirst: cannot be built: ZeroDivisionError: division by zero"
-    ):
-        DISPATCHERS.build("mine_g:SmallestFirst")
-
-
-def test_missing_method_is_one_line_error(site):
-    install(site, "mine", {"mine_h": "import cpsched\nclass Idle(cpsched.Dispatcher): pass"})
-    with pytest.raises(PluginLoadError, match=r"mine_h:Idle: cannot be built: TypeError: .*decide"):
-        DISPATCHERS.build("mine_h:Idle")
+@pytest.mark.parametrize(
+    ("module", "text", "error"),
+    [
+        (
+            "mine_g",
+            SMALLEST.replace("self.reservations = reservations", "1 / 0"),
+            "ZeroDivisionError: division by zero",
+        ),
+        ("mine_h", "import cpsched\nclass SmallestFirst(cpsched.Dispatcher): pass", "TypeError: .*decide"),
+    ],
+)
+def test_failing_constructor_is_one_line_error(site, module, text, error):
+    install(site, "mine", {module: text})
+    with pytest.raises(PluginLoadError, match=rf"{module}:SmallestFirst: cannot be built: {error}"):
+        DISPATCHERS.build(f"{module}:SmallestFirst")
 
 
 def test_finds_metric_of_plugin(site):
@@ -122,11 +125,9 @@ def test_finds_metric_of_plugin(site):
         WORST = Metric("worst_wait_s", "worst wait", "s", "max of W", "mine", "lower", lambda m: float(m.wait_s.max()))
 """
     install(site, "mine", {"mine_i": text}, {"cpsched.metrics": {"worst_wait_s": "mine_i:WORST"}})
-    assert metrics.find_metric("worst_wait_s").heading == "worst wait"
-    assert metrics.find_metric("mine_i:WORST").name == "worst_wait_s"
+    assert metrics.find_metric("worst_wait_s") is metrics.find_metric("mine_i:WORST")
     rows = json.loads(CliRunner().invoke(app, ["metrics", "--json"]).stdout)["metrics"]
-    assert rows[0]["name"] == "bsld"
-    assert rows[-1] == {
+    assert (rows[0]["name"], rows[-1]) == ("bsld", {
         "name": "worst_wait_s", "heading": "worst wait", "unit": "s", "formula": "max of W", "better": "lower",
         "source": "mine",
-    }  # fmt: skip
+    })  # fmt: skip

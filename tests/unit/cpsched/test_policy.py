@@ -4,7 +4,7 @@ import pytest
 from cpsched import policy as policies
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import InvalidValue, PolicyError
-from cpsched.model import NO_STARTS, ClusterState, Decision, Effort, EndedJob, JobTable, Starts, Wait
+from cpsched.model import NO_STARTS, ClusterState, Decision, Effort, EndedJob, Starts, Wait
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched.predictors.last_two import LastTwoPredictor
@@ -40,15 +40,6 @@ def test_job_keeps_first_estimate():
     assert decide(policy, [old, new]) == {1: 50, 3: 20}
 
 
-def test_running_jobs_are_sorted_by_expected_end():
-    policy = Policy(LastTwoPredictor(), Spy())
-    running = [a_running(a_job(i, walltime_s=w), ((i, 1),)) for i, w in ((1, 90), (2, 5), (3, 40))]
-    decide(policy, [], running, now_s=10)
-    seen = policy.dispatcher.seen
-    assert [r.job.id for r in seen.running_jobs()] == [2, 3, 1]
-    assert seen.table.end_s[seen.running].tolist() == [11, 40, 90], "the overdue job is given one more second"
-
-
 class Answering(Dispatcher):
     """A dispatcher that returns or raises what it is given."""
 
@@ -56,6 +47,7 @@ class Answering(Dispatcher):
         self.answer = answer
 
     def decide(self, snapshot, need="plan"):
+        self.need = need
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -138,77 +130,66 @@ def test_predictor_failure_is_policy_error_and_job_is_retried(answer):
     assert policy.add_estimates(a_scene()).table.estimate_s.tolist() == [7]
 
 
-@pytest.mark.parametrize(("answer", "estimate_s"), [(1, 1), (59.9, 59), (60, 60), (61, 60), (np.int64(5), 5)])
-def test_estimate_is_whole_seconds_up_to_walltime(answer, estimate_s):
-    policy = Policy(Guessing(answer), Spy())
-    assert policy.add_estimates(a_scene()).table.estimate_s.tolist() == [estimate_s]
+class Learner(WalltimePredictor):
+    """Learns what ended, and then fails with the error that it is given."""
 
+    def __init__(self, error=None):
+        self.error = error
 
-def test_wrong_predictor_columns_become_walltimes():
-    class Zeros(WalltimePredictor):
-        def fill(self, table, slots):
-            table.estimate_s[slots] = 0
-
-    jobs = [a_job(1, walltime_s=60), a_job(2, walltime_s=70)]
-    table = JobTable.of(a_cluster(), jobs)
-    table.estimate_s[:] = 9
-    with pytest.raises(PolicyError, match=r"predictor Zeros: .*estimate_s=0"):
-        Policy(Zeros(), Spy()).write_estimates(table, np.array([1]))
-    assert table.estimate_s.tolist() == [9, 70]
-
-
-def test_both_parts_learn_even_if_one_fails():
-    predictor = LastTwoPredictor()
-    policy = Policy(predictor, Answering(RuntimeError("forgot")))
-    with pytest.raises(PolicyError, match="dispatcher Answering: RuntimeError: forgot"):
-        policy.learn(EndedJob(a_job(9, user="ada"), 0, 20))
-    assert predictor.predict(a_job(1, user="ada")) == 20
-
-
-class Forgetful(WalltimePredictor):
     def learn(self, ended):
-        raise RuntimeError("no room")
-
-
-def test_learning_error_names_first_failed_part():
-    class Told(Spy):
-        def learn(self, ended):
-            self.told = ended
-
-    policy, last = Policy(Forgetful(), Told()), EndedJob(a_job(9), 0, 20)
-    with pytest.raises(PolicyError, match=r"^predictor Forgetful: RuntimeError: no room"):
-        policy.learn(last)
-    assert policy.dispatcher.told is last
+        self.told = ended
+        if self.error:
+            raise self.error
 
 
 class Diary(Spy):
-    """Reports its memory, if it can."""
+    """Learns, has a memory and recalls one, and then fails with the error that it is given."""
 
-    def __init__(self, learns):
-        self.learns = learns
+    told = None
+
+    def __init__(self, error=None, learns=True):
+        self.error, self.learns = error, learns
+
+    def learn(self, ended):
+        self.told = ended
+        if self.error:
+            raise self.error
+
+    recall = learn
 
     def memory(self):
-        if self.learns is None:
-            raise RuntimeError("lost")
+        if self.error:
+            raise self.error
         return {"pages": 3}
 
-    def recall(self, memory):
-        raise RuntimeError("unreadable")
+
+@pytest.mark.parametrize(
+    ("predictor", "dispatcher", "words"),
+    [
+        (Learner(), Diary(RuntimeError("forgot")), "dispatcher Diary: RuntimeError: forgot"),
+        (Learner(RuntimeError("no room")), Diary(), "predictor Learner: RuntimeError: no room"),
+        (Learner(RuntimeError("no room")), Diary(RuntimeError("forgot")), "predictor Learner: RuntimeError: no room"),
+    ],
+)
+def test_both_parts_learn_and_error_names_first_failed_one(predictor, dispatcher, words):
+    last = EndedJob(a_job(9, user="ada"), 0, 20)
+    with pytest.raises(PolicyError, match=rf"^{words} \(.*test_policy.py:\d+, in learn\)$"):
+        Policy(predictor, dispatcher).learn(last)
+    assert predictor.told is dispatcher.told is last
 
 
 @pytest.mark.parametrize("learns", [True, False])
 def test_memory_is_that_of_dispatcher(learns):
-    assert Policy(WalltimePredictor(), Diary(learns)).memory() == {"pages": 3}
+    policy = Policy(WalltimePredictor(), Diary(learns=learns))
+    policy.recall({"pages": 2})
+    assert (policy.dispatcher.told, policy.memory()) == ({"pages": 2}, {"pages": 3})
 
 
-def test_failing_memory_names_dispatcher():
-    with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: lost"):
-        Policy(WalltimePredictor(), Diary(None)).memory()
-
-
-def test_failing_recall_names_dispatcher():
-    with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: unreadable"):
-        Policy(WalltimePredictor(), Diary(True)).recall({})
+def test_failing_memory_and_recall_name_dispatcher():
+    policy = Policy(WalltimePredictor(), Diary(RuntimeError("lost")))
+    for act in (policy.memory, lambda: policy.recall({})):
+        with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: lost"):
+            act()
 
 
 class Duck:
@@ -216,26 +197,27 @@ class Duck:
         return Decision(NO_STARTS, EFFORT)
 
 
-def test_rejects_object_without_dispatcher_methods():
-    with pytest.raises(
-        InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* missing: learn, learns"
-    ):
-        Policy(WalltimePredictor(), Duck())
-    with pytest.raises(InvalidValue, match=r"predictor=object: must derive from cpsched.Predictor"):
-        Policy(object(), Spy())
-    with pytest.raises(InvalidValue, match=r"^dispatcher=<class .*Spy.>: must be an instance, not a class"):
-        Policy(WalltimePredictor(), Spy)
+@pytest.mark.parametrize(
+    ("predictor", "dispatcher", "message"),
+    [
+        (
+            WalltimePredictor(),
+            Duck(),
+            r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* missing: learn, learns",
+        ),
+        (object(), Spy(), r"predictor=object: must derive from cpsched.Predictor"),
+        (WalltimePredictor(), Spy, r"^dispatcher=<class .*Spy.>: must be an instance, not a class"),
+    ],
+)
+def test_rejects_object_without_methods_of_part(predictor, dispatcher, message):
+    with pytest.raises(InvalidValue, match=message):
+        Policy(predictor, dispatcher)
 
 
 def test_dispatcher_needs_only_decide():
-    class Deciding(Dispatcher):
-        def decide(self, snapshot, need="plan"):
-            return Decision(NO_STARTS, EFFORT)
-
-    policy = Policy(WalltimePredictor(), Deciding())
-    assert not policy.learns
+    policy = Policy(WalltimePredictor(), Spy())
+    assert (policy.learns, policy.dispatcher.memory()) == (False, None)
     assert policy.decide(policy.add_estimates(a_scene()), "starts").starts is NO_STARTS
-    assert policy.dispatcher.memory() is None
 
 
 class Unsure(Spy):
@@ -249,23 +231,28 @@ class Unsure(Spy):
 def test_failing_learns_property_names_part():
     policy = Policy(WalltimePredictor(), Unsure())
     assert not policy.predictor_learns
-    for act in (lambda: policy.learns, lambda: policy.dispatcher_learns):
+    for name in ("learns", "dispatcher_learns"):
         with pytest.raises(PolicyError, match="dispatcher Unsure: Wordless"):
-            act()
+            getattr(policy, name)
 
 
-def test_rejects_starts_of_wrong_form():
-    one, two = np.array([0]), np.array([0, 1])
-    for columns, message in [
-        (([0], two, one, one), "starts.slots=list: must be int64"),
-        ((np.array([0.5]), two, one, one), "starts.slots=ndarray: must be int64"),
-        ((one, one, one, one), "starts.offsets=1: must have one more entry than slots"),
-        ((one, two, one, two), "starts.units=2: must have as many entries as nodes"),
-        ((one, np.array([0, 2]), one, one), "starts.offsets=.*: must range from 0 to 1"),
-        ((two, np.array([0, 2, 1]), one, one), "starts.offsets=.*: must not decrease"),
-    ]:
-        with pytest.raises(InvalidValue, match=message):
-            Starts(*columns)
+ONE, TWO = np.array([0]), np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (([0], TWO, ONE, ONE), "starts.slots=list: must be int64"),
+        ((np.array([0.5]), TWO, ONE, ONE), "starts.slots=ndarray: must be int64"),
+        ((ONE, ONE, ONE, ONE), "starts.offsets=1: must have one more entry than slots"),
+        ((ONE, TWO, ONE, TWO), "starts.units=2: must have as many entries as nodes"),
+        ((ONE, np.array([0, 2]), ONE, ONE), "starts.offsets=.*: must range from 0 to 1"),
+        ((TWO, np.array([0, 2, 1]), ONE, ONE), "starts.offsets=.*: must not decrease"),
+    ],
+)
+def test_rejects_starts_of_wrong_form(columns, message):
+    with pytest.raises(InvalidValue, match=message):
+        Starts(*columns)
 
 
 class Asked(WalltimePredictor):
@@ -316,10 +303,10 @@ def test_forgets_estimate_of_ended_job():
 @pytest.mark.parametrize(
     ("predictor", "dispatcher", "learns"),
     [
-        (WalltimePredictor(), Diary(False), (False, False, False)),
-        (LastTwoPredictor(), Diary(False), (True, False, True)),
-        (WalltimePredictor(), Diary(True), (False, True, True)),
-        (LastTwoPredictor(), Diary(True), (True, True, True)),
+        (WalltimePredictor(), Diary(learns=False), (False, False, False)),
+        (LastTwoPredictor(), Diary(learns=False), (True, False, True)),
+        (WalltimePredictor(), Diary(), (False, True, True)),
+        (LastTwoPredictor(), Diary(), (True, True, True)),
     ],
 )
 def test_policy_learns_if_any_part_does(predictor, dispatcher, learns):
@@ -341,26 +328,13 @@ def test_accepts_plan_from_now_on_or_none(decision):
 
 
 def test_ignores_unrequested_plan():
-    class Asked(Spy):
-        def decide(self, snapshot, need="plan"):
-            self.need = need
-            return Decision(NO_STARTS, EFFORT, [1])
-
-    policy = Policy(WalltimePredictor(), Asked())
+    policy = Policy(WalltimePredictor(), Answering(Decision(NO_STARTS, EFFORT, [1])))
     snapshot = policy.add_estimates(a_scene())
     policy.decide(snapshot, "starts")
     assert policy.dispatcher.need == "starts"
     with pytest.raises(PolicyError, match="plan_s"):
         policy.decide(snapshot)
     assert policy.dispatcher.need == "plan"
-
-
-def test_failure_of_both_parts_names_predictor():
-    policy = Policy(Forgetful(), Answering(RuntimeError("forgot")))
-    with pytest.raises(
-        PolicyError, match=r"^predictor Forgetful: RuntimeError: no room \(.*test_policy.py:\d+, in learn\)$"
-    ):
-        policy.learn(EndedJob(a_job(9), 0, 20))
 
 
 def test_checks_methods_not_base_class():
@@ -375,28 +349,13 @@ def test_checks_methods_not_base_class():
 
     policy, last = Policy(WalltimePredictor(), Able()), EndedJob(a_job(9), 0, 20)
     policy.learn(last)
-    assert policy.dispatcher.told is last
-    assert policy.memory() is None
+    assert (policy.dispatcher.told, policy.memory()) == (last, None)
     with pytest.raises(PolicyError, match=r"^dispatcher Able: AttributeError"):
         policy.recall({})
 
 
-def test_recalls_memory():
-    class Recalls(Spy):
-        def recall(self, memory):
-            self.known = memory
-
-    policy = Policy(WalltimePredictor(), Recalls())
-    policy.recall({"pages": 3})
-    assert policy.dispatcher.known == {"pages": 3}
-
-
-def test_overdue_job_ends_by_overrun_rule():
-    seen = {}
-    for overrun in ("one-second", "double"):
-        policy = Policy(LastTwoPredictor(), Spy(), overrun)
-        decide(policy, [], [a_running(a_job(1, walltime_s=10), ((0, 1),))], now_s=12)
-        snapshot = policy.dispatcher.seen
-        seen[overrun] = snapshot.table.end_s[snapshot.running].tolist()
-    assert seen["one-second"] == [13]
-    assert seen["double"] != [13]
+@pytest.mark.parametrize(("overrun", "end_s"), [("one-second", 13), ("double", 20)])
+def test_overdue_job_ends_by_overrun_rule(overrun, end_s):
+    policy = Policy(LastTwoPredictor(), Spy(), overrun)
+    decide(policy, [], [a_running(a_job(1, walltime_s=10), ((0, 1),))], now_s=12)
+    assert policy.dispatcher.seen.table.end_s.tolist() == [end_s]

@@ -29,8 +29,7 @@ from cpsched.registry import CORE
     ],
 )
 def test_text_form_is_parsed_back(text, spec):
-    assert PolicySpec.parse(text) == spec
-    assert PolicySpec.parse(str(spec)) == spec
+    assert (PolicySpec.parse(text), PolicySpec.parse(str(spec))) == (spec, spec)
 
 
 @pytest.mark.parametrize("text", ["", "easy walltime more", "option=greedy"])
@@ -56,20 +55,24 @@ def test_common_setting_goes_to_both_or_named_part():
 
     known = CORE._replace(predictors=CORE.predictors.extended_with(Registration("seeded", "", "", Seeded)))
     both = PolicySpec.of("pcp20", "seeded", {"seed": 3}, known=known)
-    assert (both.dispatcher_settings, both.predictor_settings) == ({"seed": "3"}, {"seed": "3"})
     one = PolicySpec.of("pcp20", "seeded", {"predictor.seed": 3}, known=known)
-    assert (one.dispatcher_settings, one.predictor_settings) == ({}, {"seed": "3"})
-    assert PolicySpec.parse(str(both), known) == both
+    assert both == PolicySpec.parse(str(both), known) == PolicySpec("pcp20", "seeded", {"seed": "3"}, {"seed": "3"})
+    assert one == PolicySpec("pcp20", "seeded", {}, {"seed": "3"})
     assert one.build(known=known).predictor.seed == 3
 
 
-def test_rejects_unknown_names_and_values():
-    with pytest.raises(UnknownName, match=r"unknown parameter of easy, walltime or the policy 'backfil'.*'backfill'"):
-        PolicySpec.of(settings={"backfil": "shortest"})
-    with pytest.raises(InvalidValue, match="overrun=never: must be one of one-second, double, walltime"):
-        PolicySpec(overrun="never").build()
-    with pytest.raises(InvalidValue, match="effort=3: is not a parameter of easy, which does not search"):
-        PolicySpec.of("easy", settings={"effort": 3})
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"backfil": "shortest"}, UnknownName,
+         r"unknown parameter of easy, walltime or the policy 'backfil'.*'backfill'"),
+        ({"overrun": "never"}, InvalidValue, "overrun=never: must be one of one-second, double, walltime"),
+        ({"effort": 3}, InvalidValue, "effort=3: is not a parameter of easy, which does not search"),
+    ],
+)  # fmt: skip
+def test_rejects_unknown_names_and_values(settings, error, message):
+    with pytest.raises(error, match=message):
+        PolicySpec.of("easy", settings=settings).build()
 
 
 def test_journal_form_is_unchanged():
@@ -107,8 +110,7 @@ def test_caller_opens_named_file():
 
     known = CORE._replace(predictors=CORE.predictors.extended_with(Registration("waits", "", "", Waits)))
     spec = PolicySpec.of("easy", "waits", {"ewt_file": "x.json"}, known=known)
-    policy = spec.build(lambda setting, path: {setting: path}, known)
-    assert policy.predictor.waits_s == {"ewt_file": "x.json"}
+    assert spec.build(lambda setting, path: {setting: path}, known).predictor.waits_s == {"ewt_file": "x.json"}
     with pytest.raises(InvalidValue, match=r"ewt_file=x.json: is a file path"):
         spec.build(known=known)
     assert PolicySpec("easy", "waits").build(known=known).predictor.waits_s is None

@@ -7,7 +7,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster, Job, Request
 from cpsched.planning import plan
-from cpsched.registry import build_dispatcher
+from cpsched.registry import DISPATCHERS
 from tests.builders import a_job, a_snapshot
 
 NODES = Cluster.of([[4], [4]], ["cores"])
@@ -25,24 +25,9 @@ def test_tier_precedes_priority_and_arrival_breaks_ties(cluster):
     assert plan(queue, "priority").plan_by_job(queue) == {4: 100, 2: 160, 1: 220, 3: 280}
 
 
-@pytest.mark.parametrize("cluster", [POOL, NODES])
-def test_easy_reserves_and_backfills_by_priority(cluster):
-    queue = snapshot(cluster, (1, 2, 1, 0), (2, 2, 2, 0), (3, 6, 9, 0), (4, 8, 8, 0))
-    easy = build_dispatcher("easy", {"order": "priority"})
-    assert list(easy.decide(queue).starts_by_job(queue)) == [3, 2]
-
-
-@pytest.mark.parametrize("cluster", [POOL, NODES])
-@pytest.mark.parametrize("name", ["easy", "easy-sjbf", "fcfs", "greedy"])
-def test_order_without_priorities_is_arrival(cluster, name):
-    queue = snapshot(cluster, *((id, 1 + id % 5, 0, 0) for id in range(12)))
-    ranked, plain = (build_dispatcher(name, settings).decide(queue) for settings in ({"order": "priority"}, {}))
-    assert ranked.plan_by_job(queue) == plain.plan_by_job(queue)
-
-
 def test_list_priority_is_registered():
     queue = snapshot(POOL, (1, 8, 1, 0), (2, 8, 2, 0))
-    assert build_dispatcher("list-priority").decide(queue).plan_by_job(queue) == {2: 100, 1: 160}
+    assert DISPATCHERS.build("list-priority").decide(queue).plan_by_job(queue) == {2: 100, 1: 160}
 
 
 @pytest.mark.parametrize("wrong", [{"priority": -1}, {"priority": 2**32}, {"tier": -1}])

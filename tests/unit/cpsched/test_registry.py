@@ -13,8 +13,7 @@ OWN = [*DISPATCHERS.builtins(), *PREDICTORS.builtins()]
 @pytest.mark.parametrize("listing", OWN, ids=lambda listing: listing.name)
 def test_every_entry_builds_with_defaults_and_summary(listing):
     assert isinstance(listing.build(), DISPATCHERS.base | PREDICTORS.base)
-    assert listing.summary.endswith(".")
-    assert listing.source
+    assert (listing.summary[-1:], bool(listing.source)) == (".", True)
 
 
 def test_names_are_unique():
@@ -24,15 +23,15 @@ def test_names_are_unique():
 
 def test_unknown_name_lists_known_ones_and_suggestion():
     with pytest.raises(UnknownName, match=r"unknown predictor 'walltme'; known: .*; did you mean 'walltime'\?$"):
-        registry.build_predictor("walltme")
+        registry.PREDICTORS.build("walltme")
     known = ", ".join(sorted(listing.name for listing in PREDICTORS.builtins()))
     with pytest.raises(UnknownName, match=f"'crystal'; known: {known}$"):
-        registry.build_predictor("crystal")
+        registry.PREDICTORS.build("crystal")
 
 
 def test_unknown_parameter_lists_known_ones():
     with pytest.raises(UnknownName, match="parameter of walltime"):
-        registry.build_predictor("walltime", {"k": "3"})
+        registry.PREDICTORS.build("walltime", {"k": "3"})
 
 
 @pytest.mark.parametrize(

@@ -19,21 +19,22 @@ def taught(*ran, **facts):
     return times
 
 
-def test_unknown_user_runs_to_walltime():
-    assert RunTimeModel().run_times_at_quantiles_s(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
+@pytest.mark.parametrize(
+    ("ran", "job", "elapsed_s", "drawn_s"),
+    [
+        ([], a_job(user="ada", walltime_s=70), 0, 70),
+        ([20, 80] * 30, a_job(99, user="ada"), 20, 80),
+        ([20, 80] * 30, a_job(99, user="ada"), 85, 100),
+        ([20, 80] * 30, a_job(99, user="ada"), 130, 131),
+    ],
+)
+def test_draws_remaining_times_up_to_walltime(ran, job, elapsed_s, drawn_s):
+    assert taught(*ran).run_times_at_quantiles_s(job, HALVES, elapsed_s=elapsed_s).tolist() == [drawn_s] * 3
 
 
 def test_draws_run_times_of_user():
     drawn = taught(*[20, 80] * 30).run_times_at_quantiles_s(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
-    assert set(drawn.tolist()) == {20, 80}
-    assert 0.35 < (drawn == 20).mean() < 0.65
-
-
-def test_running_job_is_drawn_from_remaining_times():
-    times = taught(*[20, 80] * 30)
-    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
-    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
-    assert times.run_times_at_quantiles_s(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
+    assert (set(drawn.tolist()), 0.35 < (drawn == 20).mean() < 0.65) == ({20, 80}, True)
 
 
 def test_ended_job_is_in_next_draw():
@@ -55,8 +56,7 @@ def test_shares_survive_json():
     for run_s in (10, 70, 30):
         shares.learn(EndedJob(a_job(user=f"u{run_s}", walltime_s=100), 0, run_s))
     known.recall(json.loads(json.dumps(shares.memory())))
-    assert known == shares
-    assert list(known.users) == list(shares.users)
+    assert (known, list(known.users)) == (shares, list(shares.users))
 
 
 def test_bounds_number_of_users(monkeypatch):
@@ -69,20 +69,23 @@ def test_bounds_number_of_users(monkeypatch):
 
 def test_computes_weight_of_ended_job():
     """By likeness and age; a job that outran its walltime counts as one that ran all of it."""
-    times = RunTimeModel(remember=3)
-    for run_s, facts in ((1, {}), (20, {"walltime_s": 200}), (150, {"units": 2}), (50, {"name": "x"})):
+    times = RunTimeModel(remember=4)
+    for run_s, facts in (
+        (1, {}), (20, {"walltime_s": 200}), (150, {"units": 2}), (50, {"name": "x"}), (7, {"user": ""}),
+        (60, {"walltime_s": 200, "units": 2, "name": "x"}),
+    ):  # fmt: skip
         times.learn(EndedJob(a_job(1, **{"user": "ada", "walltime_s": 100, **facts}), 0, run_s))
-    fade = 0.5**0.1
+    fades = [0.5 ** (age / 10) for age in range(4)]
+    history = dict(zip((0.3, 0.5, 1.0, 0.1), np.array([0.2 * 0.5 * 0.4, 0.4, 0.5, 0.2]) * fades, strict=True))
     assert times.weigh_user_history(a_job(9, user="ada", walltime_s=100)) == [
-        (0.5, pytest.approx(0.4)), (1.0, pytest.approx(0.5 * fade)), (0.1, pytest.approx(0.2 * fade**2)),
-    ]  # fmt: skip
-    assert (list(times.site), times.ended) == ([0.01, 0.1, 1.0, 0.5], 4)
+        (share, pytest.approx(weight)) for share, weight in history.items()
+    ]
+    assert times.weigh_user_history(a_job(9, user="")) == []
+    assert (list(times.site), times.ended) == ([0.01, 0.1, 1.0, 0.5, 0.07, 0.3], 6)
     shares, weights = times.distribution(a_job(9, user="ada", walltime_s=100))
-    assert shares.tolist() == [0.01] * 20 + [0.1, 0.5, 1.0]
-    total = 3 + 0.4 + 0.5 * fade + 0.2 * fade**2
-    assert weights.tolist() == pytest.approx(
-        [0.15 / total] * 20 + [0.2 * fade**2 / total, 0.4 / total, 0.5 * fade / total]
-    )
+    assert shares.tolist() == [0.01] * 20 + [0.1, 0.3, 0.5, 1.0]
+    total = 3 + sum(history.values())
+    assert weights.tolist() == pytest.approx([0.15 / total] * 20 + [history[s] / total for s in (0.1, 0.3, 0.5, 1.0)])
 
 
 @pytest.mark.parametrize("facts", [{"user": "bob"}, {"walltime_s": 200}, {"units": 2}, {"name": "x"}])
@@ -102,6 +105,6 @@ def test_computes_mean_run_shares():
         shares.learn(EndedJob(a_job(user=user, walltime_s=100), 0, run_s))
     assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}
     count, total = (1 * site_fade + 1) * site_fade + 1, (1 * site_fade + 0.5) * site_fade + 0.1
-    assert shares.site == (pytest.approx(count), pytest.approx(total))
-    assert shares.mean_run_to_walltime_ratio("ada") == pytest.approx((fade + 0.5 + 3 * total / count) / (fade + 1 + 3))
-    assert shares.mean_run_to_walltime_ratio("bob") == pytest.approx(total / count)
+    assert shares.site == pytest.approx((count, total))
+    ratios = [shares.mean_run_to_walltime_ratio(user) for user in ("ada", "bob")]
+    assert ratios == pytest.approx([(fade + 0.5 + 3 * total / count) / (fade + 1 + 3), total / count])

@@ -11,19 +11,18 @@ def ended(queue, wait_s):
     return EndedJob(a_job(queue=queue), wait_s, wait_s + 5)
 
 
-def by_urgency(dispatcher, queue, now_s, cluster=None):
-    return dispatcher.queue_positions_by_urgency(a_snapshot(cluster or a_cluster(), queue, now_s=now_s)).tolist()
-
-
-def test_first_job_is_closest_to_exceeding_expected_wait():
+@pytest.mark.parametrize(
+    ("queue", "order"),
+    [
+        # First is the job that is closest to exceeding its expected wait.
+        ([a_job(1, queue="long", submit_s=0), a_job(2, queue="short", submit_s=90)], [1, 0]),
+        # Ties are broken by demand, then by arrival.
+        ([a_job(1, units=2), a_job(2, walltime_s=60), a_job(3, units=3, walltime_s=20)], [1, 2, 0]),
+    ],
+)
+def test_orders_by_ratio_of_wait_then_demand(queue, order):
     dispatcher = WaitRatioDispatcher(waits_s={"short": 10, "long": 1000})
-    queue = [a_job(1, queue="long", submit_s=0), a_job(2, queue="short", submit_s=90)]
-    assert by_urgency(dispatcher, queue, now_s=100) == [1, 0]
-
-
-def test_breaks_ties_by_demand_then_arrival():
-    queue = [a_job(1, units=2), a_job(2, walltime_s=60), a_job(3, units=3, walltime_s=20)]
-    assert by_urgency(WaitRatioDispatcher(), queue, now_s=10) == [1, 2, 0]
+    assert dispatcher.queue_positions_by_urgency(a_snapshot(a_cluster(), queue, now_s=100)).tolist() == order
 
 
 @pytest.mark.parametrize(("option", "started"), [("greedy", [2]), ("strict", [])])

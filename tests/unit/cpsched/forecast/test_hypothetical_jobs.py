@@ -25,16 +25,19 @@ def start_s(snapshot, walltime_s, request):
     return planned_queue(snapshot, plan(snapshot).plan_s).start_s(job)
 
 
-def test_job_starts_now_or_when_capacity_is_free():
-    assert start_s(seen(), 600, nodes(2)) == 0
-    assert start_s(seen(), 600, nodes(3)) == 7200
-    assert start_s(seen(), 600, nodes(5)) == NEVER
-
-
-def test_delays_no_other_job():
-    snapshot = seen(Job(1, 0, 600, nodes(4)))
-    assert start_s(snapshot, 7200, nodes(2)) == 0
-    assert start_s(snapshot, 7201, nodes(2)) == 7800
+@pytest.mark.parametrize(
+    ("queue", "walltime_s", "count", "expected_s"),
+    [
+        ([], 600, 2, 0),
+        ([], 600, 3, 7200),
+        ([], 600, 5, NEVER),
+        # No other job is delayed.
+        ([Job(1, 0, 600, nodes(4))], 7200, 2, 0),
+        ([Job(1, 0, 600, nodes(4))], 7201, 2, 7800),
+    ],
+)
+def test_job_starts_now_or_when_capacity_is_free(queue, walltime_s, count, expected_s):
+    assert start_s(seen(*queue), walltime_s, nodes(count)) == expected_s
 
 
 def test_rejects_request_with_wrong_resources():
@@ -42,10 +45,12 @@ def test_rejects_request_with_wrong_resources():
         start_s(seen(), 600, Request(1, (1, 2)))
 
 
+def windows(snapshot, *node_set):
+    return backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s), *node_set)
+
+
 def test_windows_are_largest_for_each_duration():
-    snapshot = seen(Job(1, 0, 600, nodes(3)))
-    found = backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s))
-    assert found == [
+    assert windows(seen(Job(1, 0, 600, nodes(3)))) == [
         BackfillWindow(True, 2, 3600),
         BackfillWindow(True, 1, 72 * 3600),
         BackfillWindow(False, 8, 3600),
@@ -53,32 +58,34 @@ def test_windows_are_largest_for_each_duration():
     ]
 
 
-def test_windows_respect_node_set():
+@pytest.mark.parametrize(("node_set", "whole", "cores"), [(0, 3, 13), (1, 1, 5), (2, 1, 4)])
+def test_windows_respect_node_set(node_set, whole, cores):
     """Whole nodes and single cores alike are those of the node set; of nodes in use in part their cores alone."""
     cluster = Cluster.of([[4, 1]] * 4, ["cores", "gpus"], node_sets={"p": [1, 2], "q": [0]})
     busy = RunningJob(a_job(50, 1, (3, 0), 7200), 0, ((1, 1),))
     snapshot = Snapshot.of(0, cluster, [[4, 1], [1, 1], [4, 1], [4, 1]], [], [busy], {50: 7200})
-    queue = planned_queue(snapshot, plan(snapshot).plan_s)
-    forever = 72 * 3600
-    for node_set, whole, cores in ((0, 3, 13), (1, 1, 5), (2, 1, 4)):
-        assert backfill_windows(snapshot, queue, node_set) == [
-            BackfillWindow(True, whole, forever),
-            BackfillWindow(False, cores, forever),
-        ]
+    assert windows(snapshot, node_set) == [
+        BackfillWindow(True, whole, 72 * 3600),
+        BackfillWindow(False, cores, 72 * 3600),
+    ]
     assert WINDOWS_S == (900, 3600, 14400, 43200, 86400, 259200)
 
 
 def test_full_cluster_has_no_window():
-    snapshot = seen(busy=4)
-    assert backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s)) == []
+    assert windows(seen(busy=4)) == []
 
 
-def test_lists_smaller_requests():
-    job = hypothetical_job(0, 600, nodes(3))
-    words = {words: (less.walltime_s, less.request.units) for words, less in smaller_requests(job)}
-    assert words == {"half the time": (300, 3), "2 instead of 3": (600, 2)}
-    assert list(smaller_requests(hypothetical_job(0, 119, nodes(1)))) == []
-    assert [less.walltime_s for _, less in smaller_requests(hypothetical_job(0, 120, nodes(1)))] == [60]
+@pytest.mark.parametrize(
+    ("walltime_s", "count", "expected"),
+    [
+        (600, 3, [("half the time", 300, 3), ("2 instead of 3", 600, 2)]),
+        (119, 1, []),
+        (120, 1, [("half the time", 60, 1)]),
+    ],
+)
+def test_lists_smaller_requests(walltime_s, count, expected):
+    found = smaller_requests(hypothetical_job(0, walltime_s, nodes(count)))
+    assert [(words, less.walltime_s, less.request.units) for words, less in found] == expected
 
 
 @pytest.mark.parametrize("seed", range(6))

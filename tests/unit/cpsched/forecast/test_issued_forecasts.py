@@ -17,12 +17,8 @@ def issue(issued, now_s, waiting):
 
 def test_issues_forecast_at_once_and_then_rarely():
     issued = IssuedStartForecasts()
-    assert issue(issued, 100, [1, 2]) == [1, 2]
-    assert issue(issued, 200, [1, 2, 3]) == [3]
-    assert issue(issued, 699, [3, 1]) == []
-    assert issue(issued, 700, [3, 1]) == [1]
-    assert issue(issued, 2499, [1]) == []
-    assert issue(issued, 2500, [1]) == [1]
+    rounds = [(100, [1, 2]), (200, [1, 2, 3]), (699, [3, 1]), (700, [3, 1]), (2499, [1]), (2500, [1])]
+    assert [issue(issued, now_s, waiting) for now_s, waiting in rounds] == [[1, 2], [3], [], [1], [], [1]]
     assert [each.issued_at_s for each in issued.take_forecasts(1)] == [100, 700, 2500]
     assert issued.take_forecasts(1) == []
 

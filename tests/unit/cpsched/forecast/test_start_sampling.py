@@ -27,8 +27,7 @@ def drawn(snapshot, times, draws=8, seed=1):
 
 def test_jobs_start_at_drawn_ends():
     snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 4, 1, 1000, 20, user="ada"))
-    found = drawn(snapshot, of_shares(0.5))
-    assert found.tolist() == [[500, 1000]] * 8
+    assert drawn(snapshot, of_shares(0.5)).tolist() == [[500, 1000]] * 8
 
 
 def test_draws_vary_like_run_times_and_depend_on_seed():
@@ -56,16 +55,15 @@ def test_running_job_is_drawn_beyond_elapsed_time():
 def test_job_delays_none_planned_before_it():
     wide, small = a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 1, 1, 1000, 20, user="ada")
     found = drawn(full(wide, small), of_shares(0.5))
-    assert (found[:, 0] == 500).all()
-    assert (found[:, 1] >= 1000).all()
+    assert (set(found[:, 0].tolist()), found[:, 1].min() >= 1000) == ({500}, True)
 
 
 def test_snapshot_is_unchanged():
     snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"))
-    before = [np.array(column) for column in (snapshot.table.estimate_s, snapshot.table.end_s, snapshot.running)]
+    columns = (snapshot.table.estimate_s, snapshot.table.end_s, snapshot.running)
+    before = [column.tolist() for column in columns]
     drawn(snapshot, of_shares(0.5))
-    after = [snapshot.table.estimate_s, snapshot.table.end_s, snapshot.running]
-    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+    assert [column.tolist() for column in columns] == before
 
 
 def test_empty_queue_has_no_starts():

@@ -52,30 +52,34 @@ def test_caches_repeated_lookup(searched, call_type):
     assert (searched.searches, searched.codes) == (1, {PAIR: 1})
 
 
+def strict() -> Flags:
+    flags = Flags()
+    flags.error_model = "numpy"
+    return flags
+
+
 @pytest.mark.parametrize(
-    ("context", "arguments", "named"),
-    [("other", PAIR, {}), ("context", (types.int64, types.float64), {}), ("context", PAIR, {"axis": types.int64})],
+    ("context", "arguments", "named", "flags", "searches"),
+    [
+        ("context", PAIR, {}, Flags(), 1),
+        ("other", PAIR, {}, Flags(), 2),
+        ("context", (types.int64, types.float64), {}, Flags(), 2),
+        ("context", PAIR, {"axis": types.int64}, Flags(), 3),  # not cached
+        ("context", PAIR, {}, strict(), 2),
+    ],
 )
-def test_different_call_has_its_own_lookup(searched, call_type, context, arguments, named):
-    call_type(searched, "context", PAIR, {})
-    call_type(searched, context, arguments, named)
-    assert searched.searches == 2
+def test_different_call_has_its_own_lookup(searched, call_type, context, arguments, named, flags, searches):
+    for call, options in (((context, arguments, named), flags), (("context", PAIR, {}), Flags())) * 2:
+        with ConfigStack().enter(options):
+            call_type(searched, *call)
+    assert searched.searches == searches
 
 
 def test_different_function_has_its_own_lookup(searched, call_type):
     other = Searched()
-    call_type(searched, "context", PAIR, {})
-    call_type(other, "context", PAIR, {})
+    for function in (searched, other):
+        call_type(function, "context", PAIR, {})
     assert (searched.searches, other.searches) == (1, 1)
-
-
-def test_compiler_options_are_part_of_lookup_key(searched, call_type):
-    plain, strict = Flags(), Flags()
-    strict.error_model = "numpy"
-    for flags in (plain, strict, plain.copy(), strict):
-        with ConfigStack().enter(flags):
-            call_type(searched, "context", PAIR, {})
-    assert searched.searches == 2
 
 
 def test_failed_lookup_is_not_cached(searched, call_type):

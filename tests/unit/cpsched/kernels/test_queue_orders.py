@@ -18,8 +18,8 @@ def test_sorts_pairs_by_first_number(size, kinds):
     before = sorted(zip(first[:size].tolist(), second[:size].tolist(), strict=True))
     rest = first[size:].copy()
     queue_orders.sort_pairs(first, second, size)
-    assert first[:size].tolist() == [a for a, _ in before]
-    assert sorted(zip(first[:size].tolist(), second[:size].tolist(), strict=True)) == before
+    after = sorted(zip(first[:size].tolist(), second[:size].tolist(), strict=True))
+    assert (first[:size].tolist(), after) == ([a for a, _ in before], before)
     assert first[size:].tolist() == rest.tolist(), "what lies beyond is not touched"
 
 
@@ -34,8 +34,7 @@ def test_sorts_by_two_numbers_stably(size, kinds):
 def test_bit_order_equals_number_order():
     numbers = np.array([0.0, 5e-324, 1e-300, 0.1, 0.3, 1.0, 1.5, 2.0, 1e9, 1e300, np.inf])
     bits = queue_orders.sortable_bits(numbers)
-    assert (np.diff(bits) > 0).all()
-    assert bits.dtype == np.int64
+    assert ((np.diff(bits) > 0).all(), bits.dtype) == (True, np.int64)
 
 
 def a_queue(size, seed):

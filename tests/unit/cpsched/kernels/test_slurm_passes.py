@@ -49,30 +49,55 @@ def nothing_counted():
     return plain(slurm_passes.SchedulingPassState(slurm_passes.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
 
 
-# ---------------------------------------------------------------------------------------------- which nodes are kept
+SECOND_NODE = Cluster.of([[4]] * 2, ["cores"], node_sets={"q": [1]})
 
 
-def test_job_starts_when_reserved_nodes_return():
-    """The reservation is from 80 to 160, multiples of the resolution."""
-    queue = [wide(1, 4), wide(2, 1, 240)]
-    assert planned(4, held((1, 4, 88)), queue, "bf_resolution=20") == [88, 160]
-
-
-def test_job_must_end_before_later_reservation():
-    """From now on it would end just where the reservation begins, which is a second too late."""
-    assert planned(5, held((3, 4, 60)), [wide(1, 5), wide(2, 1)]) == [60, 120]
-
-
-def test_respects_two_reservations_of_one_node():
-    """Node 1 is kept from 60 to 120, and from 480 on: the last job goes between these."""
-    queue = [wide(1, 1), wide(2, 2), wide(3, 1), wide(4, 1)]
-    assert planned(2, held((0, 4, 494)), queue, "bf_resolution=20") == [0, 494, 60, 120]
-
-
-def test_reservation_lasts_beyond_running_job():
-    """Node 0 is kept from 180 to 300, and its job ends at 204: the second one gets node 1."""
-    queue = [wide(1, 1), wide(2, 1)]
-    assert planned(2, held((1, 4, 204), (0, 4, 204)), queue, "bf_resolution=60,bf_busy_nodes") == [204, 204]
+@pytest.mark.parametrize(
+    ("machine", "running", "queue", "how", "expected"),
+    [
+        # The reservation is from 80 to 160, multiples of the resolution. The second job starts when its nodes return.
+        (4, held((1, 4, 88)), [wide(1, 4), wide(2, 1, 240)], {"text": "bf_resolution=20"}, [88, 160]),
+        # From now on, the second job would end just where the reservation begins, which is a second too late.
+        (5, held((3, 4, 60)), [wide(1, 5), wide(2, 1)], {}, [60, 120]),
+        # Node 1 is kept from 60 to 120, and from 480 on: the last job goes between these.
+        (2, held((0, 4, 494)), [wide(1, 1), wide(2, 2), wide(3, 1), wide(4, 1)], {"text": "bf_resolution=20"},
+         [0, 494, 60, 120]),
+        # Node 0 is kept from 180 to 300, and its job ends at 204: the second one gets node 1.
+        (2, held((1, 4, 204), (0, 4, 204)), [wide(1, 1), wide(2, 1)], {"text": "bf_resolution=60,bf_busy_nodes"},
+         [204, 204]),
+        # Both nodes are kept from 109 to 169, and node 0 is free from 90 on.
+        (2, held((0, 4, 90), (1, 4, 109)), [wide(1, 2), wide(2, 1, 19)], {}, [109, 90]),
+        (2, held((0, 4, 90), (1, 4, 109)), [wide(1, 2), wide(2, 1, 20)], {}, [109, 169]),
+        # Groups of ends: two units fit on a node that is free, one on a node of which a core is in use.
+        (3, held((0, 1, 120), (2, 1, 469)), [a_job(1, 6, 2)], {"text": "bf_resolution=20"}, [469]),
+        # Node 0 has 1 core free, 2 at 120: with those the two nodes are filled from the lowest one on.
+        (2, held((1, 2, 90), (0, 1, 120), (0, 2, 200)), [a_job(1, 4)], {"text": "bf_resolution=20"}, [120]),
+        # The second group of ends is twice as wide: until 180, with the ends at 160 and 180.
+        (3, held((0, 4, 180), (1, 4, 160), (2, 4, 95)), [wide(1, 2), wide(2, 1, 100_000)], {"text": "bf_resolution=10"},
+         [180, 95]),
+        (3, held((0, 4, 181), (1, 4, 160), (2, 4, 95)), [wide(1, 2), wide(2, 1, 100_000)], {"text": "bf_resolution=10"},
+         [160, 181]),
+        # The end of a reservation is rounded up.
+        (4, held((0, 4, 130), (1, 4, 130)), [wide(1, 4), wide(2, 4)], {}, [130, 190]),
+        (4, held((0, 4, 130), (1, 4, 130)), [wide(1, 4), wide(2, 4)], {"text": "bf_resolution=60"}, [130, 240]),
+        # All ends of a node within the group count.
+        (3, held((1, 4, 300), (0, 1, 9), (0, 1, 415)), [wide(1, 3), wide(2, 2)], {"text": "bf_resolution=60"},
+         [415, 480]),
+        # The first end is at 30, and the fourth group goes on until 60 + 240: also for a second end on a node.
+        (6, held((0, 1, 300), (0, 1, 290), (1, 4, 301), (2, 4, 598), (5, 4, 300), (0, 2, 30)), [wide(1, 4)],
+         {"text": "bf_resolution=60,bf_busy_nodes"}, [300]),
+        # The last job is tried again at 152, when the second leaves its node; the end at 157 is not looked at before.
+        (4, held((3, 4, 62), (1, 4, 346), (0, 2, 157)), [a_job(1, 5, walltime_s=60), wide(2, 1), wide(3, 2)],
+         {"now_s": 32}, [32, 92, 152]),
+        # The last job may have node 1 alone, which becomes free at 90, when node 0 comes back.
+        (SECOND_NODE, held((0, 4, 30), (1, 4, 90)),
+         [wide(1, 1), wide(2, 1), a_job(3, 1, 4, 60, distinct=True, node_set=1, queue="q")], {}, [30, 90, 150]),
+        # Only starts are needed: node 1 is free until 181, which suffices for the third job, but not for the second.
+        (2, held((0, 4, 181)), [wide(1, 2), wide(2, 1, 240), wide(3, 1)], {"whole": False}, [181, 241, 0]),
+    ],
+)  # fmt: skip
+def test_plans_exact_starts(machine, running, queue, how, expected):
+    assert planned(machine, running, queue, **how) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,13 +122,6 @@ def test_table_of_times_ends_at_last_multiple(held_until_s, walltimes_s, expecte
     assert planned(2, held((0, 4, held_until_s)), queue, text, now_s=3) == expected
 
 
-@pytest.mark.parametrize(("walltime_s", "start_s"), [(19, 90), (20, 169)])
-def test_later_start_does_not_overlap_reservation(walltime_s, start_s):
-    """Both nodes are kept from 109 to 169, and node 0 is free from 90 on."""
-    queue = [wide(1, 2), wide(2, 1, walltime_s)]
-    assert planned(2, held((0, 4, 90), (1, 4, 109)), queue) == [109, start_s]
-
-
 def test_each_pass_starts_without_reservations():
     """The same groups are kept in the second pass, and were not in the first."""
     passes = nothing_counted()
@@ -120,56 +138,9 @@ def test_dropped_groups_keep_data_of_others(some, monkeypatch):
     assert planned(2, [], queue, "bf_resolution=60") == [0, 60, 120, 180, 240]
 
 
-# ---------------------------------------------------------------------------------------------- groups of ends
-
-
-def test_counts_resources_freed_at_end_once():
-    """Two units fit on a node that is free, one on a node of which a core is in use."""
-    assert planned(3, held((0, 1, 120), (2, 1, 469)), [a_job(1, 6, 2)], "bf_resolution=20") == [469]
-
-
-def test_partly_used_node_gains_resources_at_later_ends():
-    """Node 0 has 1 core free, 2 at 120: with those the two nodes are filled from the lowest one on."""
-    runs = held((1, 2, 90), (0, 1, 120), (0, 2, 200))
-    assert planned(2, runs, [a_job(1, 4)], "bf_resolution=20") == [120]
-
-
-def test_counts_all_ends_of_node_within_group():
-    runs = held((1, 4, 300), (0, 1, 9), (0, 1, 415))
-    assert planned(3, runs, [wide(1, 3), wide(2, 2)], "bf_resolution=60") == [415, 480]
-
-
-def test_group_of_ends_includes_last_second():
-    """The first end is at 30, and the fourth group goes on until 60 + 240: also for a second end on a node."""
-    runs = held((0, 1, 300), (0, 1, 290), (1, 4, 301), (2, 4, 598), (5, 4, 300), (0, 2, 30))
-    assert planned(6, runs, [wide(1, 4)], "bf_resolution=60,bf_busy_nodes") == [300]
-
-
-def test_ignores_ends_after_next_try():
-    """The last job is tried again at 152, when the second leaves its node; the end at 157 is not looked at before."""
-    runs = held((3, 4, 62), (1, 4, 346), (0, 2, 157))
-    assert planned(4, runs, [a_job(1, 5, walltime_s=60), wide(2, 1), wide(3, 2)], now_s=32) == [32, 92, 152]
-
-
-def test_includes_end_in_second_of_next_try():
-    """The last job may have node 1 alone, which becomes free at 90, when node 0 comes back."""
-    cluster = Cluster.of([[4]] * 2, ["cores"], node_sets={"q": [1]})
-    last = a_job(3, 1, 4, 60, distinct=True, node_set=1, queue="q")
-    assert planned(cluster, held((0, 4, 30), (1, 4, 90)), [wide(1, 1), wide(2, 1), last]) == [30, 90, 150]
-
-
-# ---------------------------------------------------------------------------------------------- tries, and the last job
-
-
 @pytest.mark.parametrize("tries", [1, 2, 4, 1000])
 def test_number_of_early_tries_changes_no_start(tries, monkeypatch):
     """After the maximum number of tries the earliest second is computed, and the try before that is the next."""
     monkeypatch.setattr(slurm_passes, "TRIES_BEFORE_SEARCH", tries)
     queue = [wide(1, 1, 240), wide(2, 2), wide(3, 1, 240)]
     assert planned(2, [], queue, "bf_resolution=1,bf_window=5") == [0, 240, None]
-
-
-def test_starts_need_still_starts_last_fitting_job():
-    """Node 1 is free until 181: not long enough for the second job, but for the third."""
-    queue = [wide(1, 2), wide(2, 1, 240), wide(3, 1)]
-    assert planned(2, held((0, 4, 181)), queue, whole=False) == [181, 241, 0]

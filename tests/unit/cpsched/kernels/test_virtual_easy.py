@@ -12,7 +12,7 @@ from cpsched.planning import get_scheduling_state
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -20,6 +20,13 @@ def virtual_starts(snapshot, virtual):
     """Starts of the queued jobs in the virtual schedule, by queue position; `NEVER` where they wait there, too."""
     start_s = {row[0]: row[5] for row in unfinished_entries(virtual).reshape(-1, ENTRY_FIELDS).tolist()}
     return np.array([start_s.get(job.id, NEVER) for job in snapshot.queued_jobs()], np.int64)
+
+
+def recalled(history):
+    """What another process knows from the memory of `history`."""
+    known = RunTimesAndEasyWaits()
+    known.recall(json.loads(json.dumps(history.memory())))
+    return known
 
 
 class Beside(EasyDispatcher):
@@ -36,11 +43,8 @@ class Beside(EasyDispatcher):
 
     def decide(self, snapshot, need="plan"):
         if self.forgetful:
-            memory = json.loads(json.dumps(self.history.memory()))
-            self.history = RunTimesAndEasyWaits()
-            self.history.recall(memory)
-        site = get_scheduling_state(snapshot)
-        self.history.advance_virtual_schedule(snapshot, site)
+            self.history = recalled(self.history)
+        self.history.advance_virtual_schedule(snapshot, get_scheduling_state(snapshot))
         found = virtual_starts(snapshot, self.history._virtual)  # noqa: SLF001
         for slot, start_s in zip(snapshot.queue.tolist(), found.tolist(), strict=True):
             if start_s != NEVER:
@@ -54,8 +58,7 @@ def some_jobs(count=300, seed=3):
     jobs = []
     for i in range(count):
         walltime_s = int(rng.integers(10, 3000))
-        job = a_job(i, 1, (int(rng.integers(1, 9)),), walltime_s, int(submit_s[i]))
-        job = replace(job, user=f"u{i % 5}")
+        job = a_job(i, 1, (int(rng.integers(1, 9)),), walltime_s, int(submit_s[i]), user=f"u{i % 5}")
         jobs.append(TraceJob(job, int(rng.integers(1, walltime_s + 1))))
     return jobs
 
@@ -66,8 +69,7 @@ def test_virtual_schedule_equals_real_one_under_easy(forgetful):
     jobs = some_jobs()
     schedule = replay(jobs, a_cluster(nodes=1, cores=10), Policy(WalltimePredictor(), dispatcher))
     real = {item.job.id: start_s for item, start_s in zip(jobs, schedule.start_s.tolist(), strict=True)}
-    assert len(dispatcher.virtual) == len(jobs)
-    assert dispatcher.virtual == real
+    assert (len(dispatcher.virtual), dispatcher.virtual) == (len(jobs), real)
     assert (schedule.start_s > [item.job.submit_s for item in jobs]).sum() > 100
 
 
@@ -81,7 +83,7 @@ def following(history, snapshot):
 
 
 def a_user_job(id, cores, walltime_s, submit_s=0, user=""):
-    return replace(a_job(id, 1, (cores,), walltime_s, submit_s), user=user)
+    return a_job(id, 1, (cores,), walltime_s, submit_s, user=user)
 
 
 CLUSTER = a_cluster(nodes=1, cores=4)
@@ -107,9 +109,7 @@ def test_job_ahead_in_reality_keeps_virtual_place():
     following(history, a_snapshot(CLUSTER, [second, last], [a_running(third, ((0, 1),), 50)], now_s=50))
     history.learn(EndedJob(third, 50, 70))
     assert following(history, a_snapshot(CLUSTER, [second, last], now_s=70)) == (101, {2: 50})
-    memory = json.loads(json.dumps(history.memory()))
-    known = RunTimesAndEasyWaits()
-    known.recall(memory)
+    known = recalled(history)
     for each in (history, known):
         running = [a_running(second, ((0, 1),), 70)]
         assert following(each, a_snapshot(CLUSTER, [last], running, now_s=110)) == (108, {})
@@ -133,8 +133,7 @@ def test_changed_pending_job_waits_with_new_values(change, cores):
     second, third = a_user_job(2, 4, 90, 1), a_user_job(3, 4, 80, 2)
     running = [a_running(first, ((0, 1),))]
     following(history, a_snapshot(CLUSTER, [second, third], running, now_s=10))
-    known = RunTimesAndEasyWaits()
-    known.recall(json.loads(json.dumps(history.memory())))
+    known = recalled(history)
     changed = a_snapshot(a_cluster(nodes=1, cores=cores), [third, CHANGES[change](second)], running, now_s=40)
     assert following(history, changed) == following(known, changed)
     for each in (history, known):

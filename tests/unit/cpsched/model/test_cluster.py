@@ -8,8 +8,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
-from cpsched.model.cluster import NodeSetCondition
-from cpsched.model.power import PowerCap
+from cpsched.model.cluster import NodeSetCondition, PowerCap
 
 
 def of(weights, capacity=((4, 1),) * 3):
@@ -17,13 +16,16 @@ def of(weights, capacity=((4, 1),) * 3):
 
 
 def test_equal_weights_are_none_and_change_no_kind():
-    assert of([7, 7, 7]).weights is None
-    assert of([7, 7, 7]).kind_of.tolist() == of(None).kind_of.tolist() == [0, 0, 0]
+    assert (of([7, 7, 7]).weights, of([7, 7, 7]).kind_of.tolist(), of(None).kind_of.tolist()) == (
+        None,
+        [0] * 3,
+        [0] * 3,
+    )
 
 
 def test_different_weight_makes_another_node_kind():
-    assert of([3, 1, 3]).kind_of.tolist() == [1, 0, 1]
-    assert not of([3, 1, 3]).weights.flags.writeable
+    cluster = of([3, 1, 3])
+    assert (cluster.kind_of.tolist(), cluster.weights.flags.writeable) == ([1, 0, 1], False)
 
 
 @pytest.mark.parametrize("weights", [[1, 2], [1, 2, -1], [1, 2, 1 << 40]])

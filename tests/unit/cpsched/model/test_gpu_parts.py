@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpsched.feasibility import drop_starts_without_gpus, verify
-from cpsched.model import Cluster, Decision, Effort, IntArray, Snapshot, Starts
-from cpsched.model.gpu_parts import GpuPartsColumns, GpuUse
+from cpsched.model import Cluster, Decision, Effort, IntArray, Placement, Request, Snapshot, Starts
+from cpsched.model.gpu_parts import GpuPartsColumns, GpuUse, find_amounts_returned_by_last_jobs
 from tests.builders import a_job
 
 SIZE, PER_GPU = 4, 6
@@ -74,7 +74,7 @@ def test_start_alone_fits_exactly_if_amounts_fit(kind: str, used: list[int | Non
     assert fits == bool(choices(kind, tuple(used), start))
     if fits:
         one = np.array([0]), np.array([1])
-        assert GpuUse(cluster, free).find_full_nodes(amounts, *one) == []
+        assert GpuUse(cluster, free).add_start(amounts, *one) == []
 
 
 @given(st.sampled_from(["shard", "mps"]), USES, st.lists(STARTS, max_size=5))
@@ -88,7 +88,7 @@ def test_starts_fit_whichever_gpus_slurm_chooses(kind: str, used: list[int | Non
         amounts = np.array(start.per_unit(len(used)), np.int64)
         if start.parts > SIZE or (amounts > left).any():
             continue
-        if use.find_full_nodes(amounts, np.array([0]), np.array([1])):
+        if use.add_start(amounts, np.array([0]), np.array([1])):
             continue
         left -= amounts
         found = [choices(kind, state, start) for state in states]
@@ -100,7 +100,7 @@ def test_equal_shards_fill_all_gpus_in_one_decision() -> None:
     cluster = a_cluster("shard", 4)
     use = GpuUse(cluster, cluster.capacity)
     amounts = np.array(Start(1, 0).per_unit(4))
-    full = [use.find_full_nodes(amounts, np.array([0]), np.array([1])) for _ in range(17)]
+    full = [use.add_start(amounts, np.array([0]), np.array([1])) for _ in range(17)]
     assert full == [[]] * 16 + [[0]]
 
 
@@ -150,3 +150,28 @@ def test_job_without_a_type_may_use_each_type(requests: list[tuple[int, ...]], k
     decision = Decision(Starts.of(dict.fromkeys(range(len(jobs)), ((0, 1),))), Effort("test"))
     assert list(drop_starts_without_gpus(decision, snapshot).starts.placements()) == kept
     assert len(verify(decision, snapshot)) == len(requests) - len(kept)
+
+
+def test_rejected_start_uses_no_gpus() -> None:
+    """The second start fits on the first node but not on the second, so a third one may use the first node."""
+    cluster = Cluster.of([[2, 1, 1], [1, 0, 1]], ["gpu", "gpu:a100", "gpu:1g.5gb"])
+    use, typed = GpuUse(cluster, cluster.capacity), np.array([1, 1, 0])
+    assert use.add_start(typed, np.array([0, 1]), np.array([1, 1])) == [1]
+    assert use.add_start(typed, np.array([0]), np.array([1])) == []
+    assert use.add_start(typed, np.array([0]), np.array([1])) == [0]
+
+
+def test_last_job_that_shares_a_gpu_returns_what_is_missing() -> None:
+    """A job on whole nodes and one on several nodes return their own amounts alone, and so does a job without parts."""
+    parts, no_parts = (1, 0, 2, 2, 0), (1, 0, 0, 0, 0)
+    jobs: dict[int, tuple[Request, Placement]] = {
+        10: (Request(1, parts), ((0, 1),)),
+        11: (Request(1, parts), ((1, 1),)),
+        12: (Request(1, parts), ((0, 1),)),
+        13: (Request(1, parts, exclusive=True), ((0, 1),)),
+        14: (Request(2, parts), ((0, 1), (1, 1))),
+        15: (Request(1, no_parts), ((1, 1),)),
+    }
+    missing = np.array([[9, 8, 7, 6, 5], [4, 3, 2, 1, 0]])
+    found = find_amounts_returned_by_last_jobs(("cores", "gpu", "gpu@shard", "shard", "shard@gpu0"), missing, jobs)
+    assert {job: amounts.tolist() for job, amounts in found.items()} == {12: [0, 0, 7, 6, 0], 11: [0, 0, 2, 1, 0]}

@@ -49,14 +49,12 @@ def test_last_two_separates_users_and_ignores_unnamed_ones():
     predictor = LastTwoPredictor()
     predictor.learn(ended(10, user="ada"))
     predictor.learn(ended(10, user=""))
-    assert predictor.predict(a_job(user="bob", walltime_s=100)) == 100
-    assert predictor.predict(a_job(user="", walltime_s=100)) == 100
+    assert [predictor.predict(a_job(user=user, walltime_s=100)) for user in ("ada", "bob", "")] == [10, 100, 100]
 
 
 def test_learning_predictors_say_so():
-    assert LastTwoPredictor().learns
-    assert ProfilePredictor().learns
-    assert not WalltimePredictor().learns
+    kinds = (LastTwoPredictor, ProfilePredictor, WalltimePredictor, Quiet, OfParent)
+    assert [kind().learns for kind in kinds] == [True, True, False, False, False]
 
 
 def column(*walltimes_s):
@@ -98,10 +96,12 @@ def test_estimate_is_at_most_walltime(kind, answer, estimate):
 @pytest.mark.parametrize("kind", [Says, Fills])
 @pytest.mark.parametrize("answer", [0, -1, 2**53])
 def test_missing_estimate_keeps_walltimes(kind, answer):
+    """Other jobs keep their estimates."""
     table = column(10, 20, 30)
+    table.estimate_s[2] = 7
     with pytest.raises(PolicyError, match=f"predictor {kind.__name__}: InvalidValue: estimate_s={answer}"):
         fill_estimates(kind(3, answer), table, np.array([0, 1]))
-    assert table.estimate_s.tolist()[:3] == [10, 20, 30]
+    assert table.estimate_s.tolist()[:3] == [10, 20, 7]
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,5 @@ class OfParent(Quiet):
 def test_class_overriding_learn_learns(base):
     """Without the default, simulations and the bridge never call its `learn`."""
     derived = type("Derived", (Learning, base), {})
-    assert base.learns is False
-    assert derived.learns is True
-    assert type("Silent", (derived,), {"learns": False}).learns is False
-    assert type("Child", (derived,), {}).learns is True
-
-
-def test_class_defining_learns_keeps_it():
-    assert Quiet.learns is False
-    assert OfParent.learns is False
+    silent, child = type("Silent", (derived,), {"learns": False}), type("Child", (derived,), {})
+    assert [kind.learns for kind in (base, derived, silent, child)] == [False, True, False, True]

@@ -45,42 +45,33 @@ def test_first_four_rules_require_walltime_and_queue(rule, other):
 
 @pytest.mark.parametrize("rule", range(5))
 def test_stricter_rule_precedes_later_job_of_looser_one(rule):
-    predictor = learned((RULES[rule], 77), (RULES[rule + 1], 88))
-    assert predictor.predict(facts()) == 77
+    assert learned((RULES[rule], 77), (RULES[rule + 1], 88)).predict(facts()) == 77
 
 
-def test_last_of_equal_matches_counts():
-    assert learned((facts(), 10), (facts(), 20)).predict(facts()) == 20
+@pytest.mark.parametrize(
+    ("history", "job", "predicted_s"),
+    [
+        ([(facts(), 10), (facts(), 20)], facts(), 20),
+        ([(facts(), 10)], facts(user="bob"), 1000),
+        ([(facts(), 10)], facts(name="other"), 1000),
+        ([(facts(user=""), 10)], facts(user=""), 1000),
+        ([(facts(), 5000)], facts(), 1000),
+    ],
+)
+def test_last_match_of_user_counts_up_to_walltime(history, job, predicted_s):
+    assert learned(*history).predict(job) == predicted_s
 
 
-def test_separates_users_and_uses_walltime_for_unknown_ones():
-    predictor = learned((facts(), 10))
-    assert predictor.predict(facts(user="bob")) == 1000
-    assert predictor.predict(facts(name="other", user="ada")) == 1000
+@pytest.mark.parametrize(
+    ("names", "remember", "predicted_s"),
+    [("abc", 2, [1000, 10, 10]), ("abac", 2, [10, 1000, 10]), ("ab", 1, [1000, 10])],
+)
+def test_forgets_least_recently_learned_profile(names, remember, predicted_s):
+    predictor = learned(*((facts(name=name), 10) for name in names), remember=remember)
+    assert [predictor.predict(facts(name=name)) for name in sorted(set(names))] == predicted_s
 
 
-def test_ignores_job_without_user():
-    assert learned((facts(user=""), 10)).predict(facts(user="")) == 1000
-
-
-def test_walltime_caps_prediction():
-    assert learned((facts(), 5000)).predict(facts()) == 1000
-
-
-def test_forgets_least_recently_used_profile():
-    names = ["a", "b", "c"]
-    predictor = learned(*((facts(name=name), 10) for name in names), remember=2)
-    assert [predictor.predict(facts(name=name)) for name in names] == [1000, 10, 10]
+def test_remembers_at_least_one_profile():
+    assert ProfilePredictor().remember == 10_000
     with pytest.raises(InvalidValue, match="remember=0: must be positive"):
         ProfilePredictor(remember=0)
-
-
-def test_repeated_learning_refreshes_profile():
-    predictor = learned(*((facts(name=name), 10) for name in ("a", "b", "a", "c")), remember=2)
-    assert [predictor.predict(facts(name=name)) for name in ("a", "b", "c")] == [10, 1000, 10]
-
-
-def test_may_remember_one_profile_of_user():
-    predictor = learned((facts(name="a"), 10), (facts(name="b"), 20), remember=1)
-    assert [predictor.predict(facts(name=name)) for name in ("a", "b")] == [1000, 20]
-    assert ProfilePredictor().remember == 10_000

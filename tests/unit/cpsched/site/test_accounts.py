@@ -39,8 +39,7 @@ def test_partition_association_precedes_general_one(account, user, partition, at
 
 def test_account_knows_parents_and_excludes_users():
     accounts = AssociationTree(ROWS)
-    assert accounts.parent_by_account == {"root": "", "lab": "root", "office": "root"}
-    assert accounts.highest_priority == 7
+    assert (accounts.parent_by_account, accounts.highest_priority) == ({"root": "", "lab": "root", "office": "root"}, 7)
 
 
 def test_rejects_accounts_without_root():

@@ -35,7 +35,7 @@ from cpsched.site.admission import (
 )
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched.site.site_policy import SitePolicy
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 
 NONE = AccountingLimits()
 USERS = {"a": "ada", "b": "bob", "c": "cid"}
@@ -75,14 +75,27 @@ def started(snapshot, limits, dispatcher=None):
 def test_user_at_limit_delays_no_other_user():
     jobs = [job(id) for id in range(60)] + [job(id, "bob") for id in range(60, 66)]
     ids, found = started(*scene(jobs, ada=AccountingLimits(jobs=2)))
-    assert ids == [0, 1, *range(60, 66)]
-    assert len(found.limited) == 58
+    assert (ids, len(found.limited)) == ([0, 1, *range(60, 66)], 58)
     assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs for user ada in account lab are in use"
 
 
-def test_running_jobs_count_for_limit():
-    jobs = [job(1), job(2), job(3)]
-    assert started(*scene(jobs, AccountingLimits(jobs_a_user=2), running=[job(99)]))[0] == [1]
+@pytest.mark.parametrize(
+    ("jobs", "site", "dispatcher", "ids"),
+    [
+        ([job(1), job(2), job(3)], {"limits": AccountingLimits(jobs_a_user=2), "running": [job(99)]}, None, [1]),
+        # The site's order decides under a limit.
+        ([job(1, priority=5), job(2, priority=9), job(3, priority=1, tier=1)],
+         {"limits": AccountingLimits(group_tres={"cpu": 2})}, None, [2, 3]),
+        # Conservative planning would put ada's ten jobs one after the other and keep bob's job away from the nodes.
+        ([job(id, cores=8, minutes=60) for id in range(10)] + [job(10, "bob", cores=8)],
+         {"ada": AccountingLimits(jobs=0)}, ListDispatcher(), [10]),
+        # A smaller job starts if the first of the user does not fit.
+        ([job(1, cores=8), job(2, cores=2, minutes=1)],
+         {"limits": AccountingLimits(tres_a_user={"cpu": 8}), "cores": 4}, ListDispatcher(option="greedy"), [2]),
+    ],
+)  # fmt: skip
+def test_starts_within_limits(jobs, site, dispatcher, ids):
+    assert started(*scene(jobs, **site), dispatcher)[0] == ids
 
 
 @pytest.mark.parametrize("dispatcher", [EasyDispatcher(order="priority"), ListDispatcher(), EasyDispatcher()])
@@ -110,45 +123,27 @@ def test_limits_apply_under_wide_power_cap():
     assert started(wide, limits)[0] == [1, 3]
 
 
-def test_unused_power_goes_to_other_jobs():
+@pytest.mark.parametrize("cap_w", [64, 104])
+def test_unused_power_goes_to_other_jobs(cap_w):
     """The first job has no room on the nodes, whose watts the second may have."""
     jobs = [job(1, cores=8), job(2, cores=4)]
-    capped = replace(POOL, power=PowerCap.of(64, {"cores": 8}))
     running = [RunningJob(job(9), 0, ((0, 1),))]
+    capped = replace(POOL, power=PowerCap.of(cap_w, {"cores": 8}))
     snapshot = Snapshot.of(1000, capped, [[7]], jobs, running, {1: 10_000, 2: 60, 9: 5000})
-    free = replace(capped, power=PowerCap.of(104, {"cores": 8}))
     assert started(snapshot, None)[0] == [2]
-    assert started(replace(snapshot, cluster=free), None)[0] == [2]
 
 
-def test_policy_decides_alone_without_cap_and_limits():
+@pytest.mark.parametrize("limits", [None, PendingJobLimitsAndUsage()])
+def test_policy_decides_alone_without_cap_and_limits(limits):
     snapshot, _ = scene([job(1), job(2)])
-    ids, found = started(snapshot, None)
+    ids, found = started(snapshot, limits)
     assert (ids, found.snapshot is snapshot) == ([1, 2], True)
 
 
 def test_starting_jobs_count_as_running():
     jobs = [job(1), job(2), job(3)]
     snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
-    ids, _ = started(snapshot, limits.add_job_usage([3, 77]))
-    assert ids == [1]
-
-
-def test_site_order_decides_under_limit():
-    jobs = [job(1, priority=5), job(2, priority=9), job(3, priority=1, tier=1)]
-    assert started(*scene(jobs, AccountingLimits(group_tres={"cpu": 2})))[0] == [2, 3]
-
-
-def test_limit_reserves_nothing():
-    # Conservative planning would put ada's ten jobs one after the other and keep bob's long job away from the nodes.
-    jobs = [job(id, cores=8, minutes=60) for id in range(10)] + [job(10, "bob", cores=8)]
-    assert started(*scene(jobs, ada=AccountingLimits(jobs=0)), ListDispatcher())[0] == [10]
-
-
-def test_smaller_job_starts_if_first_of_user_does_not_fit():
-    jobs = [job(1, cores=8), job(2, cores=2, minutes=1)]
-    snapshot, limits = scene(jobs, AccountingLimits(tres_a_user={"cpu": 8}), cores=4)
-    assert started(snapshot, limits, ListDispatcher(option="greedy"))[0] == [2]
+    assert started(snapshot, limits.add_job_usage([3, 77]))[0] == [1]
 
 
 class Counting(EasyDispatcher):
@@ -163,31 +158,11 @@ class Counting(EasyDispatcher):
         return ListDispatcher(option="greedy").decide(snapshot, need)
 
 
-def test_rejects_second_answer_that_breaks_limit():
-    counting = Counting()
-    ids, found = started(*scene([job(1), job(2), job(3)], AccountingLimits(jobs_a_user=1)), counting)
-    assert (ids, counting.asked) == ([], 2)
-    assert found.limited.keys() == {2, 3}
-
-
-def test_asks_once_if_limited_jobs_fit_on_no_node():
-    counting = Counting()
-    jobs = [job(1, cores=8), job(2, cores=8), job(3, cores=6)]
-    started(*scene(jobs, AccountingLimits(jobs_a_user=1), cores=4), counting)
-    assert counting.asked == 1
-
-
-def test_returns_snapshot_unchanged_without_limits():
-    snapshot, _ = scene([job(1)], AccountingLimits())
-    assert decide_respecting_limits(snapshot, PendingJobLimitsAndUsage(), EasyDispatcher().decide).snapshot is snapshot
-
-
 def test_reports_each_kind_of_refusal_once():
     book = JobLimitTable(SitePolicy(qos={"normal": Qos("normal", limits=AccountingLimits(wall_min=1))}))
     standing = book.limits_of(claim(job(1)))
     found = admit_jobs([standing, None, standing], book.usage([]), [0, 1, 2])
-    assert found.positions.tolist() == [1]
-    assert found.refused[0] is found.refused[2]
+    assert (found.positions.tolist(), found.refused[0] is found.refused[2]) == ([1], True)
     assert found.refused[0].startswith("QOSMaxWallDurationPerJobLimit: 10 minutes")
 
 
@@ -222,24 +197,25 @@ def test_never_starts_more_than_limits_allow(limits, waiting, running, dispatche
     ids, _ = started(snapshot, standing, dispatcher)
     chosen = [each for each in now if each.id in ids]
 
-    def cores(jobs):
-        return sum(each.request.units for each in jobs)
-
-    def within(most, total, any_started):
-        return most is None or not any_started or total <= most
-
     everyone = [*before, *chosen]
+    counted = []
     for user in USERS.values():
         mine, new = [j for j in everyone if j.user == user], [j for j in chosen if j.user == user]
-        assert within(limits.jobs_a_user, len(mine), new)
-        assert within(limits.tres_a_user.get("cpu"), cores(mine), new)
-    assert within(limits.group_jobs, len(everyone), chosen)
-    assert within(limits.jobs_an_account, len(everyone), chosen)
-    assert within(limits.group_tres.get("cpu"), cores(everyone), chosen)
-    assert within(limits.tres_an_account.get("cpu"), cores(everyone), chosen)
+        counted += [(limits.jobs_a_user, len(mine), new), (limits.tres_a_user.get("cpu"), cores(mine), new)]
     minutes = sum(each.request.units * (each.walltime_s // 60) for each in everyone)
-    assert within(limits.group_running_minutes.get("cpu"), minutes, chosen)
-    assert all(limits.wall_min is None or each.walltime_s // 60 <= limits.wall_min for each in chosen)
+    counted += [
+        (limits.group_jobs, len(everyone), chosen),
+        (limits.jobs_an_account, len(everyone), chosen),
+        (limits.group_tres.get("cpu"), cores(everyone), chosen),
+        (limits.tres_an_account.get("cpu"), cores(everyone), chosen),
+        (limits.group_running_minutes.get("cpu"), minutes, chosen),
+        *((limits.wall_min, each.walltime_s // 60, chosen) for each in chosen),
+    ]
+    assert [row for row in counted if row[0] is not None and row[2] and row[1] > row[0]] == []
+
+
+def cores(jobs):
+    return sum(each.request.units for each in jobs)
 
 
 @scaled_example_settings(150)
@@ -253,15 +229,10 @@ def test_limited_user_changes_no_plan_of_others(waiting, most, dispatcher):
     assert found.limited.keys() == {each.id for each in jobs} - {each.id for each in alone}
     reference = Snapshot.of(1000, POOL, [[8]], alone, (), {each.id: each.walltime_s for each in alone})
     expected = dispatcher.decide(reference)
-    assert expected.starts_by_job(reference) == found.decision.starts_by_job(found.snapshot)
-    assert expected.plan_by_job(reference) == found.decision.plan_by_job(found.snapshot)
-
-
-def test_decision_equals_dispatcher_on_recorded_queue():
-    jobs = [job(id) for id in range(20)] + [job(id, "bob", cores=3) for id in range(20, 30)]
-    _, found = started(*scene(jobs, AccountingLimits(jobs_a_user=3)))
-    again = EasyDispatcher(order="priority").decide(found.snapshot)
-    assert np.array_equal(again.plan_s, found.decision.plan_s)
+    assert (expected.starts_by_job(reference), expected.plan_by_job(reference)) == (
+        found.decision.starts_by_job(found.snapshot),
+        found.decision.plan_by_job(found.snapshot),
+    )
 
 
 class Noting(EasyDispatcher):
@@ -276,19 +247,21 @@ class Noting(EasyDispatcher):
         return super().decide(snapshot, need)
 
 
-def test_asks_once_if_starts_fill_limit():
-    noting = Noting()
-    jobs = [job(1), job(2), job(3, "bob", cores=9)]
-    ids, _ = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
-    assert (ids, noting.asked) == ([1], [[1, 3]])
-
-
-def test_job_that_does_not_fit_leaves_limit_to_next():
-    noting = Noting()
-    jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
-    ids, found = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
-    assert (ids, noting.asked) == ([2], [[1, 4], [1, 2, 4]])
-    assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs for user ada in QOS normal are in use"}
+@pytest.mark.parametrize(
+    ("chosen", "jobs", "cores", "ids", "asked", "limited"),
+    [
+        # The second answer breaks the limit, and is rejected.
+        (Counting(), [job(1), job(2), job(3)], 8, [], 2, {2, 3}),
+        # It asks once if limited jobs fit on no node, or if the starts fill the limit.
+        (Counting(), [job(1, cores=8), job(2, cores=8), job(3, cores=6)], 4, [], 1, {2, 3}),
+        (Noting(), [job(1), job(2), job(3, "bob", cores=9)], 8, [1], [[1, 3]], {2}),
+        # A job that does not fit leaves the limit to the next.
+        (Noting(), [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)], 8, [2], [[1, 4], [1, 2, 4]], {3}),
+    ],
+)
+def test_asks_again_if_a_limited_job_could_start(chosen, jobs, cores, ids, asked, limited):
+    starts, found = started(*scene(jobs, AccountingLimits(jobs_a_user=1), cores=cores), chosen)
+    assert (starts, chosen.asked, found.limited.keys()) == (ids, asked, limited)
 
 
 @pytest.mark.parametrize(
@@ -322,16 +295,15 @@ def standing_for(limits, user="ada"):
 def test_reports_limit_positions_in_queue_order(order):
     standing, book = standing_for(AccountingLimits(group_jobs=2))
     found = admit_jobs([standing] * 3, book.usage([]), order)
-    assert found.positions.tolist() == sorted(order[:2])
-    assert list(found.refused) == order[2:]
+    assert (found.positions.tolist(), list(found.refused)) == (sorted(order[:2]), order[2:])
     assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs for QOS normal are in use"
 
 
 def test_formats_refusals_lazily():
-    full, book = standing_for(AccountingLimits(group_jobs=0))
-    barred, other = standing_for(AccountingLimits(wall_min=1))
-    assert admit_jobs([full], book.usage([]), [0], whole=False).refused == {0: "limit"}
-    assert admit_jobs([barred], other.usage([]), [0], whole=False).refused == {0: barred.barred}
+    for limits in (AccountingLimits(group_jobs=0), AccountingLimits(wall_min=1)):
+        standing, book = standing_for(limits)
+        found = admit_jobs([standing], book.usage([]), [0], whole=False)
+        assert found.refused == {0: standing.barred or "limit"}
 
 
 def test_unlimited_job_has_no_standing():
@@ -348,29 +320,26 @@ def test_unlimited_job_has_no_standing():
 
 
 @pytest.mark.parametrize(
-    ("used", "ids", "kept"), [(0, (1, 2), True), (1, (1, 2), False), (1, (1,), True), (2, (1,), False)]
+    ("limit", "used", "ids", "kept"),
+    [
+        ({"group_jobs": 2}, 0, (1, 2), True),
+        ({"group_jobs": 2}, 1, (1, 2), False),
+        ({"group_jobs": 2}, 1, (1,), True),
+        ({"group_jobs": 2}, 2, (1,), False),
+        ({"wall_min": 1}, 0, (1,), False),  # a job that is barred
+    ],
 )
-def test_starts_respect_limit_in_sequence(used, ids, kept):
-    standing, _ = standing_for(AccountingLimits(group_jobs=2))
+def test_starts_respect_limit_in_sequence(limit, used, ids, kept):
+    standing, _ = standing_for(AccountingLimits(**limit))
     snapshot, _ = scene([job(id) for id in (1, 2, 3)])
     limits = PendingJobLimitsAndUsage({1: standing, 2: standing}, [used])
     starts = Starts.of({int(snapshot.queue[id - 1]): ((0, 1),) for id in ids})
     assert respects_limits(snapshot, starts, limits) is kept
     assert limits.used == [used], "what is counted on the way is a copy"
-    nobodys = Starts.of({int(snapshot.queue[2]): ((0, 1),)})
-    assert respects_limits(snapshot, nobodys, limits)
-
-
-def test_started_barred_job_breaks_limit():
-    barred, book = standing_for(AccountingLimits(wall_min=1))
-    snapshot, _ = scene([job(1)])
-    starts = Starts.of({int(snapshot.queue[0]): ((0, 1),)})
-    assert not respects_limits(snapshot, starts, PendingJobLimitsAndUsage({1: barred}, book.usage([])))
+    assert respects_limits(snapshot, Starts.of({int(snapshot.queue[2]): ((0, 1),)}), limits)
 
 
 def test_counting_starting_jobs_does_not_change_usage():
     standing, _ = standing_for(AccountingLimits(group_jobs=9))
     limits = PendingJobLimitsAndUsage({1: standing, 2: standing}, [3])
-    assert limits.add_job_usage([1, 2, 77]).used == [5]
-    assert limits.add_job_usage([]).used == [3]
-    assert limits.used == [3]
+    assert (limits.add_job_usage([1, 2, 77]).used, limits.add_job_usage([]).used, limits.used) == ([5], [3], [3])

@@ -49,11 +49,13 @@ def verdict(at, job, running=(), spent=None):
     return check.reason if check else None
 
 
+MATLAB = asks(license_matlab=3)
+
+
 @pytest.mark.parametrize("limits_hold", [True, False])
 def test_licenses_limit_running_jobs_whatever_is_enforced(limits_hold):
     at = replace(site(user=AccountingLimits(jobs=2)), licenses={"matlab": 5}, limits_hold=limits_hold)
-    assert verdict(at, asks(license_matlab=3), [asks("bob", license_matlab=2)]) is None
-    assert verdict(at, asks(license_matlab=3), [asks("bob", license_matlab=3)]) == "Licenses"
+    assert [verdict(at, MATLAB, [asks("bob", license_matlab=used)]) for used in (2, 3)] == [None, "Licenses"]
     assert verdict(at, asks(license_other=9), [asks("bob", license_matlab=5)]) is None
     assert verdict(at, asks(), TWO) == ("AssocMaxJobsLimit" if limits_hold else None)
 
@@ -83,7 +85,6 @@ def test_no_subset_of_admitted_jobs_exceeds_licenses(jobs, data):
 
 
 TWO = (asks(), asks())
-LIMITED = {"qos": "qos", "user": "user", "account": "account", "root": "root"}
 
 
 @pytest.mark.parametrize(
@@ -141,21 +142,53 @@ def test_limit_delays_job_with_slurm_reason(where, limits, job, running, expecte
     assert verdict(site(**{where: limits}), job, running) == expected
 
 
-def test_partition_qos_precedes_job_qos():
-    at = site(
-        part=AccountingLimits(tres_a_user={"cpu": 100}), qos=AccountingLimits(tres_a_user={"cpu": 1, "gres/gpu": 1})
-    )
-    assert verdict(at, asks()) is None
-    assert verdict(at, asks(gres_gpu=2)) == "QOSMaxGRESPerUser"
-
-
-def test_job_qos_may_precede_partition_qos():
-    at = site(
-        part=AccountingLimits(tres_a_user={"cpu": 100}),
-        qos=AccountingLimits(tres_a_user={"cpu": 1}),
-        over_partition=True,
-    )
-    assert verdict(at, asks()) == "QOSMaxCpuPerUserLimit"
+@pytest.mark.parametrize(
+    ("limited", "job", "spent", "expected"),
+    [
+        # The QOS of the partition precedes that of the job, unless the job's has the flag OverPartQOS.
+        ({"part": AccountingLimits(tres_a_user={"cpu": 100}),
+          "qos": AccountingLimits(tres_a_user={"cpu": 1, "gres/gpu": 1})}, asks(), {}, None),
+        ({"part": AccountingLimits(tres_a_user={"cpu": 100}),
+          "qos": AccountingLimits(tres_a_user={"cpu": 1, "gres/gpu": 1})}, asks(gres_gpu=2), {}, "QOSMaxGRESPerUser"),
+        ({"part": AccountingLimits(tres_a_user={"cpu": 100}), "qos": AccountingLimits(tres_a_user={"cpu": 1}),
+          "over_partition": True}, asks(), {}, "QOSMaxCpuPerUserLimit"),
+        # Group limits are checked up to the root.
+        ({"user": AccountingLimits(group_tres={"cpu": 99}), "root": AccountingLimits(group_tres={"cpu": 3})},
+         asks(), {}, "AssocGrpCpuLimit"),
+        # The factor of a QOS scales the limits of associations only.
+        ({"user": AccountingLimits(group_tres={"cpu": 3}), "limit_factor": 2.0}, asks(), {}, None),
+        ({"user": AccountingLimits(group_tres={"cpu": 3}), "limit_factor": 1.0}, asks(), {}, "AssocGrpCpuLimit"),
+        ({"qos": AccountingLimits(group_tres={"cpu": 3}), "limit_factor": 2.0}, asks(), {}, "QOSGrpCpuLimit"),
+        # Minutes and wall time of associations. Those of a QOS precede them.
+        ({"account": AccountingLimits(group_tres_minutes={"cpu": 10})}, asks(),
+         {"association_minutes": {1: {"cpu": 10}}}, "AssocGrpCPUMinutesLimit"),
+        ({"root": AccountingLimits(group_wall_min=1000)}, asks(), {"association_wall_min": {0: 1000.5}},
+         "AssocGrpWallLimit"),
+        ({"root": AccountingLimits(group_wall_min=1000)}, asks(), {"association_wall_min": {0: 999.9}}, None),
+        ({"root": AccountingLimits(group_wall_min=0)}, asks(), {}, "AssocGrpWallLimit"),
+        ({"root": AccountingLimits(group_wall_min=5)}, asks(), {"association_wall_min": {0: 10.0}},
+         "AssocGrpWallLimit"),
+        ({"qos": AccountingLimits(group_wall_min=99), "root": AccountingLimits(group_wall_min=5)}, asks(),
+         {"association_wall_min": {0: 10.0}}, None),
+        # With `safe`, wall time that a job would exceed bars it at once.
+        ({"qos": AccountingLimits(group_wall_min=100), "safe": True}, asks(), {"qos_wall_min": {"normal": 41.0}},
+         "QOSGrpWallLimit"),
+        ({"qos": AccountingLimits(group_wall_min=100), "safe": True}, asks(), {"qos_wall_min": {"normal": 40.9}}, None),
+        # The usage factor scales minutes only if that is enabled. A free QOS ignores used minutes.
+        ({"qos": AccountingLimits(tres_minutes={"cpu": 239}), "usage_factor": 0.5}, asks(), {},
+         "QOSMaxCpuMinutesPerJobLimit"),
+        ({"qos": AccountingLimits(tres_minutes={"cpu": 239}), "usage_factor": 0.5, "factor_on_limits": True}, asks(),
+         {}, None),
+        ({"qos": AccountingLimits(group_tres_minutes={"cpu": 1}), "usage_factor": 0.0}, asks(),
+         {"qos_minutes": {"normal": {"cpu": 99}}}, None),
+        # A job that does not request a resource is within a limit of zero.
+        *(({where: AccountingLimits(**{kind: {"gres/gpu": 0}})}, asks(), {}, None)
+          for where in ("qos", "user") for kind in ("tres", "tres_a_node", "tres_minutes")),
+        ({"user": AccountingLimits(least_tres={"gres/gpu": 2})}, asks(), {}, None),  # an association sets none
+    ],
+)  # fmt: skip
+def test_precedence_factors_and_usage_decide(limited, job, spent, expected):
+    assert verdict(site(**limited), job, (), LimitUsageMinutes(**spent)) == expected
 
 
 @pytest.mark.parametrize(
@@ -195,9 +228,7 @@ def test_exempt_job_still_counts_for_others(narrow, wide, safe, reason):
     rows = (Association("root", parent=-1, limits=narrow), Association("lab", "ada"))
     at = SitePolicy(AssociationTree(rows), {"free": Qos("free", limits=wide), "normal": Qos("normal")}, safe=safe)
     free = asks(limit_min=1)._replace(qos="free")
-    assert verdict(at, asks(), [free]) == reason
-    assert verdict(at, asks()) is None
-    assert verdict(at, free, [free]) is None
+    assert [verdict(at, asks(), [free]), verdict(at, asks()), verdict(at, free, [free])] == [reason, None, None]
 
 
 def test_job_counts_for_its_qos_although_that_of_its_partition_decides():
@@ -205,18 +236,6 @@ def test_job_counts_for_its_qos_although_that_of_its_partition_decides():
     elsewhere = asks()._replace(partition="other")
     assert verdict(at, elsewhere, [asks()]) == "QOSGrpJobsLimit"
     assert verdict(at, asks(), [elsewhere]) is None
-
-
-def test_checks_group_limits_up_to_root():
-    at = site(user=AccountingLimits(group_tres={"cpu": 99}), root=AccountingLimits(group_tres={"cpu": 3}))
-    assert verdict(at, asks()) == "AssocGrpCpuLimit"
-
-
-def test_qos_factor_scales_association_limits_only():
-    limits = AccountingLimits(group_tres={"cpu": 3})
-    assert verdict(site(user=limits, limit_factor=2.0), asks()) is None
-    assert verdict(site(user=limits, limit_factor=1.0), asks()) == "AssocGrpCpuLimit"
-    assert verdict(site(qos=limits, limit_factor=2.0), asks()) == "QOSGrpCpuLimit"
 
 
 @pytest.mark.parametrize(
@@ -233,31 +252,6 @@ def test_qos_factor_scales_association_limits_only():
 def test_counts_used_minutes_and_with_safe_planned_ones(safe, spent_min, running, expected):
     at = site(AccountingLimits(group_tres_minutes={"cpu": 1000}), safe=safe)
     assert verdict(at, asks(), running, LimitUsageMinutes(qos_minutes={"normal": {"cpu": spent_min}})) == expected
-
-
-def test_counts_association_minutes_and_wall_time():
-    at = site(account=AccountingLimits(group_tres_minutes={"cpu": 10}), root=AccountingLimits(group_wall_min=1000))
-    assert verdict(at, asks(), (), LimitUsageMinutes(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
-    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 1000.5})) == "AssocGrpWallLimit"
-    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 999.9})) is None
-    assert verdict(site(root=AccountingLimits(group_wall_min=0)), asks()) == "AssocGrpWallLimit"
-
-
-def test_safe_mode_refuses_excessive_wall_time_at_once():
-    at = site(AccountingLimits(group_wall_min=100), safe=True)
-    assert verdict(at, asks(limit_min=60), (), LimitUsageMinutes(qos_wall_min={"normal": 41.0})) == "QOSGrpWallLimit"
-    assert verdict(at, asks(limit_min=60), (), LimitUsageMinutes(qos_wall_min={"normal": 40.9})) is None
-
-
-def test_usage_factor_scales_minutes_only_if_enabled():
-    limits = AccountingLimits(tres_minutes={"cpu": 239})
-    assert verdict(site(limits, usage_factor=0.5), asks()) == "QOSMaxCpuMinutesPerJobLimit"
-    assert verdict(site(limits, usage_factor=0.5, factor_on_limits=True), asks()) is None
-
-
-def test_free_qos_ignores_used_minutes():
-    at = site(AccountingLimits(group_tres_minutes={"cpu": 1}), usage_factor=0.0)
-    assert verdict(at, asks(), (), LimitUsageMinutes(qos_minutes={"normal": {"cpu": 99}})) is None
 
 
 @pytest.mark.parametrize(("minutes", "verdict_"), [(240, None), (239, "QOSGrpCPURunMinutesLimit")])
@@ -278,13 +272,7 @@ def test_partition_association_precedes_general_one():
 
 
 def test_unenforced_limits_do_not_apply():
-    at = SitePolicy(
-        site(AccountingLimits(group_jobs=0)).accounts,
-        {"normal": Qos("normal", limits=AccountingLimits(group_jobs=0))},
-        {},
-        False,
-    )
-    assert verdict(at, asks()) is None
+    assert verdict(replace(site(AccountingLimits(group_jobs=0)), limits_hold=False), asks()) is None
 
 
 def test_reason_names_limit_owner_and_usage():
@@ -296,8 +284,7 @@ def test_reason_names_limit_owner_and_usage():
 
 def test_escapes_user_names_for_terminal():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=0)))
-    standing = book.limits_of(asks("\x1b[2Jeve"))
-    assert "\x1b" not in first_exceeded_limit(standing, book.usage([])).describe(0)
+    assert "\x1b" not in first_exceeded_limit(book.limits_of(asks("\x1b[2Jeve")), book.usage([])).describe(0)
 
 
 @pytest.mark.parametrize(
@@ -376,34 +363,28 @@ def test_counts_minutes_of_running_jobs_only_if_safe(safe, takes):
             asks(),
             "QOSMaxCpuMinutesPerJobLimit: 240 cpu exceed the limit of 239 for QOS normal",
         ),
+        (  # the first reason is reported
+            AccountingLimits(wall_min=59, tres={"cpu": 3}),
+            asks(),
+            "QOSMaxWallDurationPerJobLimit: 60 minutes exceed the limit of 59 for QOS normal",
+        ),
     ],
 )
 def test_barring_reason_has_both_numbers(limits, job, words):
     assert JobLimitTable(site(limits)).limits_of(job).barred == words
 
 
-def test_reports_first_barring_reason():
-    limits = AccountingLimits(wall_min=59, tres={"cpu": 3})
-    assert JobLimitTable(site(limits)).limits_of(asks()).barred.startswith("QOSMaxWallDurationPerJobLimit")
-
-
 @pytest.mark.parametrize("where", ["qos", "user"])
 @pytest.mark.parametrize("kind", ["tres", "tres_a_node", "tres_minutes"])
-def test_job_without_resource_is_within_zero_limit(where, kind):
-    at = site(**{where: AccountingLimits(**{kind: {"gres/gpu": 0}})})
-    assert verdict(at, asks()) is None
-    assert verdict(at, asks(gres_gpu=1)) is not None
+def test_job_with_resource_exceeds_zero_limit(where, kind):
+    assert verdict(site(**{where: AccountingLimits(**{kind: {"gres/gpu": 0}})}), asks(gres_gpu=1)) is not None
 
 
 @pytest.mark.parametrize(("gpus", "barred"), [(0, True), (1, True), (2, False), (3, False)])
 def test_checks_minimum_request(gpus, barred):
     book = JobLimitTable(site(AccountingLimits(least_tres={"gres/gpu": 2})))
-    words = book.limits_of(asks(gres_gpu=gpus)).barred
-    told = f"QOSMinGRES: {gpus} gres/gpu are below the minimum of 2 for QOS normal"
-    assert words == (told if barred else None)
-    assert verdict(site(user=AccountingLimits(least_tres={"gres/gpu": 2})), asks()) is None, (
-        "an association sets no such limit"
-    )
+    words = f"QOSMinGRES: {gpus} gres/gpu are below the minimum of 2 for QOS normal"
+    assert book.limits_of(asks(gres_gpu=gpus)).barred == (words if barred else None)
 
 
 @pytest.mark.parametrize(
@@ -414,29 +395,22 @@ def test_checks_minimum_request(gpus, barred):
 def test_factor_scales_association_limits_and_truncates(factor, cores, most, kind):
     """Fractions are cut off."""
     at = site(user=AccountingLimits(**{kind: {"cpu": cores}}), limit_factor=factor)
-    assert verdict(at, asks(cpu=most)) is None
-    assert verdict(at, asks(cpu=most + 1)) is not None
+    assert [verdict(at, asks(cpu=asked)) is None for asked in (most, most + 1)] == [True, False]
 
 
-def test_first_qos_with_factor_applies():
-    rows = (
-        Association("root", parent=-1),
-        Association("lab", "ada", parent=0, limits=AccountingLimits(tres={"cpu": 4})),
-    )
-    for part, own, most in ((2.0, 9.0, 8), (None, 3.0, 12), (2.0, None, 8)):
-        known = {"normal": Qos("normal", limit_factor=own), "main-part": Qos("main-part", limit_factor=part)}
-        at = SitePolicy(AssociationTree(rows), known, {"main": PartitionPolicy(qos="main-part")})
-        assert verdict(at, asks(cpu=most)) is None
-        assert verdict(at, asks(cpu=most + 1)) == "AssocMaxCpuPerJobLimit"
+@pytest.mark.parametrize(("part", "own", "most"), [(2.0, 9.0, 8), (None, 3.0, 12), (2.0, None, 8)])
+def test_first_qos_with_factor_applies(part, own, most):
+    at = site(part=NONE, user=AccountingLimits(tres={"cpu": 4}))
+    factors = {"normal": Qos("normal", limit_factor=own), "main-part": Qos("main-part", limit_factor=part)}
+    found = [verdict(replace(at, qos=factors), asks(cpu=cores)) for cores in (most, most + 1)]
+    assert found == [None, "AssocMaxCpuPerJobLimit"]
 
 
 def test_equal_requests_share_standing_and_counters():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=2, group_jobs=9)))
     ada, bob = book.limits_of(asks()), book.limits_of(asks("bob"))
     assert book.limits_of(asks()) is ada
-    assert book.counter_count == 3
-    assert book.usage([ada, ada, bob]) == [3, 2, 1]
-    assert book.usage([]) == [0, 0, 0]
+    assert (book.counter_count, book.usage([ada, ada, bob]), book.usage([])) == (3, [3, 2, 1], [0, 0, 0])
 
 
 def test_reason_names_request_other_than_one():
@@ -444,15 +418,6 @@ def test_reason_names_request_other_than_one():
     (check,) = book.limits_of(asks(cpu=1200)).checks
     assert check.describe(1000) == (
         "QOSGrpCpuLimit: 1,000 of 1,500 cpu for QOS normal are in use, and the job requests 1,200"
-    )
-
-
-def test_qos_wall_time_limit_precedes_association_limit():
-    spent = LimitUsageMinutes(association_wall_min={0: 10.0})
-    assert verdict(site(root=AccountingLimits(group_wall_min=5)), asks(), (), spent) == "AssocGrpWallLimit"
-    assert (
-        verdict(site(AccountingLimits(group_wall_min=99), root=AccountingLimits(group_wall_min=5)), asks(), (), spent)
-        is None
     )
 
 

@@ -80,33 +80,39 @@ def test_computes_job_size_factor(weights, nodes, cpus, limit_min, expected):
     assert size_factor(*columns, weights, TEN_NODES)[0] == pytest.approx(expected, rel=1e-15)
 
 
-def test_size_factor_is_0_for_empty_machine():
-    columns = (np.array([value]) for value in (1, 1, 1))
-    assert size_factor(*columns, PriorityWeights(), ClusterSize(0, 0))[0] == 0.0
-
-
 @pytest.mark.parametrize(
     ("value", "largest", "raw", "expected"),
-    [(50, 200, False, 0.25), (50, 200, True, 50.0), (0, 0, False, 0.0), (7, 0, True, 7.0)],
+    [
+        (50, 200, False, 0.25),
+        (50, 200, True, 50.0),
+        (0, 0, False, 0.0),
+        (7, 0, True, 7.0),
+        (1, 1, False, 1.0),
+        (0, 1, False, 0.0),
+        (1, -1, False, 0.0),
+        (5, 2, False, 2.5),
+    ],
 )
 def test_normalizes_priority_by_largest(value, largest, raw, expected):
     assert normalized_priority(value, largest, raw) == expected
 
 
-def test_tres_points_are_share_of_partition():
-    weights = PriorityWeights(tres={"cpu": 1000, "gres/gpu": 3000, "mem": 10})
-    asked = {"cpu": 8, "gres/gpu": 1, "mem": 4000}
-    assert tres_points(asked, {"cpu": 32, "gres/gpu": 4}, weights) == 1000 * 0.25 + 3000 * 0.25
-
-
-def test_raw_flag_counts_tres_unscaled():
-    weights = PriorityWeights(tres={"cpu": 2.5, "gres/gpu": 3000, "mem": 10}, raw_tres=True)
-    assert tres_points({"cpu": 8, "gres/gpu": 1}, {}, weights) == 3020
-
-
-@pytest.mark.parametrize("raw", [False, True])
-def test_unrequested_tres_have_no_points(raw):
-    assert tres_points({}, {"cpu": 32}, PriorityWeights(tres={"cpu": 1000}, raw_tres=raw)) == 0.0
+@pytest.mark.parametrize(
+    ("asked", "present", "weights", "points"),
+    [
+        ({"cpu": 8, "gres/gpu": 1, "mem": 4000}, {"cpu": 32, "gres/gpu": 4},
+         {"tres": {"cpu": 1000, "gres/gpu": 3000, "mem": 10}}, 1000 * 0.25 + 3000 * 0.25),
+        ({"cpu": 8, "gres/gpu": 1}, {}, {"tres": {"cpu": 2.5, "gres/gpu": 3000, "mem": 10}, "raw_tres": True}, 3020),
+        ({}, {"cpu": 32}, {"tres": {"cpu": 1000}}, 0.0),
+        ({}, {"cpu": 32}, {"tres": {"cpu": 1000}, "raw_tres": True}, 0.0),
+        ({"cpu": 0}, {"cpu": 32}, {"tres": {"cpu": 100}}, 0.0),
+        ({"cpu": 8}, {"cpu": 32}, {"tres": {"cpu": 100}}, 25.0),
+        ({"cpu": 8}, {"cpu": 0}, {"tres": {"cpu": 100}}, 0.0),
+        ({"cpu": 8}, {}, {"tres": {"cpu": 100}}, 0.0),
+    ],
+)  # fmt: skip
+def test_tres_points_are_raw_or_shares_of_partition(asked, present, weights, points):
+    assert tres_points(asked, present, PriorityWeights(**weights)) == points
 
 
 def test_columns_compare_by_identity():
@@ -114,8 +120,7 @@ def test_columns_compare_by_identity():
     facts = candidates()
     found = priority_points(facts, PriorityWeights(), TEN_NODES, NOW_S)
     for each, other in ((facts, replace(facts)), (found, replace(found))):
-        assert each != other
-        assert each in {each}
+        assert (each != other, each in {each}) == (True, True)
 
 
 def test_priority_is_truncated_sum_of_factors():
@@ -159,13 +164,9 @@ def test_age_starts_when_unheld_job_would_accrue(submit_s, begin_s, free_since_s
     assert age_accrual_start_s(submit_s, begin_s, free_since_s, always) == expected
 
 
-@pytest.mark.parametrize("wrong", [{"age": -1}, {"max_age_s": 0}, {"tres": {"cpu": -1.0}}])
-def test_rejects_invalid_weights(wrong):
-    with pytest.raises(InvalidValue):
-        PriorityWeights(**wrong)
-
-
-@pytest.mark.parametrize(("nodes", "cpus", "counts"), [(0, 5, False), (5, 0, False), (-1, 5, False), (1, 1, True)])
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "counts"), [(0, 0, False), (0, 5, False), (5, 0, False), (-1, 5, False), (1, 1, True)]
+)
 @pytest.mark.parametrize(
     "weights", [PriorityWeights(), PriorityWeights(favor_small=True), PriorityWeights(size_over_time=True)]
 )
@@ -182,12 +183,11 @@ def test_rejects_negative_but_not_zero_weight(name):
         PriorityWeights(**{name: -1})
 
 
-def test_default_weights_have_no_flags():
-    weights = PriorityWeights(tres={"cpu": 0.0}, max_age_s=1)
-    assert (weights.age, weights.fair_share, weights.job_size, weights.partition) == (0, 0, 0, 0)
-    assert (weights.qos, weights.association, weights.favor_small, weights.size_over_time) == (0, 0, False, False)
-    assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == (False,) * 4
-    assert PriorityWeights().max_age_s == 7 * DAY_S
+@pytest.mark.parametrize("wrong", [{"max_age_s": 0}, {"tres": {"cpu": -1.0}}])
+def test_rejects_invalid_age_or_tres(wrong):
+    assert PriorityWeights(tres={"cpu": 0.0}, max_age_s=1).max_age_s == 1
+    with pytest.raises(InvalidValue):
+        PriorityWeights(**wrong)
 
 
 def test_each_factor_has_its_weight_and_nice_is_subtracted():
@@ -206,18 +206,7 @@ def test_each_factor_has_its_weight_and_nice_is_subtracted():
     assert found.total()[0] == 20
 
 
-@pytest.mark.parametrize(("amount", "there", "points_"), [(0, 32, 0.0), (8, 32, 25.0), (8, 0, 0.0), (8, None, 0.0)])
-def test_resource_missing_in_partition_has_no_points(amount, there, points_):
-    present = {} if there is None else {"cpu": there}
-    assert tres_points({"cpu": amount}, present, PriorityWeights(tres={"cpu": 100})) == points_
-
-
 def test_default_rules_normalize_priority():
-    rules = PriorityPolicy()
-    assert (rules.kind, rules.always_accrues, rules.weights) == ("multifactor", False, PriorityWeights())
+    weights = PriorityWeights(0, 0, 0, 0, 0, 0, {}, 7 * DAY_S, False, False, False, False, False, False)
+    assert PriorityPolicy() == PriorityPolicy("multifactor", weights, False, 300)
     assert normalized_priority(1, 4) == 0.25, "a part, unless it is asked for as it is"
-
-
-@pytest.mark.parametrize(("value", "largest", "part"), [(1, 1, 1.0), (0, 1, 0.0), (1, -1, 0.0), (5, 2, 2.5)])
-def test_normalizes_positive_and_negative_values(value, largest, part):
-    assert normalized_priority(value, largest) == part

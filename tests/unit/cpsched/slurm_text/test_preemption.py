@@ -9,6 +9,7 @@ from cpsched.slurm_text.site_policy import parse_site_policy
 from tests.slurm_replies import ALL, CONFIG, PARTITIONS
 
 BY_QOS = "PreemptType = preempt/qos\nPreemptMode = REQUEUE\n"
+BY_TIER = "PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n"
 QOS = "Name|Preempt|PreemptMode|PreemptExemptTime\nhigh|normal,low|cluster|\nnormal||cluster|\nlow||cancel|00:10:00\n"
 
 
@@ -37,9 +38,7 @@ def test_parameters_give_slurms_order_or_none(preempt: str, scheduler: str, expe
     config = (
         CONFIG + BY_QOS + f"PreemptParameters = {preempt or '(null)'}\nSchedulerParameters = {scheduler or '(null)'}\n"
     )
-    rules = parse_site_policy(ALL | {"config": config}).policy.preemption
-    assert rules is not None
-    assert rules.victim_order == expected
+    assert parse_site_policy(ALL | {"config": config}).policy.preemption.victim_order == expected
 
 
 def test_grace_times_are_read() -> None:
@@ -56,20 +55,28 @@ def test_qos_that_preempt_are_read() -> None:
     config = CONFIG + BY_QOS + "PreemptExemptTime = 00:01:00\n"
     found = parse_site_policy(ALL | {"config": config, "qos": QOS}).policy
     rules = found.preemption
-    assert rules is not None
     assert rules.preemptible_classes_of("high") == ("low", "normal")
     assert (rules.mode_of("low"), rules.mode_of("normal")) == ("cancel", "requeue")
     assert (found.preempt_exempt_s("high", "main"), found.preempt_exempt_s("low", "main")) == (60, 600)
 
 
-def test_partitions_preempt_by_tier() -> None:
-    rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n")
-    assert rules is not None
-    assert (rules.preemptible_classes_of("fast"), rules.preemptible_classes_of("main")) == (("main",), ())
-    off = PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 PreemptMode=OFF")
-    rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions=off)
-    assert rules is not None
-    assert rules.preemptible_classes_of("fast") == ()
+@pytest.mark.parametrize(
+    ("config", "texts", "preemptible"),
+    [
+        (BY_TIER, {}, {"fast": ("main",), "main": ()}),
+        (BY_TIER, {"partitions": PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 PreemptMode=OFF")}, {"fast": ()}),
+        (BY_QOS, {"qos": QOS}, {"high": ("low", "normal"), "low": ()}),
+        # WITHIN lets a QOS preempt itself.
+        (BY_QOS, {"qos": QOS.replace("high|normal,low|cluster", "high|low|requeue,within")}, {"high": ("high", "low")}),
+        (BY_QOS.replace("REQUEUE", "REQUEUE,WITHIN"), {"qos": QOS},
+         {"high": ("high", "low", "normal"), "low": ("low",)}),
+    ],
+)  # fmt: skip
+def test_lower_tiers_or_listed_qos_are_preemptible(
+    config: str, texts: dict[str, str], preemptible: dict[str, tuple[str, ...]]
+) -> None:
+    rules = policy(config, **texts)
+    assert {name: rules.preemptible_classes_of(name) for name in preemptible} == preemptible
 
 
 @pytest.mark.parametrize(
@@ -79,39 +86,17 @@ def test_a_site_without_preemption_has_no_rules(config: str) -> None:
     assert policy(config, qos=QOS) is None
 
 
-def test_within_lets_a_qos_preempt_itself() -> None:
-    rules = policy(BY_QOS, qos=QOS.replace("high|normal,low|cluster", "high|low|requeue,within"))
-    assert rules is not None
-    assert rules.preemptible_classes_of("high") == ("high", "low")
-
-
 def test_a_qos_with_an_unknown_mode_is_unusable() -> None:
     found = parse_site_policy(ALL | {"config": CONFIG + BY_QOS, "qos": QOS.replace("cancel", "freeze")})
     assert (found.unreadable.qos["low"].field, found.unreadable.qos["low"].value) == ("PreemptMode", "freeze")
 
 
-@pytest.mark.parametrize(
-    ("mode", "preemptible"),
-    [
-        ("REQUEUE", {"high": ("low", "normal"), "low": ()}),
-        ("REQUEUE,WITHIN", {"high": ("high", "low", "normal"), "low": ("low",)}),
-    ],
-)
-def test_within_of_the_cluster_holds_for_every_qos(mode: str, preemptible: dict[str, tuple[str, ...]]) -> None:
-    rules = policy(f"PreemptType = preempt/qos\nPreemptMode = {mode}\n", qos=QOS)
-    assert rules is not None
-    assert {name: rules.preemptible_classes_of(name) for name in ("high", "low")} == preemptible
-
-
 def test_qos_with_mode_off_has_mode_of_cluster() -> None:
     """Slurm prints it for a QOS with the option WITHIN alone."""
     rules = policy(BY_QOS, qos=QOS.replace("normal||cluster", "normal||WITHIN,OFF"))
-    assert rules is not None
     assert rules.mode_of("normal") == "requeue"
 
 
 @pytest.mark.parametrize(("text", "kill_wait_s"), [("KillWait = 120 sec\n", 120), ("", 30)])
 def test_kill_wait_is_read(text: str, kill_wait_s: int) -> None:
-    rules = policy(BY_QOS + text)
-    assert rules is not None
-    assert rules.kill_wait_s == kill_wait_s
+    assert policy(BY_QOS + text).kill_wait_s == kill_wait_s

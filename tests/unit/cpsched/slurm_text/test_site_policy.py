@@ -2,55 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cpsched.errors import InvalidValue, UnreadableOutput
 from cpsched.site.accounts import AccountingLimits
+from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.site_policy import PartitionPolicy
 from cpsched.slurm_text.site_policy import parse_site_policy
 from cpsched_sim.site.fair_share import FairShareTree, fair_tree_factors
 from tests.slurm_replies import ALL, CONFIG, SHARES_TEXT, STATE, association
 
 
-def test_parses_weights_and_flags() -> None:
-    flags = "PriorityFlags = ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME,NO_NORMAL_QOS"
-    config = CONFIG.replace("PriorityFlags           =", flags)
-    rules = parse_site_policy(ALL | {"config": config}).policy.priority
-    weights = rules.weights
-    assert (weights.age, weights.fair_share, weights.job_size, weights.partition, weights.qos) == (
-        1000, 10_000, 500, 200, 2000,
-    )  # fmt: skip
-    assert weights.tres == {"cpu": 100.0, "gres/gpu": 300.0}
-    assert weights.max_age_s == 7 * 86_400
-    assert (rules.always_accrues, weights.size_over_time, weights.raw_qos, weights.raw_tres) == (
-        True,
-        True,
-        True,
-        False,
-    )
+def configured(**settings: str) -> dict[str, str]:
+    """The replies with other settings: a line is replaced, or added where there is none."""
+    lines = [line for line in CONFIG.splitlines() if line.partition("=")[0].strip() not in settings]
+    return ALL | {"config": "\n".join([*lines, *(f"{name} = {value}" for name, value in settings.items())])}
 
 
-@pytest.mark.parametrize("kind", ["basic", "multifactor"])
-def test_distinguishes_basic_from_multifactor(kind: str) -> None:
-    config = CONFIG.replace("priority/multifactor", f"priority/{kind}")
-    assert parse_site_policy(ALL | {"config": config}).policy.priority.kind == kind
+WEIGHTS = PriorityWeights(
+    age=1000, fair_share=10_000, job_size=500, partition=200, qos=2000, tres={"cpu": 100.0, "gres/gpu": 300.0}
+)
+RAW = ("raw_partition", "raw_qos", "raw_association", "raw_tres")
+
+
+@pytest.mark.parametrize(
+    ("settings", "rules", "weights"),
+    [
+        ({}, {}, {}),
+        ({"PriorityType": "priority/basic"}, {"kind": "basic"}, {}),
+        ({"PriorityFlags": "ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME,NO_NORMAL_QOS"},
+         {"always_accrues": True}, {"size_over_time": True, "raw_qos": True}),
+        ({"PriorityFlags": "NO_NORMAL_PART"}, {}, {"raw_partition": True}),
+        ({"PriorityFlags": "NO_NORMAL_QOS"}, {}, {"raw_qos": True}),
+        ({"PriorityFlags": "NO_NORMAL_ASSOC"}, {}, {"raw_association": True}),
+        ({"PriorityFlags": "NO_NORMAL_TRES"}, {}, {"raw_tres": True}),
+        ({"PriorityFlags": "NO_NORMAL_ALL"}, {}, dict.fromkeys(RAW, True)),
+        ({"PriorityFlags": "NO_NORMAL_QOS,NO_NORMAL_TRES"}, {}, {"raw_qos": True, "raw_tres": True}),
+        *(({"PriorityFavorSmall": said}, {}, {"favor_small": True}) for said in ("Yes", "YES", "1", "true")),
+        *(({"PriorityFavorSmall": said}, {}, {}) for said in ("No", "0", "")),
+        ({"PriorityMaxAge": "1-00:00:00", "PriorityCalcPeriod": "00:01:00"}, {"period_s": 60}, {"max_age_s": 86_400}),
+        ({"PriorityMaxAge": "(null)", "PriorityCalcPeriod": "(null)"}, {}, {}),
+        ({"PriorityWeightAge": "(null)", "PriorityWeightAssoc": "7"}, {}, {"age": 0, "association": 7}),
+        ({"PriorityWeightFairShare": "(null)", "PriorityWeightFairshare": "3"}, {}, {"fair_share": 3}),
+        ({"PriorityWeightFairShare": "5", "PriorityWeightFairshare": "3"}, {}, {"fair_share": 5}),
+    ],
+)  # fmt: skip
+def test_reads_rules_of_priority_or_slurm_defaults(
+    settings: dict[str, str], rules: dict[str, Any], weights: dict[str, Any]
+) -> None:
+    expected = replace(PriorityPolicy(weights=replace(WEIGHTS, **weights)), **rules)
+    assert parse_site_policy(configured(**settings)).policy.priority == expected
 
 
 def test_parses_partitions() -> None:
     found = parse_site_policy(ALL).policy
     present = {"cpu": 32, "mem": 64_000, "node": 4, "billing": 32, "gres/gpu": 4}
-    assert found.partitions["main"] == PartitionPolicy(1, 1, "", present)
-    assert found.partitions["fast"].qos == "part-fast"
-    assert found.partitions["fast"].tier == 5
-    assert found.highest_partition_factor == 10
+    assert (found.partitions["main"], found.partitions["fast"].qos) == (PartitionPolicy(1, 1, "", present), "part-fast")
+    assert (found.partitions["fast"].tier, found.highest_partition_factor) == (5, 10)
 
 
 def test_parses_associations_with_parents_first() -> None:
     accounts = parse_site_policy(ALL).policy.accounts
     ada, bob = accounts.find("physics", "ada"), accounts.find("biology", "bob")
-    assert ada is not None
     assert bob is not None
     assert [accounts.associations[at].account for at in accounts.association_chain(ada)] == [
         "physics",
@@ -68,10 +85,8 @@ def test_parses_associations_with_parents_first() -> None:
 def test_reads_usage_in_brackets_except_in_user_limits() -> None:
     found = parse_site_policy(ALL)
     ada = found.policy.accounts.find("physics", "ada")
-    assert found.usage.association_minutes[ada]["cpu"] == 40
-    assert found.usage.association_wall_min[ada] == 12.5
-    assert found.usage.qos_minutes["normal"] == {"cpu": 77, "mem": 0}
-    assert found.usage.qos_wall_min["normal"] == 33.25
+    assert (found.usage.association_minutes[ada]["cpu"], found.usage.association_wall_min[ada]) == (40, 12.5)
+    assert (found.usage.qos_minutes["normal"], found.usage.qos_wall_min["normal"]) == ({"cpu": 77, "mem": 0}, 33.25)
 
 
 def test_reads_qos_and_reports_unmodelled_settings() -> None:
@@ -103,8 +118,7 @@ def test_reads_whether_limits_are_enforced(enforced: str, limits_hold: bool, saf
 
 def test_ranks_without_limits_if_accounting_is_missing() -> None:
     found = parse_site_policy({"config": CONFIG, "partitions": ALL["partitions"]})
-    assert not found.policy.limits_hold
-    assert found.policy.partitions["fast"].tier == 5
+    assert (found.policy.limits_hold, found.policy.partitions["fast"].tier) == (False, 5)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +231,7 @@ def test_parses_recorded_slurm_replies(shares: str) -> None:
         "user alice in account lab", "account lab", "account root",
     ]  # fmt: skip
     assert found.policy.priority.always_accrues
-    assert found.policy.priority.weights.age == 1000
-    assert found.fair_share[alice] == 0.2
+    assert (found.policy.priority.weights.age, found.fair_share[alice]) == (1000, 0.2)
     assert found.usage.association_minutes[alice]["cpu"] == 99
     assert {name: qos.limits for name, qos in found.policy.qos.items()} == {
         "normal": AccountingLimits(),
@@ -226,8 +239,7 @@ def test_parses_recorded_slurm_replies(shares: str) -> None:
         "cores": AccountingLimits(tres_a_user={"cpu": 16}),
         "quick": AccountingLimits(wall_min=2),
     }
-    assert found.policy.partitions["gpu"].tres["gres/gpu"] == 4
-    assert found.unmodelled == ()
+    assert (found.policy.partitions["gpu"].tres["gres/gpu"], found.unmodelled) == (4, ())
 
 
 def test_fair_tree_matches_recorded_slurm_factors() -> None:
@@ -239,66 +251,11 @@ def test_fair_tree_matches_recorded_slurm_factors() -> None:
     assert {at: factors[at] for at in found.fair_share} == pytest.approx(found.fair_share)
 
 
-def configured(**settings: str) -> dict[str, str]:
-    """The replies with other settings: a line is replaced, or added where there is none."""
-    lines = [line for line in CONFIG.splitlines() if line.partition("=")[0].strip() not in settings]
-    return ALL | {"config": "\n".join([*lines, *(f"{name} = {value}" for name, value in settings.items())])}
-
-
-@pytest.mark.parametrize(
-    ("flags", "raw"),
-    [
-        ("", (False, False, False, False)),
-        ("NO_NORMAL_PART", (True, False, False, False)),
-        ("NO_NORMAL_QOS", (False, True, False, False)),
-        ("NO_NORMAL_ASSOC", (False, False, True, False)),
-        ("NO_NORMAL_TRES", (False, False, False, True)),
-        ("NO_NORMAL_ALL", (True, True, True, True)),
-        ("NO_NORMAL_QOS,NO_NORMAL_TRES", (False, True, False, True)),
-    ],
-)
-def test_reads_which_factors_are_raw(flags: str, raw: tuple[bool, ...]) -> None:
-    found = parse_site_policy(configured(PriorityFlags=flags)).policy.priority
-    weights = found.weights
-    assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == raw
-    assert (weights.size_over_time, found.always_accrues) == (False, False)
-
-
-@pytest.mark.parametrize(
-    ("said", "small"),
-    [("Yes", True), ("YES", True), ("1", True), ("true", True), ("No", False), ("0", False), ("", False)],
-)
-def test_reads_favor_small_setting(said: str, small: bool) -> None:
-    assert parse_site_policy(configured(PriorityFavorSmall=said)).policy.priority.weights.favor_small is small
-
-
-@pytest.mark.parametrize(
-    ("settings", "age", "fair_share", "association", "max_age_s", "period_s"),
-    [
-        ({}, 1000, 10_000, 0, 7 * 86_400, 300),
-        ({"PriorityMaxAge": "1-00:00:00", "PriorityCalcPeriod": "00:01:00"}, 1000, 10_000, 0, 86_400, 60),
-        ({"PriorityMaxAge": "(null)", "PriorityCalcPeriod": "(null)"}, 1000, 10_000, 0, 7 * 86_400, 300),
-        ({"PriorityWeightAge": "(null)", "PriorityWeightAssoc": "7"}, 0, 10_000, 7, 7 * 86_400, 300),
-        ({"PriorityWeightFairShare": "(null)", "PriorityWeightFairshare": "3"}, 1000, 3, 0, 7 * 86_400, 300),
-        ({"PriorityWeightFairShare": "5", "PriorityWeightFairshare": "3"}, 1000, 5, 0, 7 * 86_400, 300),
-    ],
-)
-def test_uses_settings_or_slurm_defaults(
-    settings: dict[str, str], age: int, fair_share: int, association: int, max_age_s: int, period_s: int
-) -> None:
-    rules = parse_site_policy(configured(**settings)).policy.priority
-    weights = rules.weights
-    assert (weights.age, weights.fair_share, weights.association) == (age, fair_share, association)
-    assert (weights.max_age_s, rules.period_s) == (max_age_s, period_s)
-
-
 def test_reports_unmodelled_settings_if_limits_are_enforced() -> None:
     odd = {"state": STATE.replace("MaxJobsAccrue= ", "MaxJobsAccrue=3 ", 1)}
     words = "UsageThreshold=0.250000 of QOS part-fast"
-    found = parse_site_policy(ALL | odd).unmodelled
-    assert len(found) == 2
-    assert found[0].startswith("MaxJobsAccrue")
-    assert found[1] == words
+    first, second = parse_site_policy(ALL | odd).unmodelled
+    assert (first.partition(" ")[0], second) == ("MaxJobsAccrue", words)
     assert parse_site_policy(configured(AccountingStorageEnforce="associations") | odd).unmodelled == ()
 
 
@@ -333,8 +290,7 @@ def test_reports_each_unmodelled_setting_of_recorded_replies() -> None:
 )
 def test_missing_partition_settings_have_slurm_defaults(line: str, found: PartitionPolicy) -> None:
     seen = parse_site_policy(ALL | {"partitions": f"a line without a name\n{line}"}).policy
-    assert seen.partitions == {"x": found}
-    assert seen.highest_partition_factor == found.factor
+    assert (seen.partitions, seen.highest_partition_factor) == ({"x": found}, found.factor)
     assert parse_site_policy(ALL | {"partitions": ""}).policy.highest_partition_factor == 1
 
 
@@ -357,8 +313,7 @@ def shares(factor: str) -> dict[int, float]:
     ],
 )
 def test_reads_plain_or_wrapped_fair_share_factor(factor: str, value: float | None) -> None:
-    found = shares(factor)
-    assert list(found.values()) == ([] if value is None else [value])
+    assert list(shares(factor).values()) == ([] if value is None else [value])
 
 
 @pytest.mark.parametrize(("said", "value"), [("0.5", 0.5), (" 0.5", 0.5), ("0", 0.0), ("", None), ("none", None)])

@@ -11,6 +11,7 @@ from ortools.sat.python import cp_model
 from cpsched.dispatchers.cp import cp_sat
 from cpsched.kernels.cp.cp_state import WeightedDelayObjective
 from cpsched.kernels.cp.delay_costs import plan_delay_cost
+from cpsched.metrics import ScheduleData
 
 PLENTY = cp_sat.CpSatBudget(seconds=60.0, effort=10_000, seed=0)
 
@@ -66,11 +67,9 @@ def test_plan_is_best_of_all_orders(since_s: tuple[int, ...], hinted: bool):
     problem, objective = a_problem(), an_objective(*since_s)
     hint_s = in_order(problem, (3, 2, 1, 0)) if hinted else None
     found = cp_sat.solve_pool_problem(problem, objective, PLENTY, hint_s)
-    assert found.status == "optimal"
-    assert found.start_s is not None
-    assert found.cost == pytest.approx(plan_delay_cost(objective, found.start_s))
-    assert found.cost == pytest.approx(least(problem, lambda start_s: plan_delay_cost(objective, start_s)))
-    assert found.bound == found.cost
+    assert (found.status, found.bound) == ("optimal", found.cost)
+    costs = plan_delay_cost(objective, found.start_s), least(problem, lambda s: plan_delay_cost(objective, s))
+    assert costs == pytest.approx([found.cost] * 2)
 
 
 def test_job_starting_when_due_costs_nothing():
@@ -80,7 +79,6 @@ def test_job_starting_when_due_costs_nothing():
     found = cp_sat.solve_pool_problem(
         problem, WeightedDelayObjective(np.array([1.0, 0.5]), np.array([110, 100]), 0.0), PLENTY
     )
-    assert found.start_s is not None
     assert (found.start_s.tolist(), found.cost) == ([110, 100], 0.0)
 
 
@@ -92,7 +90,6 @@ def test_never_exceeds_pool_capacity(jobs: int):
     problem = a_problem(**fields)
     objective = WeightedDelayObjective(np.ones(jobs), np.full(jobs, 100), 0.0)
     found = cp_sat.solve_pool_problem(problem, objective, PLENTY)
-    assert found.start_s is not None
     orders = itertools.permutations(range(jobs))
     assert found.start_s.tolist() in [in_order(problem, order).tolist() for order in orders]
 
@@ -110,58 +107,57 @@ def test_uses_hint_as_plan_without_search_time():
     little = cp_sat.CpSatBudget(seconds=60.0, effort=60, seed=0)
     found = cp_sat.solve_pool_problem(problem, objective, little, hint_s)
     assert found.status == "feasible"
-    assert found.bound is not None
     at_once = plan_delay_cost(objective, np.full(jobs, problem.now_s))
     assert 0 < at_once * (1 - 1e-6) <= found.bound < found.cost <= plan_delay_cost(objective, hint_s)
     none = cp_sat.solve_pool_problem(problem, objective, cp_sat.CpSatBudget(60.0, 0, 0))
     assert (none.start_s, none.cost, none.bound, none.status) == (None, np.inf, None, "unknown")
 
 
-def test_left_shift_keeps_order_of_starts():
-    problem = a_problem()
-    for order in itertools.permutations(range(4)):
-        late_s = np.empty(4, np.int64)
-        late_s[list(order)] = 1000 + 200 * np.arange(4)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        a_problem(),
+        # The last job runs beside the first two, the second of which begins when the first ends.
+        a_problem(
+            release_s=[0, 5, 0], duration_s=[5, 5, 10], demand=[[1, 0]] * 3, moment_s=[0, 30], capacity=[[2, 0], [2, 1]]
+        ),
+    ],
+)
+def test_left_shift_keeps_order_of_starts(problem):
+    J = len(problem.duration_s)
+    for order in itertools.permutations(range(J)):
+        late_s = np.empty(J, np.int64)
+        late_s[list(order)] = 1000 + 200 * np.arange(J)
         assert cp_sat.left_shift(problem, late_s).tolist() == in_order(problem, order).tolist()
 
 
 def test_trace_cost_equals_its_metric():
     submit_s, run_s, processors = np.array([0, 30, 35]), np.array([4, 50, 100]), np.array([8, 1, 3])
     start_s = np.array([60, 31, 35])
-    response = start_s + run_s - submit_s
-    area = processors * run_s
-    wanted = {
-        "bsld": float(np.maximum(1.0, response / np.maximum(run_s, 10)).mean()),
-        "af": float(response.mean()),
-        "awf": float((area * response).sum() / area.sum()),
-    }
-    for name, value in wanted.items():
-        objective = cp_sat.trace_metric_objective(name, submit_s, run_s, processors)
-        assert objective.constant + plan_delay_cost(objective, start_s) == pytest.approx(value), name
+    schedule = ScheduleData(submit_s, start_s, start_s + run_s, processors)
+    wanted = {"bsld": schedule.bsld, "af": schedule.af, "awf": schedule.awf}
+    objectives = {name: cp_sat.trace_metric_objective(name, submit_s, run_s, processors) for name in wanted}
+    costs = {name: each.constant + plan_delay_cost(each, start_s) for name, each in objectives.items()}
+    assert costs == pytest.approx(wanted)
 
 
 def p2sf(
     problem: cp_sat.PoolSchedulingProblem, submit_s: np.ndarray, processors: np.ndarray, start_s: np.ndarray
 ) -> float:
-    """The field's formula, plainly."""
-    upper = lower = 0.0
-    for j in range(len(start_s)):
-        w = float(start_s[j] - submit_s[j])
-        f = w + float(problem.duration_s[j])
-        upper += processors[j] * (f**4 - w**4)
-        lower += processors[j] * (f**3 - w**3)
-    return 0.75 * upper / lower
+    return ScheduleData(submit_s, start_s, start_s + problem.duration_s, processors).p2sf
+
+
+SUBMIT_S, PROCESSORS = np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
 
 
 def test_p2sf_is_no_worse_than_best_order():
     """It may be better: a ratio can gain from a job that waits."""
-    problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
+    problem, submit_s, processors = a_problem(), SUBMIT_S, PROCESSORS
     hint_s = in_order(problem, (0, 1, 2, 3))
     assert cp_sat.compute_p2sf(problem, submit_s, processors, hint_s) == pytest.approx(
         p2sf(problem, submit_s, processors, hint_s)
     )
     found = cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s)
-    assert found.start_s is not None
     assert found.cost == pytest.approx(p2sf(problem, submit_s, processors, found.start_s))
     assert found.cost <= least(problem, lambda start_s: p2sf(problem, submit_s, processors, start_s))
     assert found.cost < 0.99 * cp_sat.compute_p2sf(problem, submit_s, processors, hint_s)
@@ -169,11 +165,11 @@ def test_p2sf_is_no_worse_than_best_order():
 
 
 def test_p2sf_without_time_is_that_of_hint():
-    problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
+    problem, budget = a_problem(), cp_sat.CpSatBudget(60.0, 0, 0)
     hint_s = in_order(problem, (0, 1, 2, 3))
-    found = cp_sat.solve_p2sf(problem, submit_s, processors, cp_sat.CpSatBudget(60.0, 0, 0), hint_s)
+    found = cp_sat.solve_p2sf(problem, SUBMIT_S, PROCESSORS, budget, hint_s)
     assert found.start_s is hint_s
-    assert (found.cost, found.branches) == (cp_sat.compute_p2sf(problem, submit_s, processors, hint_s), 0)
+    assert (found.cost, found.branches) == (cp_sat.compute_p2sf(problem, SUBMIT_S, PROCESSORS, hint_s), 0)
 
 
 def test_rejects_plan_worse_than_hint(mocker):
@@ -182,14 +178,12 @@ def test_rejects_plan_worse_than_hint(mocker):
     solver = mocker.Mock(wall_time=1.0, num_branches=5)
     solver.value.side_effect = [60, 61, 62, 63]
     mocker.patch.object(cp_sat, "_solve_model", return_value=(solver, "feasible"))
-    found = cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s)
-    assert found.start_s is hint_s
+    assert cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s).start_s is hint_s
 
 
 def hinted(model: cp_model.CpModel) -> cp_model.CpSolver:
     """What a model's hint comes to, which must name every variable, each once, and break no constraint."""
-    names = list(model.proto.solution_hint.vars)
-    assert sorted(names) == list(range(len(model.proto.variables)))
+    assert sorted(model.proto.solution_hint.vars) == list(range(len(model.proto.variables)))
     solver = cp_model.CpSolver()
     solver.parameters.fix_variables_to_their_hinted_value = True
     assert solver.solve(model) == cp_model.OPTIMAL
@@ -221,5 +215,4 @@ def test_table_of_linear_function_is_linear(factor: float):
         solver = hinted(built.model)
         assert solver.value(built.start[0]) == at_s
         costs.append(solver.objective_value / (at_s - 3) if at_s > 3 else solver.objective_value)
-    assert costs[0] == 0
-    assert costs[1:] == pytest.approx([costs[-1]] * 12, rel=1e-3)
+    assert (costs[0], costs[1:]) == (0, pytest.approx([costs[-1]] * 12, rel=1e-3))

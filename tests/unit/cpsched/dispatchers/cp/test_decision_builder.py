@@ -8,22 +8,15 @@ from cpsched.dispatchers.cp import cp_problem
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.next_decision import find_next_startable_job, new_search_state
 from cpsched.kernels.fit_rules import UNBOUNDED
-from cpsched.model import IntArray, Snapshot
-from tests.builders import a_cluster, a_job, a_running, a_snapshot
-
-
-def facts_of(snapshot: Snapshot) -> CpInstance:
-    return cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
+from cpsched.model import IntArray
+from tests.builders import a_cluster, a_job, a_running, a_snapshot, considered
 
 
 def next_of(
     facts: CpInstance, plan: CpPlan, placed: list[int], earliest_s: list[int], order: list[int]
 ) -> tuple[int, IntArray]:
-    flags = np.zeros(len(facts.jobs), np.bool_)
-    flags[placed] = True
-    earliest, order_of = np.array(earliest_s, np.int64), np.array(order, np.int64)
-    step = new_search_state(facts, order_of)
-    step.placed[:], step.earliest_s[:] = flags, earliest
+    step = new_search_state(facts, np.array(order, np.int64))
+    step.placed[placed], step.earliest_s[:] = True, earliest_s
     return find_next_startable_job(facts, plan, step), step.postponed_to_s
 
 
@@ -31,7 +24,7 @@ def a_round() -> CpInstance:
     """Four cores, two of them in use until 50 s: jobs of 4, of 2 and of 3 cores, and again of 2."""
     running = [a_running(a_job(9, per_unit=2, walltime_s=50), ((0, 1),))]
     queue = [a_job(i, per_unit=cores, walltime_s=20) for i, cores in enumerate((4, 2, 3, 2), start=1)]
-    return facts_of(a_snapshot(a_cluster(nodes=1, cores=4), queue, running))
+    return considered(a_snapshot(a_cluster(nodes=1, cores=4), queue, running))
 
 
 def test_places_first_fitting_job_in_order() -> None:
@@ -45,8 +38,7 @@ def test_places_first_fitting_job_in_order() -> None:
 def test_postpones_first_job_until_next_end() -> None:
     """The jobs of 4 and of 3 cores wait for the running job; that the job of 2 may end at 20 s helps neither."""
     facts = a_round()
-    plan = empty_plan(facts)
-    assert next_of(facts, plan, [], [0, 0, 0, 0], [0, 2, 1, 3])[1].tolist() == [50, -1, 50, -1]
+    assert next_of(facts, empty_plan(facts), [], [0, 0, 0, 0], [0, 2, 1, 3])[1].tolist() == [50, -1, 50, -1]
 
 
 def test_placed_jobs_hold_resources_until_end() -> None:
@@ -65,7 +57,7 @@ def test_no_job_starts_before_its_earliest_time() -> None:
 
 
 def test_postpones_job_that_never_fits_forever() -> None:
-    facts = facts_of(a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, per_unit=5)]))
+    facts = considered(a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, per_unit=5)]))
     job, postponed_to_s = next_of(facts, empty_plan(facts), [], [0], [0])
     assert (job, postponed_to_s.tolist()) == (-1, [UNBOUNDED])
 

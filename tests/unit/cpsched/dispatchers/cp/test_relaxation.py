@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.feasibility import amounts_by_node, units_fitting_by_node
+from cpsched.feasibility import units_fitting_by_node
 from cpsched.kernels.cp import branch_and_bound, relaxation
 from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
 from cpsched.kernels.cp.cp_state import (
     PLACEMENT_COLUMNS,
     BranchAndBoundState,
     CpInstance,
+    CpPlan,
     CumulativeRelaxation,
     WeightedDelayObjective,
     empty_plan,
@@ -28,8 +29,8 @@ from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.kernels.cp.plan_instant import unit_kinds
 from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.kernels.scheduling_state import build_node_resource_state
-from cpsched.model import Job, RunningJob, Snapshot
-from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from cpsched.model import Cluster, Job, RunningJob, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot, considered, free_beside
 
 branch = branch_and_bound.branch_and_bound.py_func  # type: ignore[attr-defined]
 one_by_one = branch_and_bound.interchangeable_bound.py_func  # type: ignore[attr-defined]
@@ -44,8 +45,20 @@ def capacities(facts: CpInstance, shapes: np.ndarray) -> tuple[np.ndarray, np.nd
     return relaxation.capacities_over_time(facts, empty_plan_instant(facts.machine.capacity), shapes, len(shapes))
 
 
-def considered(snapshot: Snapshot) -> CpInstance:
-    return cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
+def tree(
+    facts: CpInstance,
+    relaxed: CumulativeRelaxation,
+    objective: WeightedDelayObjective,
+    plan: CpPlan | None = None,
+    most: int = 10**6,
+    dives: int = NO_PLACES,
+) -> tuple[int, bool, float, CpPlan]:
+    """Visit the tree; return visited nodes, whether it is exhausted, the bound, and the best plan, first `plan`."""
+    best = plan or empty_plan(facts)
+    spent, exhausted, bound = branch(
+        facts, BranchAndBoundState(relaxed, objective, best, empty_plan(facts)), most, dives
+    )
+    return int(spent), bool(exhausted), float(bound), best
 
 
 def a_round(seed: int, jobs: int = 4) -> Snapshot:
@@ -73,12 +86,8 @@ def ends(snapshot: Snapshot) -> list[int]:
 
 def free_at(snapshot: Snapshot, moment_s: int, running: list[RunningJob]) -> np.ndarray:
     """What is free once those have ended that end by then."""
-    free = snapshot.free.copy()
-    for each in running:
-        if max(each.start_s + each.job.walltime_s, snapshot.now_s + 1) <= moment_s:
-            for node, amounts in amounts_by_node(each.job.request, each.placement, snapshot.cluster.capacity).items():
-                free[node] += amounts
-    return free
+    left = [each for each in running if max(each.start_s + each.job.walltime_s, snapshot.now_s + 1) > moment_s]
+    return free_beside(snapshot.cluster, left)
 
 
 def running_of(snapshot: Snapshot) -> list[RunningJob]:
@@ -135,10 +144,7 @@ def least_drop(snapshot: Snapshot, job: Job, facts: CpInstance, shapes: np.ndarr
         if sum(units) != job.request.units:
             continue
         placement = tuple((node, count) for node, count in enumerate(units) if count)
-        free = cluster.capacity.copy()
-        for node, amounts in amounts_by_node(job.request, placement, cluster.capacity).items():
-            free[node] -= amounts
-        drops.append(whole - capacity_of(free))
+        drops.append(whole - capacity_of(free_beside(cluster, [a_running(job, placement)])))
     return np.min(drops, axis=0)
 
 
@@ -149,49 +155,34 @@ def test_demand_is_lower_bound_for_every_placement(seed: int) -> None:
     shapes, kind_of = unit_kinds(facts)
     demand = relaxation.minimum_demands(facts, shapes, kind_of)
     for j, job in enumerate(snapshot.queued_jobs()):
-        least = least_drop(snapshot, job, facts, shapes)
-        assert (demand[j] <= least).all(), j
+        assert (demand[j] <= least_drop(snapshot, job, facts, shapes)).all(), j
         if not job.request.exclusive:
             amounts = [job.request.units * each for each in job.request.per_unit]
-            assert demand[j, len(shapes) :].tolist() == amounts
-            assert demand[j, kind_of[j]] == job.request.units
+            assert (demand[j, len(shapes) :].tolist(), demand[j, kind_of[j]]) == (amounts, job.request.units)
 
 
-def test_computes_demand_of_shape_on_other_shapes() -> None:
-    """Four nodes of 4 cores and 8 of memory: what units, and whole nodes, take of the room for each other."""
-    queue = [
-        a_job(1, units=3, per_unit=(2, 1)),
-        a_job(2, units=2, per_unit=(1, 4)),
-        a_job(3, units=5, per_unit=(2, 2), exclusive=True),
-    ]
-    facts = considered(a_snapshot(a_cluster(nodes=4, cores=4, memory=8), queue))
-    shapes, kind_of = unit_kinds(facts)
-    assert relaxation.minimum_demands(facts, shapes, kind_of).tolist() == [
-        # A unit of (2, 1) holds none of (1, 4); two share a node of 4 cores, so three need two nodes of the last.
-        [3, 0, 0, 6, 3],
-        [0, 2, 0, 2, 8],
-        # Five units take three whole nodes, each with room for two of either.
-        [6, 6, 3, 12, 24],
-    ]
-
-
-def test_useless_whole_node_takes_nothing_of_shape() -> None:
-    queue = [a_job(1, per_unit=(1, 0), exclusive=True), a_job(2, per_unit=(1, 1)), a_job(3, per_unit=(4, 0))]
-    cluster = a_cluster(nodes=3, cores=4, gpus=[1, 0, 0])
+@pytest.mark.parametrize(
+    ("cluster", "queue", "demands"),
+    [
+        # Nodes of 4 cores and 8 of memory: what units, and whole nodes, take of the room for each other.
+        (a_cluster(nodes=4, cores=4, memory=8),
+         [a_job(1, units=3, per_unit=(2, 1)), a_job(2, units=2, per_unit=(1, 4)),
+          a_job(3, units=5, per_unit=(2, 2), exclusive=True)],
+         # A unit of (2, 1) holds none of (1, 4); two share a node of 4 cores, so three need two nodes of the last.
+         # Five units take three whole nodes, each with room for two of either.
+         [[3, 0, 0, 6, 3], [0, 2, 0, 2, 8], [6, 6, 3, 12, 24]]),
+        # A whole node that is useless to a shape takes nothing of it.
+        (a_cluster(nodes=3, cores=4, gpus=[1, 0, 0]),
+         [a_job(1, per_unit=(1, 0), exclusive=True), a_job(2, per_unit=(1, 1)), a_job(3, per_unit=(4, 0))],
+         [[1, 0, 1, 4, 0], [0, 1, 0, 1, 1], [0, 0, 1, 4, 0]]),
+        # A job of whole nodes takes one node per unit here.
+        (a_cluster(nodes=3, cores=4), [a_job(1, units=2, per_unit=3, exclusive=True), a_job(2, per_unit=1)],
+         [[2, 8, 8], [0, 1, 1]]),
+    ],
+)  # fmt: skip
+def test_computes_demand_of_shape_on_other_shapes(cluster: Cluster, queue: list[Job], demands: list[list[int]]) -> None:
     facts = considered(a_snapshot(cluster, queue))
-    shapes, kind_of = unit_kinds(facts)
-    assert relaxation.minimum_demands(facts, shapes, kind_of).tolist() == [
-        [1, 0, 1, 4, 0],
-        [0, 1, 0, 1, 1],
-        [0, 0, 1, 4, 0],
-    ]
-
-
-def test_whole_node_job_takes_one_node_per_unit() -> None:
-    queue = [a_job(1, units=2, per_unit=3, exclusive=True), a_job(2, per_unit=1)]
-    facts = considered(a_snapshot(a_cluster(nodes=3, cores=4), queue))
-    shapes, kind_of = unit_kinds(facts)
-    assert relaxation.minimum_demands(facts, shapes, kind_of).tolist() == [[2, 8, 8], [0, 1, 1]]
+    assert relaxation.minimum_demands(facts, *unit_kinds(facts)).tolist() == demands
 
 
 @pytest.mark.parametrize("rooms", [True, False])
@@ -237,14 +228,11 @@ def an_objective(facts: CpInstance, seed: int = 0) -> WeightedDelayObjective:
 def test_best_relaxed_plan_equals_best_order(seed: int, dives: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
-    best, trial = empty_plan(facts), empty_plan(facts)
-    spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), 100_000, dives)
+    spent, exhausted, bound, best = tree(facts, relaxed, objective, most=100_000, dives=dives)
     orders = itertools.permutations(range(len(facts.jobs)))
     least = min(plan_delay_cost(objective, by_hand(relaxed, facts, order)) for order in orders)
-    assert exhausted
+    assert (exhausted, bound, plan_delay_cost(objective, best.start_s)) == (True, *[pytest.approx(least)] * 2)
     assert 0 < spent < 100_000
-    assert bound == pytest.approx(least)
-    assert plan_delay_cost(objective, best.start_s) == pytest.approx(least)
 
 
 def test_left_shifted_tree_is_smaller_and_equally_good() -> None:
@@ -258,12 +246,8 @@ def test_left_shifted_tree_is_smaller_and_equally_good() -> None:
         relaxed, objective = relax(facts, True), an_objective(facts, seed)
         objective.weight[5:] = objective.weight[0]
         objective.since_s[5:] = objective.since_s[0]
-        found = [
-            branch(facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
-            for dives in (NO_PLACES, LEFT_SHIFTED)
-        ]
-        assert all(exhausted for _, exhausted, _ in found)
-        assert found[0][2] == pytest.approx(found[1][2])
+        found = [tree(facts, relaxed, objective, dives=dives)[:3] for dives in (NO_PLACES, LEFT_SHIFTED)]
+        assert [(exhausted, bound) for _, exhausted, bound in found] == [(True, pytest.approx(found[0][2]))] * 2
         spent += [nodes for nodes, *_ in found]
     assert 2 * spent[1] < spent[0]
 
@@ -281,10 +265,8 @@ def test_bound_is_below_plan_of_dive(seed: int) -> None:
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best = cp_problem.build_first_leaf_plan(facts)
     before, kept = plan_delay_cost(objective, best.start_s), best.start_s.copy()
-    without = branch(
-        facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
-    )[2]
-    _, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
+    without = tree(facts, relaxed, objective)[2]
+    _, exhausted, bound, _ = tree(facts, relaxed, objective, best, dives=10**6)
     after = plan_delay_cost(objective, best.start_s)
     assert exhausted
     assert bound <= after <= before
@@ -297,23 +279,11 @@ def test_bound_is_below_plan_of_dive(seed: int) -> None:
 def test_unexhausted_tree_proves_nothing() -> None:
     facts = considered(a_round(3, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts)
-    whole = branch(
-        facts,
-        BranchAndBoundState(relaxed, objective, cp_problem.build_first_leaf_plan(facts), empty_plan(facts)),
-        10**6,
-        NO_PLACES,
-    )[0]
-
-    def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
-        best, trial = empty_plan(facts), empty_plan(facts)
-        spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), most, dives)
-        return int(spent), bool(exhausted), float(bound)
-
-    assert whole > 5
-    assert within(5) == (5, False, 0.0)
-    assert within(10**6, 0) == (0, False, 0.0)
-    J = len(facts.jobs)
-    assert within(10**6, 1) == (J + 1, False, 0.0), "one leaf, and then no dive is left"
+    first_leaf = cp_problem.build_first_leaf_plan(facts)
+    assert tree(facts, relaxed, objective, first_leaf)[0] > 5
+    assert tree(facts, relaxed, objective, most=5)[:3] == (5, False, 0.0)
+    assert tree(facts, relaxed, objective, dives=0)[:3] == (0, False, 0.0)
+    assert tree(facts, relaxed, objective, dives=1)[:3] == (len(facts.jobs) + 1, False, 0.0), "then no dive is left"
 
 
 def test_copied_plan_is_equal_and_independent() -> None:
@@ -335,18 +305,8 @@ def test_groups_indistinguishable_jobs() -> None:
     facts = considered(a_snapshot(a_cluster(), queue))
     weight, since_s = np.ones(8), np.zeros(8, np.int64)
     weight[5], since_s[6] = 2.0, 9
-    assert branch_and_bound.first_identical_job_of_each(
-        facts, WeightedDelayObjective(weight, since_s, 0.0)
-    ).tolist() == [
-        0,
-        1,
-        0,
-        3,
-        4,
-        5,
-        6,
-        0,
-    ]
+    objective = WeightedDelayObjective(weight, since_s, 0.0)
+    assert branch_and_bound.first_identical_job_of_each(facts, objective).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
 
 
 def test_postponed_job_postpones_equal_jobs() -> None:

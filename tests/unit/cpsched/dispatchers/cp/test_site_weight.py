@@ -27,7 +27,7 @@ def one_at_a_time(priorities: dict[int, int], walltimes_s: dict[int, int]) -> Sn
 
 
 def first_of(name: str, snapshot: Snapshot, site_weight: float) -> int:
-    dispatcher = registry.build_dispatcher(name, {"effort": "20000", "site_weight": str(site_weight)})
+    dispatcher = registry.DISPATCHERS.build(name, {"effort": "20000", "site_weight": str(site_weight)})
     (found,) = dispatcher.decide(snapshot).starts_by_job(snapshot)
     return found
 
@@ -36,17 +36,14 @@ def first_of(name: str, snapshot: Snapshot, site_weight: float) -> int:
 @pytest.mark.parametrize("name", PER_ROUND + PER_OBJECTIVE)
 def test_site_preference_orders_equal_jobs(name: str, preferred: int) -> None:
     priorities = {i: 10 if i == preferred else 5 for i in (1, 2, 3)}
-    snapshot = one_at_a_time(priorities, dict.fromkeys(priorities, 90))
-    assert first_of(name, snapshot, 1.0) == preferred
+    assert first_of(name, one_at_a_time(priorities, dict.fromkeys(priorities, 90)), 1.0) == preferred
 
 
 @pytest.mark.parametrize("name", ["pcp19", "pcp20", "hcp19", "cp-bsld", "cp-af"])
 def test_small_site_weight_does_not_override_objective(name: str) -> None:
     """A job of a minute goes before one of a day, though the site prefers that; a heavy weight turns it round."""
     snapshot = one_at_a_time({1: 1, 2: 2}, {1: 60, 2: 86_400})
-    assert first_of(name, snapshot, 0.0) == 1
-    assert first_of(name, snapshot, 0.1) == 1
-    assert first_of(name, snapshot, 6.0) == 2
+    assert [first_of(name, snapshot, weight) for weight in (0.0, 0.1, 6.0)] == [1, 1, 2]
 
 
 def test_site_weight_keeps_constant_of_objective() -> None:
@@ -60,4 +57,4 @@ def test_site_weight_keeps_constant_of_objective() -> None:
 @pytest.mark.parametrize("name", ["pcp20", "cp-af"])
 def test_rejects_negative_site_weight(name: str) -> None:
     with pytest.raises(InvalidValue, match="site_weight=-1"):
-        registry.build_dispatcher(name, {"site_weight": "-1"})
+        registry.DISPATCHERS.build(name, {"site_weight": "-1"})

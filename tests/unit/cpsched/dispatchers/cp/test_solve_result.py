@@ -18,7 +18,7 @@ from cpsched.dispatchers.cp.solve_result import (
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
 from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
-from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot, considered
 
 EFFORT = Effort("solver", 3, 7, "optimal")
 
@@ -32,10 +32,6 @@ def a_queue(running: bool = False) -> Snapshot:
     ]
     busy = [a_running(a_job(9, walltime_s=500), ((3, 1),), start_s=50)] if running else []
     return a_snapshot(a_cluster(), queue, busy, now_s=100)
-
-
-def considered(snapshot: Snapshot, count: int = 3) -> CpInstance:
-    return cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue[:count])
 
 
 def a_plan(facts: CpInstance, *start_s: int) -> CpPlan:
@@ -67,9 +63,7 @@ def test_reports_objective_and_bound_of_successful_search(
 
 
 def test_empty_answer_has_zero_cost() -> None:
-    answer = CpSolveResult(None, "dive", certain=False)
-    assert (answer.bound, answer.status, answer.solver_s, answer.branches) == (0.0, "", 0.0, 0)
-    assert (answer.first_s, answer.best_s) == (0.0, 0.0)
+    assert CpSolveResult(None, "dive", certain=False) == CpSolveResult(None, "dive", False, 0.0, "", 0.0, 0, 0.0, 0.0)
 
 
 def test_expected_starts_follow_queue_order() -> None:
@@ -83,64 +77,57 @@ def test_expected_starts_follow_queue_order() -> None:
 def test_jobs_start_as_planned_and_others_wait(need: Need) -> None:
     snapshot = a_queue()
     facts = considered(snapshot)
-    plan = cp_problem.build_first_leaf_plan(facts)
-    decision = decision_of_placed_plan(snapshot, facts, plan, EFFORT, need)
+    decision = decision_of_placed_plan(snapshot, facts, cp_problem.build_first_leaf_plan(facts), EFFORT, need)
     assert verify(decision, snapshot) == []
     assert set(decision.starts_by_job(snapshot)) == {1, 2}
     assert decision.effort is EFFORT
     if need == "starts":
         assert (decision.plan_s, decision.waits) == (None, {})
     else:
-        assert decision.plan_by_job(snapshot) == {1: 100, 2: 100, 3: 200}
-        assert set(decision.waits) == {3}
+        assert (decision.plan_by_job(snapshot), set(decision.waits)) == ({1: 100, 2: 100, 3: 200}, {3})
         assert decision.waits[3].reason == PendingReason(PendingCode.RESOURCES, (0, 1))
 
 
 def test_fitting_job_waits_for_heavier_ones() -> None:
     snapshot = a_queue()
     facts = considered(snapshot, 1)
-    later = a_plan(facts, 150)
-    decision = decision_of_placed_plan(snapshot, facts, later, EFFORT, "plan")
+    decision = decision_of_placed_plan(snapshot, facts, a_plan(facts, 150), EFFORT, "plan")
     assert decision.waits[1].reason.code is PendingCode.WEIGHT
     assert decision.waits[2].reason.code is PendingCode.NOT_CONSIDERED
 
 
+POOL_OF_TWO = a_snapshot(a_cluster(nodes=2), [a_job(1, units=3, per_unit=3), a_job(2, per_unit=3)], now_s=100)
+
+
 @pytest.mark.parametrize(
-    ("starts", "chosen", "unplaced", "plan"),
+    ("snapshot", "starts", "allocation", "nodes", "effort", "plan"),
     [
-        ((100, 100, 100), [1, 3], 1, {1: 100, 3: 100}),
-        ((100, 200, 100), [1, 3], 0, {1: 100, 2: 200, 3: 100}),
-        ((150, 200, 100), [3], 0, {1: 150, 2: 200, 3: 100}),
-        ((150, 200, 101), [], 0, {1: 150, 2: 200, 3: 101}),
+        # A core of the fourth node is taken: of two jobs of two whole nodes one finds room.
+        (a_queue(True), (100, 100, 100), "first-fit", {1: [0, 1], 3: [2]}, ("solver", 1), {1: 100, 3: 100}),
+        (a_queue(True), (100, 200, 100), "first-fit", {1: [0, 1], 3: [2]}, ("solver", 0), {1: 100, 2: 200, 3: 100}),
+        (a_queue(True), (150, 200, 100), "first-fit", {3: [0]}, ("solver", 0), {1: 150, 2: 200, 3: 100}),
+        (a_queue(True), (150, 200, 100), "best-fit", {3: [3]}, ("solver", 0), {1: 150, 2: 200, 3: 100}),
+        (a_queue(True), (150, 200, 101), "first-fit", {}, ("solver", 0), {1: 150, 2: 200, 3: 101}),
+        # An idle cluster starts jobs that fit besides those that cannot be placed.
+        (a_queue(), (100, 100, 100), "best-fit", {1: [0, 1], 2: [2, 3]}, ("solver", 1), {1: 100, 2: 100}),
+        # A pool of eight cores may seem to have room for three units of three; two nodes of four have not.
+        (POOL_OF_TWO, (100, 150), "best-fit", {2: [1]}, ("solver-alone", 1), {2: 100}),
     ],
-)
+)  # fmt: skip
 def test_counts_pool_starts_that_fit_on_no_node(
-    starts: tuple[int, ...], chosen: list[int], unplaced: int, plan: dict[int, int]
+    snapshot: Snapshot,
+    starts: tuple[int, ...],
+    allocation: str,
+    nodes: dict[int, list[int]],
+    effort: tuple[str, int],
+    plan: dict[int, int],
 ) -> None:
-    """A core of the fourth node is taken: of two jobs of two whole nodes one finds room."""
-    snapshot = a_queue(running=True)
-    facts = considered(snapshot)
-    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, *starts), EFFORT, "plan", "first-fit")
+    facts = considered(snapshot, len(starts))
+    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, *starts), EFFORT, "plan", allocation)
+    placements = decision.starts_by_job(snapshot)
     assert verify(decision, snapshot) == []
-    assert sorted(decision.starts_by_job(snapshot)) == chosen
-    assert (decision.effort.unplaced, decision.effort.path) == (unplaced, "solver")
-    assert decision.plan_by_job(snapshot) == plan
-
-
-def test_idle_cluster_starts_fitting_jobs_besides_unplaced_ones() -> None:
-    snapshot = a_queue()
-    facts = considered(snapshot)
-    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 100, 100, 100), EFFORT, "plan", "best-fit")
-    assert set(decision.starts_by_job(snapshot)) == {1, 2}
-    assert (decision.effort.path, decision.effort.unplaced) == ("solver", 1)
-
-
-@pytest.mark.parametrize(("allocation", "node"), [("first-fit", 0), ("best-fit", 3)])
-def test_allocation_chooses_first_or_fullest_node(allocation: str, node: int) -> None:
-    snapshot = a_queue(running=True)
-    facts = considered(snapshot)
-    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 150, 150, 100), EFFORT, "starts", allocation)
-    assert decision.starts_by_job(snapshot) == {3: ((node, 1),)}
+    assert {id: [node for node, _ in placement] for id, placement in placements.items()} == nodes
+    assert ((decision.effort.path, decision.effort.unplaced), decision.plan_by_job(snapshot)) == (effort, plan)
 
 
 @pytest.mark.parametrize(("running", "starts"), [(False, {1}), (True, set())])
@@ -153,36 +140,22 @@ def test_starts_first_fitting_job_if_cluster_would_stay_idle(running: bool, star
     assert decision.effort.path == ("solver-alone" if starts else "solver")
     assert decision.plan_by_job(snapshot) == ({1: 100} if starts else {})
     later = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 150, 160, 170), EFFORT, "plan", "best-fit")
-    assert set(later.starts_by_job(snapshot)) == starts
-    assert later.effort.unplaced == 0
+    assert (set(later.starts_by_job(snapshot)), later.effort.unplaced) == (starts, 0)
 
 
 def test_starts_next_job_if_first_fits_nowhere() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, per_unit=9), a_job(2, per_unit=1)], now_s=100)
     facts = considered(snapshot, 2)
     assert set(start_first_job_if_idle(snapshot, facts, EFFORT, "plan").starts_by_job(snapshot)) == {2}
-    hopeless = considered(snapshot, 1)
-    decision = start_first_job_if_idle(snapshot, hopeless, EFFORT, "plan")
+    decision = start_first_job_if_idle(snapshot, considered(snapshot, 1), EFFORT, "plan")
     assert (decision.starts_by_job(snapshot), decision.effort.path) == ({}, "solver")
-
-
-def test_starts_one_fitting_job_if_pool_plan_cannot_be_placed() -> None:
-    """A pool of eight cores may seem to have room for three units of three; two nodes of four have not."""
-    snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=3, per_unit=3), a_job(2, per_unit=3)], now_s=100)
-    facts = considered(snapshot, 2)
-    decision = decision_of_unplaced_plan(snapshot, facts, a_plan(facts, 100, 150), EFFORT, "plan", "best-fit")
-    assert set(decision.starts_by_job(snapshot)) == {2}
-    assert (decision.effort.path, decision.effort.unplaced) == ("solver-alone", 1)
 
 
 @pytest.mark.parametrize("need", ["plan", "starts"])
 def test_all_jobs_wait_without_plan_if_nothing_starts(need: Need) -> None:
-    snapshot = a_queue()
-    decision = empty_decision(snapshot, EFFORT, need)
+    decision = empty_decision(a_queue(), EFFORT, need)
     assert len(decision.starts) == 0
     if need == "plan":
-        assert decision.plan_s is not None
-        assert decision.plan_s.tolist() == [NEVER] * 3
-        assert set(decision.waits) == {1, 2, 3}
+        assert (decision.plan_s.tolist(), set(decision.waits)) == ([NEVER] * 3, {1, 2, 3})
     else:
         assert decision.plan_s is None

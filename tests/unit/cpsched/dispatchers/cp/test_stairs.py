@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import cp_problem, position_constraints, position_model, position_variables
+from cpsched.dispatchers.cp import cp_problem, position_model, position_variables
 from cpsched.dispatchers.cp.cp_objective import sort_by_slowdown
 from cpsched.dispatchers.cp.position_variables import PositionModelVariables, RunningJobRectangles
 from cpsched.feasibility import verify
@@ -48,27 +48,22 @@ def boxes(*rows: tuple[int, int, int]) -> RunningJobRectangles:
 
 def test_position_is_free_after_end_of_running_job() -> None:
     """Two nodes of four positions: on the first 2 until 50 s and 1 above them until 9 s; the second is free."""
-    cluster = a_cluster(nodes=2, cores=4)
-    model = model_of(a_snapshot(cluster, [a_job(1), a_job(2, per_unit=4)]))
+    model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1), a_job(2, per_unit=4)]))
     found = position_variables.to_running_job_staircase(model, 0, boxes((0, 2, 50), (2, 1, 9)))
-    assert found is not None
     assert found.free_from[found.kind_of].tolist() == [[50, 50, 9, 0], [0, 0, 0, 0]]
 
 
 def test_nodes_with_equal_stairs_are_one_kind() -> None:
     model = model_of(a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1), a_job(2, per_unit=4)]))
     found = position_variables.to_running_job_staircase(model, 0, boxes((0, 12, 50)))
-    assert found is not None
-    assert found.kind_of.tolist() == [1, 1, 1, 0]
-    assert found.free_from.tolist() == [[0] * 4, [50] * 4]
+    assert (found.kind_of.tolist(), found.free_from.tolist()) == ([1, 1, 1, 0], [[0] * 4, [50] * 4])
 
 
 def test_position_size_is_greatest_common_divisor() -> None:
     """16 GiB nodes, jobs that ask for 4 and 8 GiB: four positions of 4 GiB, not 16,384 of one MiB."""
     cluster = Cluster.of([[4, 16384]] * 2, ["cores", "memory_mib"])
     model = model_of(a_snapshot(cluster, [a_job(1, per_unit=(1, 4096)), a_job(2, per_unit=(2, 8192))]))
-    assert model.grain.tolist() == [1, 4096]
-    assert model.stride.tolist() == [4, 4]
+    assert (model.grain.tolist(), model.stride.tolist()) == ([1, 4096], [4, 4])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -95,7 +90,7 @@ def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
     queue = [a_job(1, per_unit=per_unit, walltime_s=10), a_job(2, per_unit=1, walltime_s=10)]
     model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), queue, running))
     held = {0: position_variables.fixed_running_job_rectangles(model, 0)}
-    position_constraints.post_position_constraints(
+    position_model.post_position_constraints(
         model, held, {0: position_variables.to_running_job_staircase(model, 0, held[0])}
     )
     j = [model.facts.table.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
@@ -135,19 +130,15 @@ def places(snapshot: Snapshot) -> list[list[tuple[int, int]]]:
 
 def test_unit_that_fills_node_has_fixed_position() -> None:
     """It takes all cores, of which everybody takes some: its memory is at the top. The other chooses in both."""
-    cluster = a_cluster(nodes=2, cores=4, memory=16)
-    jobs = [a_job(1, per_unit=(4, 5)), a_job(2, per_unit=(3, 6))]
-    assert places(a_snapshot(cluster, jobs)) == [[(0, 0), (11, 11)], [(0, 1), (0, 10)]]
+    snapshot = a_snapshot(a_cluster(2, 4, 16), [a_job(1, per_unit=(4, 5)), a_job(2, per_unit=(3, 6))])
+    assert places(snapshot) == [[(0, 0), (11, 11)], [(0, 1), (0, 10)]]
 
 
 @pytest.mark.parametrize("running", [True, False])
 def test_unit_has_position_choice_with_memory_only_job(running: bool) -> None:
-    cluster = a_cluster(nodes=2, cores=4, memory=16)
     jobs, beside = [a_job(1, per_unit=(4, 5))], a_job(2, per_unit=(0, 1))
-    snapshot = (
-        a_snapshot(cluster, jobs, [a_running(beside, ((0, 1),))]) if running else a_snapshot(cluster, [*jobs, beside])
-    )
-    assert places(snapshot)[0] == [(0, 0), (0, 11)]
+    queue, runs = (jobs, [a_running(beside, ((0, 1),))]) if running else ([*jobs, beside], [])
+    assert places(a_snapshot(a_cluster(nodes=2, cores=4, memory=16), queue, runs))[0] == [(0, 0), (0, 11)]
 
 
 @pytest.mark.parametrize("share", [1e-3, 0.0])

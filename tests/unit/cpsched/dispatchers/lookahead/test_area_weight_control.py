@@ -28,8 +28,8 @@ from cpsched.planning import get_scheduling_state
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.unit.cpsched.kernels.test_virtual_easy import some_jobs
 
@@ -66,26 +66,26 @@ def test_weight_reaches_limit_while_large_jobs_miss_target(large, limit):
     assert (found[1] > found[0]) is (limit == MAX_AREA_WEIGHT)
 
 
-def test_target_above_1_allows_longer_waits_than_easy():
-    assert weights(AreaWeightControl(0.3, {LARGE: 1.05}), pairs(1.03))[-1] < 0.3
-    assert weights(AreaWeightControl(0.3, {LARGE: 1.0}), pairs(1.03))[-1] > 0.3
+ALL_WORSE = np.array([(i % 5, 10, 10**6, 10**6, 9 * 10**5, 0) for i in range(STEP_JOBS)], np.int64)
 
 
-def test_longest_wait_raises_weight_if_large_jobs_are_on_target():
-    assert weights(AreaWeightControl(0.3, {LARGE: 1.0}), pairs(0.95, longest_s=2 * 10**6))[-1] < 0.3
-    assert weights(AreaWeightControl(0.3, {LARGE: 1.0, LONGEST: 1.0}), pairs(0.95, longest_s=2 * 10**6))[-1] > 0.3
-
-
-def test_jobs_that_are_pending_virtually_count_in_the_longest_wait():
-    """While a queue grows, the jobs that have ended virtually are not those that wait longest there."""
-    targets = {LARGE: 1.0, LONGEST: 1.0}
-    assert weights(AreaWeightControl(0.3, targets), pairs(0.95, longest_s=2 * 10**6, pending_s=3 * 10**6))[-1] < 0.3
-
-
-def test_weight_does_not_rise_if_all_jobs_wait_longer():
-    """A larger weight would make the mean wait even longer."""
-    all_worse = np.array([(i % 5, 10, 10**6, 10**6, 9 * 10**5, 0) for i in range(STEP_JOBS)], np.int64)
-    assert weights(AreaWeightControl(0.3, {LARGE: 1.0}), all_worse)[-1] < 0.3
+@pytest.mark.parametrize(
+    ("targets", "found", "rises"),
+    [
+        # A target above 1 allows longer waits than EASY.
+        ({LARGE: 1.05}, pairs(1.03), False),
+        ({LARGE: 1.0}, pairs(1.03), True),
+        # The longest wait raises the weight if large jobs are on target. While a queue grows, the jobs that have ended
+        # virtually are not those that wait longest there, so that pending jobs count.
+        ({LARGE: 1.0}, pairs(0.95, longest_s=2 * 10**6), False),
+        ({LARGE: 1.0, LONGEST: 1.0}, pairs(0.95, longest_s=2 * 10**6), True),
+        ({LARGE: 1.0, LONGEST: 1.0}, pairs(0.95, longest_s=2 * 10**6, pending_s=3 * 10**6), False),
+        # A larger weight would make the mean wait even longer.
+        ({LARGE: 1.0}, ALL_WORSE, False),
+    ],
+)
+def test_weight_rises_if_targets_are_missed(targets, found, rises):
+    assert (weights(AreaWeightControl(0.3, targets), found)[-1] > 0.3) is rises
 
 
 @scaled_example_settings(30)
@@ -124,8 +124,7 @@ def test_users_jobs_move_ratio_at_most_by_share(others, burst, worse):
     (before,) = real_to_virtual_ratios(real, virtual)
     real[0, -1] *= worse
     (after,) = real_to_virtual_ratios(real, virtual)
-    rounding = 12 * virtual.size * np.finfo(np.float64).eps
-    assert after - before <= MAX_USER_SHARE * (worse - 1) + rounding
+    assert after - before <= MAX_USER_SHARE * (worse - 1) + 12 * virtual.size * np.finfo(np.float64).eps
 
 
 def test_rescaling_keeps_ratios():
@@ -174,8 +173,7 @@ def test_compares_jobs_with_waits_under_easy():
     wanted = sorted((each.run_s, *waits) for each, waits in zip(jobs, wanted, strict=True))
     found = sorted((run_s, real_s, virtual_s) for _, _, run_s, real_s, virtual_s, _ in dispatcher.pairs)
     assert len(found) > 0.9 * len(jobs)
-    missing = set(wanted) - set(found)
-    assert len(missing) + len(found) == len(jobs)
+    assert len(set(wanted) - set(found)) + len(found) == len(jobs)
 
 
 def test_restart_each_round_changes_no_start_or_weight():

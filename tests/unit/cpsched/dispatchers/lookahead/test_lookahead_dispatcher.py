@@ -8,7 +8,7 @@ from cpsched import registry
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import InvalidValue
-from cpsched.model import NEVER, PendingCode
+from cpsched.model import PendingCode
 from cpsched.planning import get_scheduling_state
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Ablated, Priced
@@ -51,66 +51,47 @@ def test_starts_all_fitting_jobs_without_search(cluster):
 
 def test_reuses_last_order_if_nothing_can_start(cluster):
     running = [a_running(a_job(9, 4, a_request(cluster, 4), 50), ((0, 4),) if cluster.counted else ((0, 2), (1, 2)))]
-    queue = jobs_for(cluster, (4, 90, 0), (4, 30, 0))
-    snapshot = a_snapshot(cluster, queue, running)
+    snapshot = a_snapshot(cluster, jobs_for(cluster, (4, 90, 0), (4, 30, 0)), running)
     decision = LookaheadDispatcher(objective="af").decide(snapshot)
-    assert decision.effort.path == "none-can-start"
-    assert decision.plan_by_job(snapshot) == {0: 50, 1: 140}
+    assert (decision.effort.path, decision.plan_by_job(snapshot)) == ("none-can-start", {0: 50, 1: 140})
+
+
+WIDE_THEN_SHORT = ((4, 5000, 0), *((4, 20, 10 * HOUR) for _ in range(5)))
+"""A wide job that has waited for 10 hours, and five short ones, which are worth more until it has waited too long."""
 
 
 @pytest.mark.parametrize(
-    ("objective", "first"),
-    [("af", {1}), ("slowdown", {1}), ("bsld", {1}), ("awf", {0}), ("p2sf", {0})],
+    ("shapes", "now_s", "settings", "first"),
+    [
+        # A short narrow job and one with the larger area, side by side impossible.
+        (((4, 1000, 0), (4, 30, 0)), 0, {"objective": "af"}, 1),
+        (((4, 1000, 0), (4, 30, 0)), 0, {"objective": "slowdown"}, 1),
+        (((4, 1000, 0), (4, 30, 0)), 0, {"objective": "bsld"}, 1),
+        (((4, 100, 0), (1, 99, 0)), 0, {"objective": "awf"}, 0),
+        (((4, 100, 0), (1, 99, 0)), 0, {"objective": "p2sf"}, 0),
+        # A job is overdue only above the bound.
+        (WIDE_THEN_SHORT, 10 * HOUR, {"objective": "slowdown", "overdue_h": 11}, 5),
+        (WIDE_THEN_SHORT, 10 * HOUR, {"objective": "slowdown", "overdue_h": 10}, 5),
+        (WIDE_THEN_SHORT, 10 * HOUR + 1, {"objective": "slowdown", "overdue_h": 10}, 0),
+        # By arrival no job waits longer than the wide job has by now. Five short jobs would be worth more.
+        (((4, 100, 0), *((4, 20, 1000) for _ in range(5))), 1000, {"objective": "slowdown"}, 5),
+        (((4, 100, 0), *((4, 20, 1000) for _ in range(5))), 1000, {}, 0),
+    ],
 )
-def test_each_objective_starts_its_best_job(cluster, objective, first):
-    """A short narrow job and one with the larger area, side by side impossible."""
-    shapes = {"awf": ((4, 100, 0), (1, 99, 0)), "p2sf": ((4, 100, 0), (1, 99, 0))}
-    queue = jobs_for(cluster, *shapes.get(objective, ((4, 1000, 0), (4, 30, 0))))
-    snapshot = a_snapshot(cluster, queue)
-    assert started(LookaheadDispatcher(objective=objective).decide(snapshot), snapshot) == first
-
-
-def test_every_pending_job_has_planned_start(cluster):
-    queue = jobs_for(cluster, *((3, 100 - i, 0) for i in range(8)))
-    snapshot = a_snapshot(cluster, queue)
-    decision = LookaheadDispatcher().decide(snapshot)
-    assert sorted(decision.plan_by_job(snapshot)) == list(range(8))
-    assert NEVER not in decision.plan_s
+def test_first_start_follows_objective_and_bounds(cluster, shapes, now_s, settings, first):
+    snapshot = a_snapshot(cluster, jobs_for(cluster, *shapes), now_s=now_s)
+    decision = LookaheadDispatcher(**settings).decide(snapshot)
+    assert started(decision, snapshot) == {first}
+    assert set(decision.plan_by_job(snapshot)) == set(range(len(shapes))), "no job is left out"
 
 
 def test_uncovered_job_starts_only_if_it_delays_none(cluster):
     """The first two jobs take turns; the third fits beside neither, the fourth beside the first."""
     queue = jobs_for(cluster, (3, 100, 0), (3, 100, 1), (3, 100, 2), (1, 50, 3))
     snapshot = a_snapshot(cluster, queue, now_s=10)
-    dispatcher = Ablated(horizon=2, covered=2, candidates=2, effort=0)
-    decision = dispatcher.decide(snapshot)
+    decision = Ablated(horizon=2, covered=2, candidates=2, effort=0).decide(snapshot)
     assert decision.plan_by_job(snapshot) == {0: 10, 1: 110, 3: 10}
     assert decision.waits[2].reason.code is PendingCode.RESOURCES
-
-
-def test_overdue_job_is_planned_first(cluster):
-    """Short jobs are worth more than the wide one, until that has waited too long."""
-    queue = jobs_for(cluster, (4, 5000, 0), *((4, 20, 10 * HOUR) for _ in range(5)))
-    snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
-    assert 0 not in started(LookaheadDispatcher("slowdown", overdue_h=11).decide(snapshot), snapshot)
-    assert started(LookaheadDispatcher("slowdown", overdue_h=9).decide(snapshot), snapshot) == {0}
-
-
-@pytest.mark.parametrize(("waited_s", "first"), [(9 * HOUR - 1, False), (9 * HOUR, False), (9 * HOUR + 1, True)])
-def test_job_is_overdue_only_above_bound(cluster, waited_s, first):
-    queue = jobs_for(cluster, (4, 5000, 10 * HOUR - waited_s), *((4, 20, 10 * HOUR) for _ in range(5)))
-    snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
-    decision = LookaheadDispatcher("slowdown", overdue_h=9).decide(snapshot)
-    assert (started(decision, snapshot) == {0}) is first
-    assert set(decision.plan_by_job(snapshot)) == set(range(6)), "no job is left out"
-
-
-def test_longest_waiting_job_does_not_wait_even_longer(cluster):
-    """By arrival no job waits longer than the wide job has by now; five short jobs would be worth more."""
-    queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 1000) for _ in range(5)))
-    snapshot = a_snapshot(cluster, queue, now_s=1000)
-    assert 0 not in started(LookaheadDispatcher("slowdown").decide(snapshot), snapshot)
-    assert started(LookaheadDispatcher().decide(snapshot), snapshot) == {0}
 
 
 def test_longest_wait_bound_ignores_short_waits(cluster):
@@ -121,8 +102,7 @@ def test_longest_wait_bound_ignores_short_waits(cluster):
 
 
 def test_impossible_job_delays_no_other(cluster):
-    queue = jobs_for(cluster, (9, 10, 0), (4, 30, 0), (4, 40, 0))
-    snapshot = a_snapshot(cluster, queue)
+    snapshot = a_snapshot(cluster, jobs_for(cluster, (9, 10, 0), (4, 30, 0), (4, 40, 0)))
     decision = LookaheadDispatcher().decide(snapshot)
     assert decision.plan_by_job(snapshot) == {1: 0, 2: 30}
     assert decision.waits[0].reason.code is PendingCode.NEVER
@@ -152,39 +132,28 @@ def test_keeps_first_expected_start_until_job_is_gone(cluster):
     assert told == [{"0": 50}, {"0": 50}, {"2": 50}]
 
 
-def test_same_history_gives_same_decision(cluster):
-    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
-    snapshot = a_snapshot(cluster, queue)
-    plans = [LookaheadDispatcher(seed=3).decide(snapshot).plan_s.tolist() for _ in range(2)]
-    assert plans[0] == plans[1]
+def a_crowd(cluster):
+    """Twenty jobs for four cores."""
+    return a_snapshot(cluster, jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20))))
 
 
 def test_search_improves_plan(cluster):
-    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
-    snapshot = a_snapshot(cluster, queue)
+    snapshot = a_crowd(cluster)
     total = [int(LookaheadDispatcher("af", effort=n).decide(snapshot).plan_s.sum()) for n in (0, 300)]
     assert total[1] < total[0]
 
 
 def test_starts_need_gives_same_starts_without_plan(cluster):
-    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
-    snapshot = a_snapshot(cluster, queue)
+    snapshot = a_crowd(cluster)
     decisions = [LookaheadDispatcher(horizon=5, covered=10).decide(snapshot, need) for need in ("plan", "starts")]
-    assert decisions[0].starts_by_job(snapshot) == decisions[1].starts_by_job(snapshot)
-    assert decisions[1].plan_s is None
-
-
-def a_crowd(cluster):
-    """Twenty jobs for four cores."""
-    return a_snapshot(cluster, jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20))))
+    assert (decisions[0].starts_by_job(snapshot), decisions[1].plan_s) == (decisions[1].starts_by_job(snapshot), None)
 
 
 def test_work_limit_bounds_tried_orders(cluster):
     snapshot = a_crowd(cluster)
     some = 10 if cluster.counted else 200
     tried = [LookaheadDispatcher("af", work=work).decide(snapshot).effort.branches for work in (1, some, 10_000)]
-    assert tried[0] == 1
-    assert tried[0] < tried[1] < tried[2] == 307
+    assert 1 == tried[0] < tried[1] < tried[2] == 307
 
 
 def test_adapts_work_to_machine_speed(cluster):
@@ -193,9 +162,7 @@ def test_adapts_work_to_machine_speed(cluster):
     quick = dispatcher.decide(snapshot).effort.branches
     dispatcher.took(10)
     least = dispatcher.memory()["work"]
-    slow = dispatcher.decide(snapshot).effort.branches
-    assert least < most
-    assert slow < quick
+    assert (least < most, dispatcher.decide(snapshot).effort.branches < quick) == (True, True)
     for _ in range(20):
         before = dispatcher.memory()["work"]
         dispatcher.decide(snapshot)
@@ -220,9 +187,7 @@ def test_remembers_only_work_that_fits_limit(cluster):
     first.took(10)
     second = LookaheadDispatcher("af", limit_s=0.1)
     second.recall(json.loads(json.dumps(first.memory())))
-    one, other = first.decide(snapshot), second.decide(snapshot)
-    assert one.effort == other.effort
-    assert one.plan_s.tolist() == other.plan_s.tolist()
+    assert first.decide(snapshot).effort == second.decide(snapshot).effort
 
 
 def test_clock_has_no_effect_without_limit(cluster):
@@ -271,12 +236,9 @@ def is_swapped(order, at_most):
 
 @pytest.mark.parametrize("which", range(6))
 def test_single_move_changes_orders_only_its_way(cluster, which):
-    orders = list(moved_once(cluster, 1 << which, 60))
-    fits = {name: sum(1 for order in orders if is_such(order)) for name, is_such in MOVES.items()}
-    name = list(MOVES)[which]
-    assert fits[name] == 60
-    for other in set(MOVES) - ALSO.get(name, set()) - {name, "reinsert"}:
-        assert fits[other] < 60
+    orders, name = list(moved_once(cluster, 1 << which, 60)), list(MOVES)[which]
+    always = {move for move, is_such in MOVES.items() if all(map(is_such, orders))}
+    assert {name} <= always <= ALSO.get(name, set()) | {name, "reinsert"}
 
 
 def test_shares_of_enabled_moves_grow_in_proportion(cluster):
@@ -287,9 +249,8 @@ def test_shares_of_enabled_moves_grow_in_proportion(cluster):
 
 def test_all_moves_keep_recorded_draws(cluster):
     """What the search of seed 3 found before a move could be left out."""
-    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
     dispatcher = LookaheadDispatcher("bsld", effort=60, seed=3)
-    dispatcher.decide(a_snapshot(cluster, queue))
+    dispatcher.decide(a_crowd(cluster))
     known = [0, 5, 8, 16, 4, 1, 15, 3, 10, 18, 6, 12, 9, 11, 14, 2, 7, 19, 17, 13]
     assert dispatcher.memory()["order"] == known
 
@@ -313,17 +274,12 @@ def test_reservations_setting_bounds_protected_jobs(reservations, first):
         ({"horizon": "0"}, "horizon=0: must be positive"),
         ({"covered": "5"}, "covered=5: must be at least horizon=100"),
         ({"overdue_h": "0"}, "overdue_h=0.0: must be positive"),
+        ({"site_weight": "-1"}, "site_weight=-1"),
     ],
 )
 def test_rejects_invalid_settings(settings, message):
     with pytest.raises(InvalidValue, match=message):
-        registry.build_dispatcher("lookahead", settings)
-
-
-def test_each_objective_has_complete_row():
-    for name, row in OBJECTIVES.items():
-        assert row.name == name
-        assert row.sentence
+        registry.DISPATCHERS.build("lookahead", settings)
 
 
 def weights_of(objective, cluster, *shapes, now_s=0):
@@ -333,32 +289,13 @@ def weights_of(objective, cluster, *shapes, now_s=0):
     return lookahead.weights(len(jobs)).tolist()
 
 
-def test_large_jobs_weight_is_area_with_age(cluster):
-    now_s = 6 * HOUR
-    new = ((1, 1, now_s), (1, HOUR, now_s), (2, HOUR, now_s), (4, HOUR, now_s), (2, 8 * HOUR, now_s))
-    shapes = ((1, 3 * HOUR, 0), *new)
-    areas, cores, aged = [3, 10 / HOUR, 1, 2, 4, 16], [1, 1, 1, 2, 4, 2], [1 / 16, 0, 0, 0, 0, 0]
-    wanted = [HOUR * r**0.3 * (area + 4 / 2) * (1 + age) for area, r, age in zip(areas, cores, aged, strict=True)]
-    assert weights_of("large-jobs", cluster, *shapes, now_s=now_s) == pytest.approx(wanted)
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_weights_of_new_jobs_match_row(cluster, objective):
-    shapes = tuple((1 + i % 4, 5 + 700 * i * i, 0) for i in range(9))
-    found = OBJECTIVES[objective].job_wait_weights(
-        [cores for cores, *_ in shapes], [walltime_s for _, walltime_s, _ in shapes]
-    )
+    """The number of jobs is even, so that two areas are in the middle."""
+    shapes = tuple((1 + i % 4, 5 + 700 * i * i, 0) for i in range(8))
+    cores, walltimes_s, _ = zip(*shapes, strict=True)
+    found = OBJECTIVES[objective].job_wait_weights(cores, walltimes_s)
     assert found.tolist() == pytest.approx(weights_of(objective, cluster, *shapes))
-
-
-def test_typical_area_of_single_job_is_its_own(cluster):
-    assert weights_of("large-jobs", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
-
-
-def test_bsld_weight_depends_on_length_and_age(cluster):
-    now_s = 24 * HOUR
-    found = weights_of("bsld", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
-    assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
 
 
 def cost_of(formula, r, E, W, s, **of_queue):
@@ -418,15 +355,9 @@ def test_site_preference_orders_equal_jobs(cluster, preferred):
     )
 
 
-def test_small_site_weight_does_not_override_objective(cluster):
-    """A job of a minute goes before one of a day, though the site prefers that; a heavy weight turns it round."""
+@pytest.mark.parametrize(("site_weight", "first"), [(0.5, 0), (6.0, 1)])
+def test_small_site_weight_does_not_override_objective(cluster, site_weight, first):
+    """A job of a minute goes before one of a day, though the site prefers that. A heavy weight turns it round."""
     jobs = [replace(job, priority=job.id) for job in jobs_for(cluster, (4, 60, 0), (4, 86_400, 0))]
     snapshot = a_snapshot(cluster, jobs, now_s=60)
-    for site_weight, first in ((0.5, 0), (6.0, 1)):
-        dispatcher = LookaheadDispatcher(objective="slowdown", site_weight=site_weight)
-        assert started(dispatcher.decide(snapshot), snapshot) == {first}, site_weight
-
-
-def test_rejects_negative_site_weight():
-    with pytest.raises(InvalidValue, match=r"site_weight=-1"):
-        LookaheadDispatcher(site_weight=-1)
+    assert started(LookaheadDispatcher("slowdown", site_weight=site_weight).decide(snapshot), snapshot) == {first}

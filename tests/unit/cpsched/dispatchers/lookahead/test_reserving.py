@@ -5,7 +5,7 @@ from cpsched.feasibility import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor
 from cpsched_sim.testing.dispatcher_properties import Policy, replay
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -20,18 +20,13 @@ def test_walltimes_replace_estimates():
     snapshot = a_queue_behind_a_long_job()
     found, slots = with_walltime_estimates(snapshot)
     found.check()
-    assert found.table.estimate_s.tolist() == [500, 400, 1000]
-    assert found.table.end_s[found.running].tolist() == [1000]
+    assert (found.table.estimate_s.tolist(), found.table.end_s[found.running].tolist()) == ([500, 400, 1000], [1000])
     assert slots.tolist() == [0, 1, 2]
     assert [found.placement_of(slot) for slot in found.running.tolist()] == [((0, 3),)]
 
 
 def test_sorts_running_jobs_by_new_ends():
-    running = [
-        a_running(a_job(7, walltime_s=900), ((0, 1),)),
-        a_running(a_job(8, walltime_s=500), ((0, 1),)),
-        a_running(a_job(9, walltime_s=40), ((0, 1),)),
-    ]
+    running = [a_running(a_job(id, walltime_s=s), ((0, 1),)) for id, s in ((7, 900), (8, 500), (9, 40))]
     snapshot = a_snapshot(a_cluster(1, 4), [], running, 50, estimates={7: 60, 8: 70})
     found, _ = with_walltime_estimates(snapshot)
     found.check()

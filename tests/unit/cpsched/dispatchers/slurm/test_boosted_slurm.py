@@ -14,7 +14,7 @@ from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import ReplayOptions, replay
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties.test_slurm import UNLIMITED
 
@@ -59,29 +59,25 @@ def given(points, snapshot, ids):
     points.assign_boosts(snapshot.table, slots, snapshot.table.tier[slots], snapshot.table.priority[slots])
 
 
-def test_points_raise_jobs_as_little_as_needed():
-    snapshot = a_snapshot(a_cluster(), [small(1, priority=5), small(2, priority=9), small(3, priority=2)])
-    points = PriorityBoostTable()
-    given(points, snapshot, [3, 1, 2])
-    assert ids_in_order(points, snapshot) == [3, 1, 2]
-    assert points.to_json() == {"3": [7, 0], "1": [4, 1], "2": [0, 2]}
-
-
-def test_points_raise_no_job_above_tier():
-    snapshot = a_snapshot(a_cluster(), [small(1), small(2, tier=1), small(3, tier=1)])
-    points = PriorityBoostTable()
-    given(points, snapshot, [1, 3, 2])
-    assert ids_in_order(points, snapshot) == [3, 2, 1]
-    assert points.to_json()["1"] == [0, 0]
-
-
-def test_new_job_is_ordered_by_own_priority():
-    queue = [small(1, priority=5), small(2, priority=9), small(3, priority=2)]
-    points = PriorityBoostTable()
-    given(points, a_snapshot(a_cluster(), queue), [2, 3, 1])
-    later = a_snapshot(a_cluster(), [*queue, small(4, priority=9), small(5, priority=7), small(6, priority=5)])
-    assert ids_in_order(points, later) == [2, 4, 5, 3, 1, 6]
-    assert points.to_json() == {"2": [0, 0], "3": [3, 1], "1": [0, 2]}
+@pytest.mark.parametrize(
+    ("queue", "advice", "later", "order", "points"),
+    [
+        # Points raise jobs as little as needed, and none above its tier.
+        ([small(1, priority=5), small(2, priority=9), small(3, priority=2)], [3, 1, 2], [], [3, 1, 2],
+         {"3": [7, 0], "1": [4, 1], "2": [0, 2]}),
+        ([small(1), small(2, tier=1), small(3, tier=1)], [1, 3, 2], [], [3, 2, 1],
+         {"1": [0, 0], "3": [0, 1], "2": [0, 2]}),
+        # A new job is ordered by its own priority.
+        ([small(1, priority=5), small(2, priority=9), small(3, priority=2)], [2, 3, 1],
+         [small(4, priority=9), small(5, priority=7), small(6, priority=5)], [2, 4, 5, 3, 1, 6],
+         {"2": [0, 0], "3": [3, 1], "1": [0, 2]}),
+    ],
+)  # fmt: skip
+def test_points_give_advised_order(queue, advice, later, order, points):
+    table = PriorityBoostTable()
+    given(table, a_snapshot(a_cluster(), queue), advice)
+    assert ids_in_order(table, a_snapshot(a_cluster(), [*queue, *later])) == order
+    assert table.to_json() == points
 
 
 def test_equally_growing_priorities_keep_order():
@@ -109,56 +105,47 @@ def test_asks_adviser_periodically_and_only_after_events():
     assert adviser.asked_s == [0, 10, 20, 100, 110, 120, 130, 140]
 
 
-def test_keeps_order_between_advice_with_new_jobs_last():
-    trace = [(small(1), 103), (small(2, 3), 20), (small(3, 7), 20), (small(4, 102), 20)]
-    assert starts(trace, PlanAdvisedSlurmDispatcher(Adviser(4, 3, 2), 50, scheduler_parameters=AT_ONCE))[1:] == [
-        123,
-        103,
-        143,
-    ]
-    assert starts(trace, PlanAdvisedSlurmDispatcher(Adviser(4, 3, 2), 0, scheduler_parameters=AT_ONCE))[1:] == [
-        143,
-        123,
-        103,
-    ]
+@pytest.mark.parametrize(
+    ("wanted", "every_s", "jobs", "expected"),
+    [
+        # Between advice, the order is kept, with new jobs last.
+        ((4, 3, 2), 50, [(0, 103), (3, 20), (7, 20), (102, 20)], [0, 123, 103, 143]),
+        ((4, 3, 2), 0, [(0, 103), (3, 20), (7, 20), (102, 20)], [0, 143, 123, 103]),
+        # Jobs without a plan follow in Slurm's order.
+        ((4,), 10, [(0, 100), (1, 20), (2, 20), (3, 20)], [0, 120, 140, 100]),
+    ],
+)
+def test_starts_in_advised_order(wanted, every_s, jobs, expected):
+    trace = [(small(id, submit_s), run_s) for id, (submit_s, run_s) in enumerate(jobs, start=1)]
+    assert (
+        starts(trace, PlanAdvisedSlurmDispatcher(Adviser(*wanted), every_s, scheduler_parameters=AT_ONCE)) == expected
+    )
 
 
-def test_unplanned_jobs_follow_in_slurm_order():
-    trace = [(small(1), 100), (small(2, 1), 20), (small(3, 2), 20), (small(4, 3), 20)]
-    assert starts(trace, PlanAdvisedSlurmDispatcher(Adviser(4), 10, scheduler_parameters=AT_ONCE))[1:] == [
-        120,
-        140,
-        100,
-    ]
+HELD = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
+PARTITIONS = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})
+BLOCKED_AND_FREE = [a_job(1, units=2, per_unit=4, queue="p"), a_job(2, per_unit=4, queue="p")]
+NO_CLOCK = "bf_interval=-1,sched_interval=1000000,batch_sched_delay=0"
+"""No clock of Slurm's is due at second 60, and nothing arrives or ends."""
 
 
-def test_new_order_triggers_slurm_pass():
-    """No clock of Slurm's is due at this second, and nothing arrives or ends."""
-    held = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
-    cluster = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})
-    blocked, free = a_job(1, units=2, per_unit=4, queue="p"), a_job(2, per_unit=4, queue="p")
-    snapshot = a_snapshot(cluster, [blocked, free], [held], now_s=60)
-    text = "bf_interval=-1,sched_interval=1000000,batch_sched_delay=0"
-    waiting = [[55, 55, 0, 55, 0, 1, 2, 0, 0, 0]] * 2
-    for wanted, expected in (((1, 2), []), ((2, 1), [2])):
-        advised = PlanAdvisedSlurmDispatcher(Adviser(*wanted), 60, scheduler_parameters=text)
-        advised.twin.recall(waiting)
-        assert list(advised.decide(snapshot, "starts").starts_by_job(snapshot)) == expected
+def advised(*wanted):
+    """Slurm with this advice, whose passes ran before second 60."""
+    found = PlanAdvisedSlurmDispatcher(Adviser(*wanted), 60, scheduler_parameters=NO_CLOCK)
+    found.twin.recall([[55, 55, 0, 55, 0, 1, 2, 0, 0, 0]] * 2)
+    return found
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [((1, 2), []), ((2, 1), [2])])
+def test_new_order_triggers_slurm_pass(wanted, expected):
+    snapshot = a_snapshot(PARTITIONS, BLOCKED_AND_FREE, [HELD], now_s=60)
+    assert list(advised(*wanted).decide(snapshot, "starts").starts_by_job(snapshot)) == expected
 
 
 def test_decides_same_second_again_after_recall():
     """The passes that a new order calls for belong to the second of the advice, also for who reads the memory."""
-    held = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
-    cluster = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})
-    blocked, free = a_job(1, units=2, per_unit=4, queue="p"), a_job(2, per_unit=4, queue="p")
-    snapshot = a_snapshot(cluster, [blocked, free], [held], now_s=60)
-    text = "bf_interval=-1,sched_interval=1000000,batch_sched_delay=0"
-
-    def advised():
-        return PlanAdvisedSlurmDispatcher(Adviser(2, 1), 60, scheduler_parameters=text)
-
-    first, again = advised(), advised()
-    first.twin.recall([[55, 55, 0, 55, 0, 1, 2, 0, 0, 0]] * 2)
+    snapshot = a_snapshot(PARTITIONS, BLOCKED_AND_FREE, [HELD], now_s=60)
+    first, again = advised(2, 1), PlanAdvisedSlurmDispatcher(Adviser(2, 1), 60, scheduler_parameters=NO_CLOCK)
     decided = first.decide(snapshot, "starts")
     memory = json.loads(json.dumps(first.memory()))
     assert memory == {

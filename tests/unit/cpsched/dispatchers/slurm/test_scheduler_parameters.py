@@ -24,26 +24,21 @@ SchedulerType           = sched/backfill
 """
 
 
-def test_defaults_are_those_of_slurm():
-    found = read_scheduler_parameters("")
-    assert found.parameters == SchedulerParameters()
-    assert found.parameters.backfill_table_size == 500
-    assert found.not_modelled == ()
-
-
-def test_parses_numbers_and_flags_in_any_case():
-    found = read_scheduler_parameters(" BF_Interval=45, defer,bf_max_job_test=9 ,bf_node_space_size=7").parameters
-    assert (found.bf_interval, found.defer, found.bf_max_job_test, found.backfill_table_size) == (45, True, 9, 7)
-
-
-def test_table_size_equals_job_test_limit():
-    assert read_scheduler_parameters("bf_max_job_test=9").parameters.backfill_table_size == 9
-
-
-def test_reports_known_but_unmodelled_parameter():
-    found = read_scheduler_parameters("bf_licenses,bf_yield_interval=100,bf_interval=5")
-    assert found.not_modelled == ("bf_licenses",)
-    assert found.parameters.bf_interval == 5
+@pytest.mark.parametrize(
+    ("text", "values", "table_size", "not_modelled"),
+    [
+        ("", {}, 500, ()),
+        (" BF_Interval=45, defer,bf_max_job_test=9 ,bf_node_space_size=7",
+         {"bf_interval": 45, "defer": True, "bf_max_job_test": 9, "bf_node_space_size": 7}, 7, ()),
+        ("bf_max_job_test=9", {"bf_max_job_test": 9}, 9, ()),
+        ("defer_batch", {"defer_batch": True}, 500, ()),
+        ("bf_licenses,bf_yield_interval=100,bf_interval=5", {"bf_interval": 5}, 500, ("bf_licenses",)),
+    ],
+)  # fmt: skip
+def test_reads_parameters_or_slurm_defaults(text, values, table_size, not_modelled):
+    found = read_scheduler_parameters(text)
+    assert (found.parameters, found.not_modelled) == (SchedulerParameters(**values), not_modelled)
+    assert found.parameters.backfill_table_size == table_size
 
 
 def test_rejects_unknown_parameter_that_a_user_typed():
@@ -100,11 +95,6 @@ def test_reads_text_of_running_cluster_as_slurm_does():
     ]
 
 
-def test_defer_batch_is_not_defer():
-    found = read_scheduler_parameters("defer_batch").parameters
-    assert (found.defer, found.defer_batch) == (False, True)
-
-
 def test_typed_parameters_override_those_of_file():
     config = CONFIG.replace("bf_interval=5,defer", "bf_interval=5;bf_window=9,defer,bf_resolution=7")
     found = SlurmTwinDispatcher("BF_Interval=30 ,bf_window=11", config=config).read.parameters
@@ -118,9 +108,12 @@ def test_parameter_lists_are_disjoint():
 
 
 def test_reads_scontrol_configuration():
-    assert scheduler_parameters_of_config(CONFIG) == "bf_interval=5,defer"
-    assert scheduler_parameters_of_config(CONFIG.replace("bf_interval=5,defer", "(null)")) == ""
-    assert scheduler_parameters_of_config("SchedulerType=sched/backfill\nSchedulerParameters=defer") == "defer"
+    texts = (
+        CONFIG,
+        CONFIG.replace("bf_interval=5,defer", "(null)"),
+        "SchedulerType=sched/backfill\nSchedulerParameters=defer",
+    )
+    assert list(map(scheduler_parameters_of_config, texts)) == ["bf_interval=5,defer", "", "defer"]
     assert SlurmTwinDispatcher(config=CONFIG).read.parameters.bf_interval == 5
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.pbs_select import (
+from cpsched.pbs_text import (
     PbsPlaceDirective,
     PbsSelectChunk,
     parse_duration_s,

@@ -1,7 +1,10 @@
-"""Load a package's public names on first use (PEP 562)."""
+"""Load a package's public names on first use (PEP 562), and check that all packages come from the same installation."""
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version
@@ -29,3 +32,22 @@ def lazy_attributes(
         return found
 
     return load_public_name, lambda: sorted({_VERSION, *home_of, *(name for name in package if name.startswith("__"))})
+
+
+_PACKAGE_ROOTS = ("", "sim", "bridge")
+"""Paths of the other packages relative to `cpsched`, both installed and in the repository."""
+
+
+def warn_if_installations_differ(file: str) -> None:
+    """Warn if `cpsched` and another package come from different installations.
+
+    `file` is the path of the other package's `__init__`.
+    """
+    core, other = _installation_folder(sys.modules["cpsched"].__file__ or ""), _installation_folder(file)
+    if other not in (os.path.normpath(os.path.join(core, below)) for below in _PACKAGE_ROOTS):
+        text = f"two copies of cpsched are mixed: cpsched is from {core}, another package from {other}"
+        warnings.warn(f"{text}. Run in another directory, or install only one copy.", RuntimeWarning, stacklevel=1)
+
+
+def _installation_folder(file: str) -> str:
+    return os.path.dirname(os.path.dirname(os.path.realpath(file)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cpsched
-from cpsched.installation_check import warn_if_installations_differ
+from cpsched.package_imports import warn_if_installations_differ
 
 ROOT = Path(cpsched.__file__).parents[1]
 

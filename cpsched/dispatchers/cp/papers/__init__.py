@@ -1,1 +1,0 @@
-"""Constraint-programming dispatchers from papers, with one module per paper."""
