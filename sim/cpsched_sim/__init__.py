@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpsched.installation_check import warn_if_installations_differ
-from cpsched.lazy_imports import lazy_attributes
+from cpsched.package_imports import lazy_attributes, warn_if_installations_differ
 
 if TYPE_CHECKING:
     from cpsched.metrics import METRICS
@@ -24,22 +23,22 @@ if TYPE_CHECKING:
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report.charts import Chart, draw_account_shares, draw_bars, draw_distributions, draw_utilization
     from cpsched_sim.simulation import Simulation, simulate
-    from cpsched_sim.study.study_results import StudyResults
+    from cpsched_sim.study.study_report import StudyResults
     from cpsched_sim.study.study_runner import run_study
-    from cpsched_sim.traces.trace_dialect import TraceDialect
-    from cpsched_sim.traces.trace_job import TraceJob
+    from cpsched_sim.traces.trace_jobs import TraceJob
+    from cpsched_sim.traces.trace_record import TraceDialect
     from cpsched_sim.workloads.data_frame_reader import from_frame
     from cpsched_sim.workloads.workload_loader import Workload, load
 
 _MODULE_BY_NAME = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
-    "TraceDialect": "cpsched_sim.traces.trace_dialect",
+    "TraceDialect": "cpsched_sim.traces.trace_record",
     "Chart": "cpsched_sim.report.charts",
-    "StudyResults": "cpsched_sim.study.study_results",
+    "StudyResults": "cpsched_sim.study.study_report",
     "Schedule": "cpsched_sim.cluster.replay",
     "Simulation": "cpsched_sim.simulation",
-    "TraceJob": "cpsched_sim.traces.trace_job",
+    "TraceJob": "cpsched_sim.traces.trace_jobs",
     "Workload": "cpsched_sim.workloads.workload_loader",
     "compare": "cpsched_sim.comparison",
     "draw_bars": "cpsched_sim.report.charts",

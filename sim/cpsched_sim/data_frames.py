@@ -13,7 +13,7 @@ import numpy as np
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import NEVER, BoolArray, IntArray
 from cpsched_sim.errors import InputError
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cpsched.errors import CpschedError, escape_controls
-from cpsched.plugin_error_location import CodeLocation
+from cpsched.errors import CodeLocation, CpschedError, escape_controls
 
 MAX_QUOTED_CHARS = 80
 """Maximum number of characters of a value to quote in a message."""

@@ -21,8 +21,8 @@ from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 from typing import Any
 
+from cpsched.errors import plugin_source_location
 from cpsched.jit import compile_progress
-from cpsched.plugin_error_location import plugin_source_location
 from cpsched_sim.errors import Stalled
 
 STALL_TIMEOUT_S = 600.0

@@ -25,7 +25,7 @@ from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import PROGRESS_INTERVAL_ROUNDS, Progress
 from cpsched_sim.file_io import write_csv
 from cpsched_sim.result_files import write_manifest
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def evaluate_predictors(
 
     Raise `UnknownName` or `PolicyError`.
     """
-    chosen = {name: registry.build_predictor(name) for name in predictors}
+    chosen = {name: registry.PREDICTORS.build(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
     for name, predictor in chosen.items():
@@ -200,21 +200,12 @@ def write_accuracy_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, ma
 
 
 def write_accuracy_table(
-    path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
+    path: Path, label: str, rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """Write a table with one line per name, or per name and category, and a manifest.
+    """Write a table with one line per name, and a manifest.
 
-    There are categories if there are two labels.
-
-    `kind` is the dataclass of the values. Raise `InputError` on failure.
+    `label` is the heading of the names, and `kind` the dataclass of the values. Raise `InputError` on failure.
     """
-    parts = [
-        ((name, *part), figures) for name, row in rows.items() for part, figures in _labelled_rows(row, len(labels))
-    ]
-    head = (*labels, *(each.name for each in fields(kind)))
-    write_csv(path, [head, *((*names, *figures.values()) for names, figures in parts)])
+    head = (label, *(each.name for each in fields(kind)))
+    write_csv(path, [head, *((name, *figures.values()) for name, figures in rows.items())])
     write_manifest(path, made_of)
-
-
-def _labelled_rows(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    return [((name,), figures) for name, figures in row.items()] if labels == 2 else [((), row)]

@@ -1,4 +1,4 @@
-"""Run programs in the background, with deadlines and in a defined environment.
+"""Run programs in the background, with deadlines and in a defined environment. Define that of Slurm's programs.
 
 Every program of a resource manager is started here, for the bridge and for the collection of a site's data. A result is
 complete if the program exited by itself and printed at most `MAX_OUTPUT_BYTES`. Programs are killed at their deadline,
@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import IO, Protocol
 
+from cpsched_sim.errors import InputError, quote_value
+
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
 """Maximum length of an answer in bytes. 10,000 ordinary jobs need about 15 MB."""
 _CHUNK = 1 << 18
@@ -33,6 +35,28 @@ _CLOSING_CHECK_S = 0.1
 """Seconds after which `close` interrupts the wait for output."""
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)  # loaded before a fork, which would leave the locks of other threads locked
+COMMAND_TIMEOUT_S = 120
+"""Time limit in seconds for a Slurm command."""
+USE_FILE_HINT = "run `{command} > nodes.txt` on a host with Slurm, and pass that file"
+KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
+"""Variables that identify the cluster and the user."""
+UNIX_TIME_FORMAT = "%s"
+FIXED_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "SLURM_TIME_FORMAT": UNIX_TIME_FORMAT,
+    "TZ": "UTC0",
+    "SLURM_BITSTR_LEN": "0",
+    "INPUTRC": os.devnull,
+}
+"""Settings for untranslated messages, times in Unix seconds, and complete task lists of arrays.
+
+- Without a named time zone, the C library opens the host's time zone file for each printed time. This takes most of
+  squeue's CPU time when it prints thousands of jobs.
+- The user's readline settings must not bind keys while scontrol reads commands.
+"""
+_DROPPED_PREFIXES = (
+    "SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_", "SCANCEL_",
+)  # fmt: skip
 
 
 class ProgramFailure(Enum):
@@ -292,3 +316,39 @@ def kill_with_parent() -> None:
     """Have the kernel kill this process when its parent ends, where the kernel offers that."""
     if sys.platform == "linux":
         _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def run_slurm_command(
+    command: str,
+    time_format: str = UNIX_TIME_FORMAT,
+    limit_s: float = COMMAND_TIMEOUT_S,
+    elsewhere: str = USE_FILE_HINT,
+) -> str:
+    """Return the output of a Slurm command.
+
+    The caller's Slurm settings, locale and time zone do not reach the command, which prints times in `time_format`.
+
+    Raise `InputError` if the command is missing (with the advice `elsewhere`), fails, or exceeds `limit_s`.
+    """
+    runner = ProgramRunner(lambda: build_slurm_environment() | {"SLURM_TIME_FORMAT": time_format})
+    result = runner.run(command.split(), limit_s)
+    if result.failure is ProgramFailure.NOT_FOUND:
+        raise InputError(f"{result.command} is not installed on this machine: {elsewhere.format(command=command)}")
+    if result.failure is not None:
+        raise InputError(f"{command}: {result.complaint}")
+    if result.status:
+        raise InputError(f"{command}: exit code {result.status}: {quote_value(result.complaint, 500)}")
+    return result.output
+
+
+def build_slurm_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process's environment without unneeded Slurm settings.
+
+    The omitted settings may select another cluster, change the output, or belong to an enclosing job.
+    """
+    kept = {
+        name: value
+        for name, value in (os.environ if own is None else own).items()
+        if name in KEPT_VARIABLES or name.startswith("SLURM_SACK") or not name.startswith(_DROPPED_PREFIXES)
+    }
+    return kept | FIXED_ENVIRONMENT

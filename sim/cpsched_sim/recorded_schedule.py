@@ -19,7 +19,7 @@ from cpsched.model import NEVER
 from cpsched_sim import data_frames
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_by_account_and_qos
-from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
+from cpsched_sim.traces.trace_jobs import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.workloads.workload_loader import Workload
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, untrained_copies
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, Clairvoyant
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES, Clairvoyant
 from cpsched_sim.cluster.preemption import summarize_preemptions
 from cpsched_sim.cluster.replay import Progress, ReplayOptions, Schedule, SchedulingOverhead, check_all_started, replay
 from cpsched_sim.errors import InputError
@@ -34,8 +34,7 @@ from cpsched_sim.result_files import SUMMARY_FILE, manifest_content
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_by_account_and_qos, site_policy_metrics
 from cpsched_sim.site.policy_file import SitePolicyFile
-from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import ColumnarTrace, SchedulerVisibleJobs, TraceJob
 from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
 
 if TYPE_CHECKING:

@@ -182,19 +182,15 @@ SLURM_ESTIMATE_COLUMNS = (
 
 
 def print_metric_table(
-    title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[MetricTableColumn]
+    title: str, label: str, rows: Mapping[str, Mapping[str, Any]], columns: Sequence[MetricTableColumn]
 ) -> None:
-    """Print one line per name or, with two labels, per name and category."""
+    """Print one line per name. `label` is the heading of the names."""
     table = Table(title=Text(title))
-    for label in labels:
-        table.add_column(label)
+    table.add_column(label)
     for column in columns:
         table.add_column(column.heading, justify="right")
     for name, row in rows.items():
-        parts = row.items() if len(labels) == 2 else [("", row)]
-        for at, (part, figures) in enumerate(parts):
-            cells = [f"{each.scale * figures[each.name]:{each.form}}" for each in columns]
-            table.add_row(Text(name if at == 0 else ""), *([part] if len(labels) == 2 else []), *cells)
+        table.add_row(Text(name), *(f"{each.scale * row[each.name]:{each.form}}" for each in columns))
     _make_console().print(table)
 
 

@@ -47,7 +47,7 @@ def accuracy(
     --out writes accuracy.csv and ecdf.csv.
     """
     from cpsched_sim.file_io import sha256_of_all
-    from cpsched_sim.input.dated_files import dated_files
+    from cpsched_sim.input.text_line_reader import dated_files
     from cpsched_sim.predictor_accuracy import (
         PredictorAccuracy,
         RunTimeIntervalCoverage,
@@ -86,19 +86,17 @@ def accuracy(
     def print_text(rows: Mapping[str, Mapping[str, Any]]) -> None:
         if intervals:
             title = f"{part.trace.name}: run times, 80 % intervals"
-            print_metric_table(title, ("jobs of",), rows, CALIBRATION_COLUMNS)
+            print_metric_table(title, "jobs of", rows, CALIBRATION_COLUMNS)
         else:
-            print_metric_table(part.trace.name, ("predictor",), rows, ACCURACY_COLUMNS)
+            print_metric_table(part.trace.name, "predictor", rows, ACCURACY_COLUMNS)
 
     steps: list[Callable[[], object]] = [partial(print_report, rows, print_text, running.as_json)]
     if out is not None and intervals:
         steps.append(
-            partial(write_accuracy_table, out / "calibration.csv", ("kind",), rows, RunTimeIntervalCoverage, made_of)
+            partial(write_accuracy_table, out / "calibration.csv", "kind", rows, RunTimeIntervalCoverage, made_of)
         )
     elif out is not None:
-        steps.append(
-            partial(write_accuracy_table, out / "accuracy.csv", ("predictor",), rows, PredictorAccuracy, made_of)
-        )
+        steps.append(partial(write_accuracy_table, out / "accuracy.csv", "predictor", rows, PredictorAccuracy, made_of))
         steps.append(partial(write_accuracy_ecdf, found, out / "ecdf.csv", made_of))
     run_all_steps_despite_errors(*steps)
 
@@ -129,8 +127,12 @@ def accuracy_start_times(
     The forecast model learns from all earlier jobs.
     """
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.slurm_start_estimates import compare_forecasts_with_slurm
-    from cpsched_sim.start_time_accuracy import StartForecastAccuracy, accuracy_by_horizon, replay_start_forecasts
+    from cpsched_sim.start_time_accuracy import (
+        StartForecastAccuracy,
+        accuracy_by_horizon,
+        compare_forecasts_with_slurm,
+        replay_start_forecasts,
+    )
     from cpsched_sim.terminal_tables import SLURM_ESTIMATE_COLUMNS, START_TIME_COLUMNS, print_metric_table
     from cpsched_sim.workloads.workload_loader import open_trace, read_workload
 
@@ -158,22 +160,18 @@ def accuracy_start_times(
         accuracies = {"overall": asdict(overall), "first": asdict(first)}
         print_json({"jobs": len(workload.jobs), **accuracies, "horizons": rows, **more})
         return
-    names = [f"{_format_horizon(to_s)}" for _, to_s, _ in horizons]
+    names = ["later" if to_s is None else f"up to {format_duration(to_s)}" for _, to_s, _ in horizons]
     table = dict(zip(("first", *names, "all"), [first, *(row for _, _, row in horizons), overall], strict=True))
     title = f"{workload.name} on {workload.system}, {dispatcher}: forecast starts"
     print_metric_table(
-        title, ("median forecast",), {name: row.columns() for name, row in table.items()}, START_TIME_COLUMNS
+        title, "median forecast", {name: row.columns() for name, row in table.items()}, START_TIME_COLUMNS
     )
     if beside is not None:
         compared = {"squeue --start": beside["slurm"], "median forecast": beside["forecast"]}
         print_metric_table(
-            f"{beside['cases']:,} forecasts compared with squeue --start", ("",), compared, SLURM_ESTIMATE_COLUMNS
+            f"{beside['cases']:,} forecasts compared with squeue --start", "", compared, SLURM_ESTIMATE_COLUMNS
         )
         difference = format_difference(beside["pinball_difference_s"], "s")
         interval = format_difference_range(beside["pinball_difference_interval_s"], "s")
         typer.echo(f"Difference in pinball loss: {difference} (95 % interval over {beside['days']} days: {interval}).")
         typer.echo(f"Not compared: {beside['without_estimate']:,} forecasts for which squeue --start showed N/A.")
-
-
-def _format_horizon(to_s: int | None) -> str:
-    return "later" if to_s is None else f"up to {format_duration(to_s)}"

@@ -32,7 +32,7 @@ def dispatchers(name: Name = "", as_json: AsJson = False) -> None:
 @reporting
 def predictors(name: Name = "", as_json: AsJson = False) -> None:
     """List the predictors, or one of them, with description, parameters, defaults and source."""
-    from cpsched_sim.clairvoyant_predictors import PREDICTORS
+    from cpsched_sim.clairvoyant_policies import PREDICTORS
 
     _print_registry("predictors", PREDICTORS, name, as_json)
 

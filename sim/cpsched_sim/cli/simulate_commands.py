@@ -46,7 +46,7 @@ def simulate(
     """Replay TRACE and print the metrics of its schedule."""
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
-    from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+    from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
     from cpsched_sim.result_files import SUMMARY_FILE, require_new_files
     from cpsched_sim.simulation import (
         SCHEDULE_FILE,
@@ -137,8 +137,8 @@ def compare(
     )
     from cpsched_sim.file_io import format_csv, require_writable_folder, write_csv
     from cpsched_sim.recorded_schedule import recorded_schedule_of
-    from cpsched_sim.report import comparison_plots as report
-    from cpsched_sim.report.comparison_plots import PLOT_FILES
+    from cpsched_sim.report import charts as report
+    from cpsched_sim.report.charts import PLOT_FILES
     from cpsched_sim.result_files import check_comparison_is_new
     from cpsched_sim.site.fairness import site_policy_metrics
     from cpsched_sim.site.policy_file import load_site_policy_file

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cpsched.formatting import format_duration
-from cpsched_sim.cli.name_completion import complete_dispatcher
-from cpsched_sim.cli.options import ParallelRunOptions, expand_option_groups
+from cpsched_sim.cli.options import ParallelRunOptions, complete_dispatcher, expand_option_groups
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.command_conventions import print_message, print_report
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.stranding_study import StrandingStudy
     from cpsched_sim.study.study_cases import StudyCases
-    from cpsched_sim.study.study_results import StudyResults
+    from cpsched_sim.study.study_report import StudyResults
 
 study_app = typer.Typer(help="Run many cases described in one file, and verify results.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
@@ -74,7 +73,7 @@ def study_run(
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.stranding_study import read_stranding_study
     from cpsched_sim.study.study_cases import build_cases_of_tree
-    from cpsched_sim.study.study_output import MARKDOWN_REPORT
+    from cpsched_sim.study.study_report import MARKDOWN_REPORT
 
     tree = read_yaml_tree(source)
     gpu_study = read_placement_study(tree) or read_stranding_study(tree)
@@ -125,7 +124,7 @@ def run_study_cases(
     exit code 130.
     """
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.study.study_output import write_study_outputs
+    from cpsched_sim.study.study_report import write_study_outputs
     from cpsched_sim.study.study_runner import run_missing_cases
     from cpsched_sim.terminal_tables import progress_bar
 
@@ -162,7 +161,7 @@ def run_study_cases(
 
 def print_study_results(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
     """Print the results of a study. Exit with code 1 if some cases have no figures."""
-    from cpsched_sim.study.study_output import HTML_REPORT
+    from cpsched_sim.study.study_report import HTML_REPORT
 
     bad = [row for row in rows if row["outcome"] != "ended"]
     counts = {"cases": len(rows), "bad": len(bad), "report": str(out / HTML_REPORT)}
@@ -210,7 +209,7 @@ def study_verify(
     """Check results by their digests, and run a sample of the cases again."""
     from cpsched_sim.errors import InputError
     from cpsched_sim.study.study_cases import load_stored_study_cases, read_study
-    from cpsched_sim.study.study_reproduction import verify_study_results
+    from cpsched_sim.study.study_runner import verify_study_results
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"
     if not path.is_file():

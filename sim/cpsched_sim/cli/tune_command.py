@@ -54,7 +54,7 @@ def tune(
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
-    from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+    from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
     from cpsched_sim.experiments.case_store import CaseStore
     from cpsched_sim.file_io import require_writable_folder
     from cpsched_sim.terminal_tables import print_tuning_result, progress_bar

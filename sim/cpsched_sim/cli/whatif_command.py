@@ -16,8 +16,8 @@ from cpsched_sim.command_conventions import print_message, print_report, run_all
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
-    from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_cases import WhatIfCase
+    from cpsched_sim.whatif.whatif_replay import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_results import WhatIfRequest
     from cpsched_sim.whatif.whatif_window import WindowPeriodOptions
 
@@ -153,7 +153,6 @@ def whatif_run(
     from cpsched_sim.site.policy_file import load_site_policy_file
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.license_limits import parse_license_totals
-    from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
     from cpsched_sim.whatif.whatif_cases import (
         TWIN_DISPATCHER,
@@ -161,6 +160,7 @@ def whatif_run(
         add_site_priority_settings,
         with_slurm_config_file,
     )
+    from cpsched_sim.whatif.whatif_replay import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_results import WhatIfRequest
 
     folder, config = SlurmCollectionFolder.find(site.source), site.config
@@ -209,7 +209,7 @@ def _run_and_report(replays: WhatIfReplayRunner, plan: WhatIfRequest, running: P
     """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
-    from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE
+    from cpsched_sim.whatif.schedule_comparison import HOPELESS_GRADE
     from cpsched_sim.whatif.whatif_report import terminal_summary
     from cpsched_sim.whatif.whatif_results import replay_and_compute_findings
 

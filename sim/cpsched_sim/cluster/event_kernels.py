@@ -113,15 +113,13 @@ def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
 
 
 @scalar_subroutine
-def insert_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
-    """Insert `slot` into `running[:count]`, which is sorted by (`end_s`, slot)."""
+def insert_sorted(slots: Column, key_s: FixedColumn, count: int, slot: int) -> None:
+    """Insert `slot` into `slots[:count]`, which is sorted by (`key_s`, slot)."""
     i = count
-    while i > 0 and (
-        end_s[running[i - 1]] > end_s[slot] or (end_s[running[i - 1]] == end_s[slot] and running[i - 1] > slot)
-    ):
-        running[i] = running[i - 1]
+    while i > 0 and (key_s[slots[i - 1]] > key_s[slot] or (key_s[slots[i - 1]] == key_s[slot] and slots[i - 1] > slot)):
+        slots[i] = slots[i - 1]
         i -= 1
-    running[i] = slot
+    slots[i] = slot
 
 
 @scalar_subroutine
@@ -332,7 +330,7 @@ def start_jobs(
         end_s[slot] = now_s + jobs.estimate_s[slot]
         end_at[slot] = now_s + state.run_s[slot]
         push_end(state.heap, end_at, site.active, slot)
-        insert_running(site.running, end_s, site.active, slot)
+        insert_sorted(site.running, end_s, site.active, slot)
         site.active += 1
         if state.on_nodes and not site.groups.stale:
             shift_profiles(state.carried, site, slot, OPEN_ENDED, end_s[slot], -1)
@@ -350,20 +348,6 @@ def compact_queue(state: SimulatedClusterState) -> None:
             queue[kept] = queue[i]
             kept += 1
     site.queued = kept
-
-
-@subroutine
-def insert_queued(state: SimulatedClusterState, slot: int) -> None:
-    """Insert a job into the queue, which is in order of arrival."""
-    site, submit_s = state.site, state.site.jobs.submit_s
-    queue, i = site.queue, site.queued
-    while i > 0 and (
-        submit_s[queue[i - 1]] > submit_s[slot] or (submit_s[queue[i - 1]] == submit_s[slot] and queue[i - 1] > slot)
-    ):
-        queue[i] = queue[i - 1]
-        i -= 1
-    queue[i] = slot
-    site.queued += 1
 
 
 # ---------------------------------------------------------------------------------------------- API
@@ -410,7 +394,8 @@ def stop_running_job(state: SimulatedClusterState, slot: int, requeue: int) -> i
         state.over -= 1
         state.phase[slot] = WAITING
         site.jobs.start_s[slot] = NEVER
-        insert_queued(state, slot)
+        insert_sorted(site.queue, site.jobs.submit_s, site.queued, slot)
+        site.queued += 1
     return site.active
 
 

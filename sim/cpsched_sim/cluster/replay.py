@@ -56,7 +56,7 @@ from cpsched_sim.cluster.simulated_accounting import (
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.policy_file import SitePolicyFile
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 SchedulingOverhead = float | Literal["measured"] | None
 """Duration of a decision on the simulated clock: zero (None), the measured time, or a fixed number of milliseconds."""

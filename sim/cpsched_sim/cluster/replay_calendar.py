@@ -19,7 +19,7 @@ from cpsched_sim.cluster.event_kernels import FAULTY, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.preemption import Preemption
 from cpsched_sim.cluster.simulated_accounting import LicenseUsage, SimulatedAccounting
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 _GOLDEN_RATIO = 0.6180339887498949
 """The fractional parts of the first n multiples of this number are evenly spread for every n."""

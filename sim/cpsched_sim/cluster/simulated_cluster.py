@@ -43,8 +43,7 @@ from cpsched.model.overrun import DEFAULT_OVERRUN, OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import event_kernels
 from cpsched_sim.cluster.event_kernels import SimulatedClusterState
 from cpsched_sim.cluster.simulated_gpu_parts import SimulatedGpuParts
-from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import ColumnarTrace, SchedulerVisibleJobs, TraceJob
 
 INITIAL_CAPACITY = 64
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import EXCLUSIVE, Cluster, Placement, Starts
-from cpsched.model.gpu_parts import ONE_SHARED_GPU, GpuPartsColumns, GpuUse
+from cpsched.model.gpu_parts import ONE_SHARED_GPU, GpuPartsColumns, GpuUse, find_amounts_returned_by_last_jobs
 from cpsched_sim.cluster.event_kernels import SimulatedClusterState, rebuild_node_classes
 
 
@@ -41,7 +41,7 @@ class SimulatedGpuParts:
         is_known = is_known and ((starts.nodes >= 0) & (starts.nodes < self._cluster.size)).all()
         for at, slot in enumerate(starts.slots.tolist() if is_known else ()):
             part = slice(int(starts.offsets[at]), int(starts.offsets[at + 1]))
-            if use.find_full_nodes(per_unit[slot], starts.nodes[part], starts.units[part]):
+            if use.add_start(per_unit[slot], starts.nodes[part], starts.units[part]):
                 return at
         return -1
 
@@ -64,7 +64,7 @@ class SimulatedGpuParts:
         self._set_free_amounts()
 
     def _choose_gpus(self, columns: GpuPartsColumns, slot: int, node: int, units: int) -> list[_UsedGpu]:
-        """Return the first GPUs that fit, and use them."""
+        """Return the first GPUs that fit, and use them. The check of the start ensures that there are enough."""
         gpus, capacity = self._used[columns.kind, node], self._cluster.capacity[node]
         per_unit, size = self._state.site.jobs.per_unit[slot], int(capacity[columns.gpus[0]])
         parts = int(per_unit[columns.parts]) * units
@@ -80,8 +80,8 @@ class SimulatedGpuParts:
             chosen = [_UsedGpu(columns, node, next(fits), parts)]
         else:
             count = int(per_unit[columns.whole]) * units // (int(capacity[columns.whole]) // len(gpus))
-            unused = [gpu for gpu, used in enumerate(gpus) if used == 0]
-            chosen = [_UsedGpu(columns, node, gpu, None) for gpu in unused[:count]]
+            unused = (gpu for gpu, used in enumerate(gpus) if used == 0)
+            chosen = [_UsedGpu(columns, node, next(unused), None) for _ in range(count)]
         for each in chosen:
             gpus[each.gpu] = None if each.parts is None else (gpus[each.gpu] or 0) + each.parts
         return chosen
@@ -89,24 +89,23 @@ class SimulatedGpuParts:
     def _set_free_amounts(self) -> None:
         """Set the free amounts to those on the GPUs. The last job on a node's GPUs returns what no other returns."""
         site, free, capacity = self._state.site, self._state.free, self._cluster.capacity
-        last: dict[tuple[str, int], int] = {}
+        slots = site.running[: site.active].tolist()  # by expected end
+        jobs = {slot: (site.jobs.jobs[slot].request, self._placement_of(slot)) for slot in slots}
         used = np.zeros_like(free)
-        for slot in site.running[: site.active].tolist():  # by expected end
-            request, placement = site.jobs.jobs[slot].request, self._placement_of(slot)
+        for slot, (request, placement) in jobs.items():
             site.jobs.per_unit[slot] = request.per_unit
             for node, amounts in amounts_by_node(request, placement, capacity).items():
                 used[node] += amounts
-            if len(placement) == 1:
-                gpus = self._of_job.get(slot, ())
-                last |= {(each.columns.kind, each.node): slot for each in gpus if each.parts is not None}
+
         for columns in self.columns:
             shared = [columns.parts, columns.whole, *columns.gpus]
             for node in (node for kind, node in self._used if kind == columns.kind):
                 free[node, shared] = capacity[node, shared]
                 columns.set_free_amounts(self._used[columns.kind, node], free[node], capacity[node])
-                if (slot := last.get((columns.kind, node))) is not None:
-                    missing = np.maximum(capacity[node] - free[node] - used[node], 0)
-                    site.jobs.per_unit[slot, shared[:2]] += missing[shared[:2]]
+
+        missing = np.maximum(capacity - free - used, 0)
+        for slot, amounts in find_amounts_returned_by_last_jobs(self._cluster.resources, missing, jobs).items():
+            site.jobs.per_unit[slot] += amounts
         self._state.total_free[:] = free.sum(axis=0)
         rebuild_node_classes(self._state)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Work, run_tasks
 from cpsched_sim.file_io import file_sha256, write_atomically

@@ -28,7 +28,7 @@ from cpsched_sim.simulation import (
     summarize_or_save_schedule,
     write_replay_results,
 )
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_record import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.arrival_date_range import ALL_DATES, ArrivalDateRange
 from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy, load
 

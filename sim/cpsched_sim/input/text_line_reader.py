@@ -1,6 +1,6 @@
 """Read text files line by line: UTF-8, plain or gzipped.
 
-A byte order mark is skipped. Any line ending is accepted.
+A byte order mark is skipped. Any line ending is accepted. A folder may contain one file per day, named by date.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.file_type_guess import GZIP, describe_special_file
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
 
+_DATED_NAME = re.compile(r"\d{8}(?:\.gz)?$", re.ASCII)
 _BLOCK_BYTES = 1 << 18
 """Number of bytes to read at a time. Larger blocks are slower because they exceed the processor's cache."""
 
@@ -124,3 +126,29 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
 def _skip_rest_of_line(file: IO[str], text: str) -> None:
     while text and not text.endswith("\n"):
         text = file.readline(MAX_LINE_CHARS)
+
+
+def has_dated_files(folder: Path) -> bool:
+    """Return whether a folder contains files named by date."""
+    try:
+        return bool(dated_files(folder))
+    except InputError:
+        return False
+
+
+def dated_files(path: Path) -> list[Path]:
+    """Return the files in a folder that are named by date, or `[path]` for a file.
+
+    The names are YYYYMMDD or YYYYMMDD.gz. The oldest file comes first.
+
+    Raise `InputError` if a folder cannot be listed or contains no such file.
+    """
+    try:
+        if not path.is_dir():
+            return [path]
+        found = sorted(file for file in path.iterdir() if _DATED_NAME.match(file.name) and file.is_file())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if not found:
+        raise InputError(f"{path}: is a directory without files named by date, such as 20261122")
+    return found

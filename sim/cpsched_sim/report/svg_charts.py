@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cpsched_sim.report.comparison_plots import escape_mathtext, require_matplotlib
+from cpsched_sim.report.charts import escape_mathtext, require_matplotlib
 
 INK, MUTED, BAND = "#101011", "#101012", "#101013"
 LINE_COLOURS = tuple(f"#10102{at}" for at in range(8))

@@ -51,7 +51,7 @@ from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_yaml_tree, read_yaml_tree
 from cpsched_sim.site.fair_share import FairShareTree
 from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_sshare_usage
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 MAX_ENTRIES = 100_000
 """Maximum number of accounts, users or QOSes in one file."""

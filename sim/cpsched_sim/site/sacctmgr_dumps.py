@@ -14,7 +14,7 @@ from cpsched.slurm_text.accounts import (
     parse_qos,
     parse_share_usage,
 )
-from cpsched.slurm_text.tables import parse_headings, parse_pipe_table
+from cpsched.slurm_text.output_values import parse_headings, parse_pipe_table
 from cpsched_sim.errors import InputError, InvalidPolicy
 
 MAX_DUMP_BYTES = 64 * 1024 * 1024

@@ -17,9 +17,8 @@ from cpsched_sim.study.case_execution import ENDED
 from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compare_policies
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import StudyCases
-from cpsched_sim.study.study_report import metric_heading
-from cpsched_sim.study.study_reproduction import read_study_results
-from cpsched_sim.study.study_results import cpu_ms_per_round
+from cpsched_sim.study.study_report import cpu_ms_per_round, metric_heading
+from cpsched_sim.study.study_runner import read_study_results
 
 SUITE_FILE = Path(__file__).with_name("benchmark.yaml")
 TRAINING_FILE = Path(__file__).with_name("benchmark-training.yaml")

@@ -26,7 +26,7 @@ from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.tuning.tuning_windows import DAY_S, TuningWindow, cut_tuning_window
 from cpsched_sim.workloads.eurora_generator import generate_eurora_records
 from cpsched_sim.workloads.lublin_generator import generate_lublin_records
@@ -111,7 +111,8 @@ def _replay_case(
     values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
     result = {
-        "outcome": ENDED, "why": "", "figures": {name: _to_python_number(value) for name, value in values.items()},
+        "outcome": ENDED, "why": "",
+        "figures": {name: int(value) if isinstance(value, int) else float(value) for name, value in values.items()},
         "left_waiting": found.never_started_count, "rounds": schedule.rounds, "violations": len(schedule.violations),
         "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _schedule_digest(found),
     }  # fmt: skip
@@ -210,10 +211,6 @@ def _pack_schedule(found: Simulation) -> bytes:
         start_s=schedule.start_s, end_s=schedule.end_s, processors=schedule.processors,
     )  # fmt: skip
     return file.getvalue()
-
-
-def _to_python_number(value: float) -> float | int:
-    return int(value) if isinstance(value, int) else float(value)
 
 
 def _describe_run_environment() -> dict[str, Any]:

@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
+from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, CaseRunner, CaseStore, ResultFormat
 from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Work
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.report_document import ReportBlock, render_markdown, render_page
-from cpsched_sim.study.study_output import HTML_REPORT, MARKDOWN_REPORT
+from cpsched_sim.study.study_report import HTML_REPORT, MARKDOWN_REPORT
 
 
 class CaseFailure(NamedTuple):
@@ -57,9 +59,24 @@ def run_json_cases(work: Work, result_type: type[Any], cases: Sequence[Case], ru
     return runner.run(cases, run.progress, earlier)
 
 
+class PairedDifference(NamedTuple):
+    """The mean of paired differences, and its 95 % interval (Student's t). Each is None if there are too few pairs."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Mapping[int, float], others: Mapping[int, float]) -> PairedDifference:
+        """Compare the values with the others of the same number."""
+        paired = [value - others[number] for number, value in values.items() if number in others]
+        low, high = mean_interval(paired) or (None, None)
+        return cls(fmean(paired) if paired else None, low, high)
+
+
 @dataclass(frozen=True)
 class JsonCaseResults(ABC):
-    """The results of a study by case."""
+    """The results of a study by case: (workload, number, rule), where the number is a seed or a window."""
 
     title: str
     results: Mapping[Any, Any]
@@ -69,6 +86,14 @@ class JsonCaseResults(ABC):
     def failures(self) -> list[str]:
         """Return a sentence for each failed case."""
         return [f"{case}: {result.why}" for case, result in self.results.items() if isinstance(result, CaseFailure)]
+
+    def by_number(self, workload: str, rule: str) -> dict[int, Any]:
+        """Return the results of a workload and a rule without failures, by the seed or window of the case."""
+        return {
+            number: result
+            for (of_workload, number, of_rule), result in self.results.items()
+            if (of_workload, of_rule) == (workload, rule) and not isinstance(result, CaseFailure)
+        }
 
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:

@@ -37,14 +37,13 @@ from cpsched.kernels.device_placement import (
 from cpsched.model import IntArray
 from cpsched.model.typical_requests import typical_shares
 from cpsched_sim.errors import InputError, InvalidFile
-from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
 from cpsched_sim.experiments.task_runner import Tell
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
 from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable
-from cpsched_sim.study.json_case_results import JsonCaseResults, JsonCaseRun, run_json_cases
+from cpsched_sim.study.json_case_results import JsonCaseResults, JsonCaseRun, PairedDifference, run_json_cases
 from cpsched_sim.study.study_cases import require_input_file
 
 PLACEMENT_KEY = "placement"
@@ -325,36 +324,27 @@ class PlacementResults(JsonCaseResults):
         rows = []
         for workload in placement.workloads:
             for load in map(str, REPORTED_LOADS):
-                baseline = self._by_seed(workload, placement.baseline, load)
+                baseline = self._allocated(workload, placement.baseline, load)
                 for rule in placement.rules:
-                    by_seed = self._by_seed(workload, rule, load)
+                    by_seed = self._allocated(workload, rule, load)
                     if not by_seed:
                         continue
-                    allocated = [result.allocated[load] for result in by_seed.values()]
-                    gains = [
-                        result.allocated[load] - baseline[seed].allocated[load]
-                        for seed, result in by_seed.items()
-                        if seed in baseline
-                    ]
-                    low, high = mean_interval(gains) or (None, None)
-                    deviation = stdev(allocated) if len(allocated) > 1 else None
+                    allocated, results = list(by_seed.values()), self.by_number(workload, rule)
+                    gain = PairedDifference.of(by_seed, baseline)
                     rows.append({
                         "workload": workload, "load": int(load), "rule": rule, "seeds": len(by_seed),
-                        "allocated": fmean(allocated), "allocated_stdev": deviation,
-                        "fragmented": fmean(result.fragmented[load] for result in by_seed.values()),
+                        "allocated": fmean(allocated),
+                        "allocated_stdev": stdev(allocated) if len(allocated) > 1 else None,
+                        "fragmented": fmean(results[seed].fragmented[load] for seed in by_seed),
                         "published": published.get((workload, rule, load)),
-                        "gain": fmean(gains) if gains else None, "gain_low": low, "gain_high": high,
+                        "gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high,
                     })  # fmt: skip
         return rows
 
-    def _by_seed(self, workload: str, rule: str, load: str) -> dict[int, PlacementResult]:
-        return {
-            case.seed: result
-            for case, result in self.results.items()
-            if (case.workload, case.rule) == (workload, rule)
-            and isinstance(result, PlacementResult)
-            and load in result.allocated
-        }
+    def _allocated(self, workload: str, rule: str, load: str) -> dict[int, float]:
+        """Return the allocated GPUs at a load, by seed."""
+        results = self.by_number(workload, rule)
+        return {seed: result.allocated[load] for seed, result in results.items() if load in result.allocated}
 
     def _read_published(self) -> dict[tuple[str, str, str], float]:
         name = self.study.schema.placement.published

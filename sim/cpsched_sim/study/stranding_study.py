@@ -25,7 +25,6 @@ from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cluster.replay import ReplayOptions, Schedule, replay
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.bootstrap_statistics import mean_interval
 from cpsched_sim.experiments.case_store import Case, code_digest, compute_result_key
 from cpsched_sim.experiments.task_runner import Tell
 from cpsched_sim.file_io import file_sha256
@@ -33,11 +32,11 @@ from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree
 from cpsched_sim.report_document import ReportBlock, ReportParagraph, ReportTable
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
-from cpsched_sim.study.json_case_results import JsonCaseResults, JsonCaseRun, run_json_cases
+from cpsched_sim.simulation_metrics import PlacedRun, mean_stranded_gpus
+from cpsched_sim.study.json_case_results import JsonCaseResults, JsonCaseRun, PairedDifference, run_json_cases
 from cpsched_sim.study.study_cases import require_input_file
 from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
 
 STRANDING_KEY = "stranding"
@@ -275,12 +274,6 @@ class StrandingResults(JsonCaseResults):
         subjects, others = (self._by_window(workload, half, name) for name in (self.schema.stranding.subject, rule))
         if not others:
             return None
-        windows = sorted(subjects.keys() & others.keys())
-        differences = {}
-        for name, value in (("stranded_percent", _stranded_percent), ("large_wait_h", _large_wait_h)):
-            paired = [value(subjects[window]) - value(others[window]) for window in windows]
-            low, high = mean_interval(paired) or (None, None)
-            differences[name] = {"mean": fmean(paired) if paired else None, "low": low, "high": high}
         found = others.values()
         return {
             "workload": workload, "half": HALVES[half], "rule": rule, "windows": len(others),
@@ -288,17 +281,18 @@ class StrandingResults(JsonCaseResults):
             "stranded_percent": fmean(map(_stranded_percent, found)),
             "idle_percent": fmean(100 * each.idle_gpu_h / each.total_gpu_h for each in found),
             "large_wait_h": fmean(map(_large_wait_h, found)), "wait_h": fmean(each.wait_h for each in found),
-            "differences": differences,
+            "differences": {
+                name: PairedDifference.of(
+                    {window: value(result) for window, result in subjects.items()},
+                    {window: value(result) for window, result in others.items()},
+                )._asdict()
+                for name, value in (("stranded_percent", _stranded_percent), ("large_wait_h", _large_wait_h))
+            },
         }  # fmt: skip
 
     def _by_window(self, workload: str, half: int, rule: str) -> dict[int, StrandingResult]:
-        return {
-            case.window: result
-            for case, result in self.results.items()
-            if (case.workload, case.rule) == (workload, rule)
-            and case.window % len(HALVES) == half
-            and isinstance(result, StrandingResult)
-        }
+        results = self.by_number(workload, rule)
+        return {window: result for window, result in results.items() if window % len(HALVES) == half}
 
     @override
     def report_blocks(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:

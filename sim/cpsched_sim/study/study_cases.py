@@ -18,7 +18,7 @@ from cpsched.errors import CpschedError, InvalidValue
 from cpsched.formatting import abbreviated_repr
 from cpsched.metrics import find_metric
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.case_store import code_digest, compute_result_key, plugin_digests, plugin_file_digests
 from cpsched_sim.file_io import file_sha256, read_setting_file
@@ -29,7 +29,6 @@ from cpsched_sim.study.study_schema import (
     NO_SITE_POLICY,
     WHOLE_TRACE,
     JobSequenceSchema,
-    NamedCaseSchema,
     StudyFileSchema,
     StudyTraceSchema,
     TraceWindowSchema,
@@ -166,7 +165,11 @@ class _StudyCaseBuilder:
         cases, excluded = list[StudyCase](), {each.because: 0 for each in self.words.exclude}
         hits, policies = [0] * len(self.words.exclude), dict[str, tuple[str, str]]()
         for where, labels, window in self._iterate_combinations():
-            reasons = [at for at, each in enumerate(self.words.exclude) if _is_excluded_by(each.matched_axes(), labels)]
+            reasons = [
+                at
+                for at, each in enumerate(self.words.exclude)
+                if all(labels[axis] == value for axis, value in each.matched_axes().items())
+            ]
             for at in reasons:
                 hits[at] += 1
             if reasons:
@@ -225,9 +228,9 @@ class _StudyCaseBuilder:
         for at, case in enumerate(self.words.cases):
             if case.name in names[:at]:
                 raise self.tree.make_error(("cases", at, "name"), case.name, "must occur only once")
-            windows = _expand_windows(case.window)
-            for label, window in windows:
-                yield ("cases", at), {"case": case.name, **_axis_values(case), "window": label}, window
+            axis_values = {axis: getattr(case, axis) for axis in AXES}
+            for label, window in _expand_windows(case.window):
+                yield ("cases", at), {"case": case.name, **axis_values, "window": label}, window
 
     def _build_case(self, where: tuple[str | int, ...], labels: dict[str, Any], part: Part) -> StudyCase | None:
         """Return the case, or None if its trace is optional and missing."""
@@ -369,10 +372,6 @@ class _StudyCaseBuilder:
             raise self.tree.make_error(where, value, str(error)) from error
 
 
-def _axis_values(case: NamedCaseSchema) -> dict[str, Any]:
-    return {axis: getattr(case, axis) for axis in AXES}
-
-
 def _axis_key_path(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
     """Return the keys that lead from the location `where` to an axis."""
     return (f"{axis}s",) if where[0] == "grids" else (axis,)
@@ -387,10 +386,6 @@ def _expand_windows(schema: str | TraceWindowSchema | JobSequenceSchema) -> list
         return [(WHOLE_TRACE, None)]
     parts = [schema.from_day + at * schema.days for at in range(schema.count)]
     return [(f"days {day:g}-{day + schema.days:g}", [day, schema.days]) for day in parts]
-
-
-def _is_excluded_by(excluded: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-    return all(labels[axis] == value for axis, value in excluded.items())
 
 
 def _split_settings(text: str, owner: str) -> tuple[str, dict[str, str]]:

@@ -1,19 +1,38 @@
-"""Build a study's report: rankings, and the configured tables and plots."""
+"""The results of a study, and its outputs: tables as JSON Lines and Parquet, and the report.
+
+The report contains rankings, and the configured tables and plots.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from cpsched.errors import CpschedError, join_abbreviated
-from cpsched.formatting import format_number
+from cpsched.formatting import format_count, format_number
 from cpsched.metrics import find_metric
-from cpsched_sim.errors import quote_value
+from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.experiments.bootstrap_statistics import CONFIDENCE_LEVEL
+from cpsched_sim.file_io import write_atomically
 from cpsched_sim.report import svg_charts
-from cpsched_sim.report_document import ReportBlock, ReportFigure, ReportHeading, ReportParagraph, ReportTable
+from cpsched_sim.report_document import (
+    ReportBlock,
+    ReportFigure,
+    ReportHeading,
+    ReportParagraph,
+    ReportTable,
+    render_markdown,
+    render_page,
+)
 from cpsched_sim.study.policy_ranking import (
     RankedPolicy,
     compare_policies,
@@ -21,11 +40,135 @@ from cpsched_sim.study.policy_ranking import (
     rank_policies,
     rows_shared_by_all_policies,
 )
-from cpsched_sim.study.study_results import StudyResults
+from cpsched_sim.study.result_store import RESULTS_FILE, StoredCaseResult, StudyResultStore
+from cpsched_sim.study.study_cases import StudyCase, StudyCases
 from cpsched_sim.study.study_schema import ReportPlotSchema, ReportTableSchema
 
 _MAX_ROWS = 500
 _MAX_NAMES = 5
+RESULTS_TABLE, JOBS_TABLE, MARKDOWN_REPORT, HTML_REPORT = "results.parquet", "jobs.parquet", "report.md", "report.html"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyResults:
+    """A study and the results of its cases. A case that has not run has no result."""
+
+    campaign: StudyCases
+    kept: Mapping[str, StoredCaseResult]
+    """Stored results by digest."""
+    folder: Path
+
+    def __repr__(self) -> str:
+        outcomes = Counter(kept.result["outcome"] for kept in self.kept.values())
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+        cases = format_count(len(self.campaign.cases), "case")
+        return f"<StudyResults {self.campaign.words.title}: {cases}, {counts or 'no results'}, in {self.folder}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one flat row per case: labels, outcome, metric values and cost."""
+        return [flat_case_row(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
+
+    def to_frame(self) -> Any:
+        """Return the rows as a pandas frame. Raise `InputError` without pandas."""
+        from cpsched_sim import data_frames
+
+        rows = self.rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return data_frames.rows_to_frame([names, *([row.get(name) for name in names] for row in rows)])
+
+
+def flat_case_row(case: StudyCase, kept: StoredCaseResult) -> dict[str, Any]:
+    """Return one case as a flat row."""
+    result, made = kept.result, kept.made
+    decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}
+    versions = {f"version_{name}": value for name, value in (made.get("versions") or {}).items()}
+    return {
+        **case.labels, "digest": case.digest, "outcome": result["outcome"], "why": result["why"],
+        **{name: value for name, value in (result.get("figures") or {}).items() if isinstance(value, int | float)},
+        **{name: result.get(name) for name in ("left_waiting", "rounds", "violations", "schedule_sha256")},
+        "cpu_s": made.get("cpu_s"), "wall_s": made.get("wall_s"), "share": made.get("share"), **decision, **versions,
+        "machine": made.get("machine"), "machine_load": made.get("load"), "date": made.get("date"),
+        "result_sha256": made.get("result_sha256"),
+    }  # fmt: skip
+
+
+def cpu_ms_per_round(cpu_s: float | None, rounds: int | None) -> float | None:
+    """Return the CPU time per round in ms, or None if either is unknown or 0."""
+    return 1000 * cpu_s / rounds if cpu_s and rounds else None
+
+
+def write_study_outputs(results: StudyResults) -> list[str]:
+    """Write all outputs. Raise `InputError`.
+
+    Return a sentence for each optional output that could not be written.
+    """
+    folder, notes = results.folder, []
+    write_atomically(folder / RESULTS_FILE, study_json_lines(results).encode())
+    if find_spec("pyarrow"):
+        write_atomically(folder / RESULTS_TABLE, _rows_to_parquet(results.rows()))
+        if results.campaign.words.jobs:
+            write_atomically(folder / JOBS_TABLE, _schedules_to_parquet(results))
+    else:
+        notes.append(f"no {RESULTS_TABLE}: Parquet requires pyarrow: pip install 'cpsched[study]'")
+    title, blocks = results.campaign.words.title, list(study_report_blocks(results))
+    write_atomically(folder / MARKDOWN_REPORT, render_markdown(title, blocks).encode())
+    write_atomically(folder / HTML_REPORT, render_page(title, blocks).encode())
+    return notes
+
+
+def study_json_lines(results: StudyResults) -> str:
+    """Return one line of JSON per case: labels, digest, inputs, result and made."""
+    return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _result_lines(results))
+
+
+def _result_lines(results: StudyResults) -> Iterator[dict[str, object]]:
+    for case in results.campaign.cases:
+        if (kept := results.kept.get(case.digest)) is not None:
+            made = {name: value for name, value in kept.made.items() if name != "labels"}
+            yield {
+                "labels": dict(case.labels), "digest": case.digest, "inputs": kept.inputs, "result": kept.result,
+                "made": made,
+            }  # fmt: skip
+
+
+def _schedules_to_parquet(results: StudyResults) -> bytes:
+    """Return all schedules as one Parquet table, with a row per job and distinct case."""
+    schedules = StudyResultStore(results.folder).schedules
+    parts: list[dict[str, np.ndarray]] = []
+    for digest, kept in results.kept.items():
+        if kept.has_metric_values:
+            path = schedules.path(digest)
+            try:
+                with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
+                    found = {name: columns[name] for name in columns.files}
+            except (OSError, ValueError, EOFError, BadZipFile) as error:
+                rule = "is not a schedule: delete it, and run the same command again"
+                raise InputError(f"{path}: {rule}") from error
+            parts.append({"digest": np.full(len(found["job"]), digest), **found})
+    names = list(parts[0]) if parts else []
+    return _columns_to_parquet({name: np.concatenate([part[name] for part in parts]) for name in names})
+
+
+def _rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows as a Parquet file with one column per name. Raise `InputError`.
+
+    A missing value is null.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _columns_to_parquet({name: [row.get(name) for row in rows] for name in names})
+
+
+def _columns_to_parquet(columns: Mapping[str, Any]) -> bytes:
+    """Return columns as a Parquet file. Raise `InputError`."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("Parquet requires pyarrow: pip install 'cpsched[study]'") from error
+    file = io.BytesIO()
+    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
 
 
 def study_report_blocks(results: StudyResults) -> Iterator[ReportBlock]:

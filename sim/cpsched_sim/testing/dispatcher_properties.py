@@ -20,9 +20,8 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_sim.cluster.replay import Schedule, replay
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import can_run, full_clusters, snapshots, traces
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.testing.hypothesis_strategies import can_run, full_clusters, scaled_example_settings, snapshots, traces
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 TEST_EFFORT = "100"
 """The deterministic limit for dispatchers that search. No property may depend on a clock."""

@@ -1,4 +1,4 @@
-"""Random clusters, queues and traces.
+"""Random clusters, queues and traces, and the number of examples of a property.
 
 They have several resources, distinct-node and whole-node jobs, and node sets.
 
@@ -12,11 +12,25 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_node, why_infeasible
 from cpsched.model import Cluster, IntArray, Job, Placement, Request, RunningJob, Snapshot
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
+
+DEFAULT_EXAMPLES = 100
+"""Number of examples in Hypothesis's default profile. With this profile, each property uses its own number."""
+
+
+def scaled_example_settings(many: int, **further: Any) -> settings:
+    """Return settings for a property test with `many` examples and no deadline.
+
+    The active Hypothesis profile scales `many`: `max_examples=25` (`pytest --hypothesis-profile NAME`) reduces it to a
+    quarter, but to no less than three. `further` contains other Hypothesis settings.
+    """
+    return settings(max_examples=max(3, many * settings().max_examples // DEFAULT_EXAMPLES), deadline=None, **further)
+
 
 Draw = Callable[[Any], Any]
 

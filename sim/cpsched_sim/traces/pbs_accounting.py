@@ -13,7 +13,7 @@ The input is one file, or the folder `server_priv/accounting` with all files.
 - A job arrives at `etime`, when it became eligible, if that is later than `ctime`, its submission. A further run
   arrives no earlier than the end of the previous run. A `TraceDialect` may select the submission.
 - walltime_s is `Resource_List.walltime`, or the run time if the job had no limit.
-- Units: see `cpsched_sim.traces.pbs_requests`.
+- Units: see `cpsched_sim.traces.pbs_lines`.
 - Queue and partition are PBS's queue; account is `account`, else `project`; nodes are the hosts of `exec_host`.
 - Each subjob of an array is a job; the array itself is not. Subjob 3 of array 7 is job -70000003.
 - A line in which a relevant field occurs twice is dropped, because user text can look like fields. A user's text may
@@ -34,25 +34,24 @@ from sys import intern
 from typing_extensions import override
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.pbs_select import parse_duration_s
+from cpsched.pbs_text import parse_duration_s
 from cpsched.registration import Registration
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_TIME_S
-from cpsched_sim.input.text_line_reader import read_text_lines
+from cpsched_sim.input.text_line_reader import dated_files, read_text_lines
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON, FURTHER_RUN_NOTE, TASK_FACTOR, JobRunNumbering
 from cpsched_sim.traces.pbs_lines import (
     PbsAccountingLine,
     PbsRecordFields,
     is_split_record,
     looks_like_pbs_log_line,
+    parse_exec_hosts,
     parse_pbs_job_id,
     parse_pbs_line,
+    parse_pbs_request,
 )
-from cpsched_sim.traces.pbs_requests import parse_exec_hosts, parse_pbs_request
 from cpsched_sim.traces.slurm_times import parse_time_zone, possible_unix_times_s
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
+from cpsched_sim.traces.trace_record import DEFAULT_DIALECT, TraceDialect, TraceReader, TraceRecord, UnitsRequest
 
 _QUARTER_HOUR_S = 900
 """Time zones differ from UTC by multiples of a quarter of an hour."""
@@ -274,10 +273,6 @@ class PbsAccountingReader(TraceReader):
     def _walltime_s(self, fields: PbsRecordFields) -> int:
         text = fields.get("Resource_List.walltime", "")
         return parse_duration_s(text, "walltime") if text else 0
-
-    def _walltime_without_limit_s(self, run_s: int) -> int:
-        self.tally.taken["walltime is the run time, because the limit is missing"] += 1
-        return run_s
 
     def _update_utc_offset(self, line: PbsAccountingLine, fields: PbsRecordFields, name: str) -> None:
         """Derive the local clock's offset from UTC.

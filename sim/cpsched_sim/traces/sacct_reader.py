@@ -40,7 +40,7 @@ from typing_extensions import override
 
 from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
-from cpsched.slurm_text.task_ranges import parse_task_ranges
+from cpsched.slurm_text.jobs import parse_task_ranges
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_line_reader import read_text_lines
 from cpsched_sim.traces.accounting_columns import (
@@ -67,8 +67,14 @@ from cpsched_sim.traces.slurm_times import (
     possible_unix_times_s,
     resolve_ambiguous_times,
 )
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_record import SEARCHED_LINES, TraceReader, TraceRecord, UnitsRequest
+from cpsched_sim.traces.trace_record import (
+    DEFAULT_DIALECT,
+    SEARCHED_LINES,
+    TraceDialect,
+    TraceReader,
+    TraceRecord,
+    UnitsRequest,
+)
 
 _MIB_PER_UNIT = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY_PATTERN = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
@@ -346,7 +352,7 @@ class SacctReader(TraceReader):
         return run_s if run_s > 0 else None
 
     def _not_run_reason(self, fields: list[str], start_s: int | None, end_s: int | None) -> str:
-        if start_s is not None and end_s is not None and not self._was_cancelled(fields):
+        if start_s is not None and end_s is not None and self._job_state(fields) != "CANCELLED":
             return "run time below 1 s"
         word = "RUNNING" if start_s is not None and end_s is None else self._job_state(fields)
         return _NOT_RUN_REASONS.get(word, "never started")
@@ -354,9 +360,6 @@ class SacctReader(TraceReader):
     def _job_state(self, fields: list[str]) -> str:
         word = self._get_field(fields, "State").strip().partition(" ")[0].rstrip("+").upper()
         return _SHORT_STATES.get(word, word)
-
-    def _was_cancelled(self, fields: list[str]) -> bool:
-        return self._job_state(fields) == "CANCELLED"
 
     def _arrival_s(self, submit_s: int, eligible_s: int | None, start_s: int) -> int:
         if self._dialect.arrival == "submit" or eligible_s is None or not submit_s < eligible_s <= start_s:

@@ -20,7 +20,6 @@ from cpsched.errors import CpschedError
 from cpsched.model import NEVER, BoolArray, IntArray, Request
 from cpsched_sim.input.input_limits import MAX_JOBS, MAX_LINE_CHARS, MAX_LINES, MAX_TIME_S
 from cpsched_sim.input.text_line_reader import read_line_blocks
-from cpsched_sim.traces.columnar_trace import ColumnarTrace, zeros
 from cpsched_sim.traces.swf import (
     MORE_FIELDS,
     NO_PROCESSORS_REASON,
@@ -30,6 +29,7 @@ from cpsched_sim.traces.swf import (
     SwfReader,
     parse_swf_name,
 )
+from cpsched_sim.traces.trace_jobs import ColumnarTrace, zeros
 from cpsched_sim.traces.trace_record import MISSING_LIMIT_NOTE, ProcessorCountRequest, ResourceRequest
 
 _USED_FIELDS = (0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 13, 14, 15)

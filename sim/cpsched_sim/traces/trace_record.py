@@ -1,15 +1,18 @@
 """The record that all trace readers create: a job with its request.
 
-A system (`cpsched_sim.systems.system_file`) converts the request to units on nodes.
+A system (`cpsched_sim.systems.system_file`) converts the request to units on nodes. `TraceDialect` contains the user's
+options for accounting data: `--columns`, `--zone` and `--arrival`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from cpsched.errors import require
 from cpsched.formatting import format_count
 from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace
@@ -24,7 +27,8 @@ from cpsched_sim.input.input_limits import (
     MAX_TIME_S,
 )
 from cpsched_sim.input.text_line_reader import read_text_lines
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.slurm_times import parse_time_zone
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 
 class ProcessorCountRequest(NamedTuple):
@@ -297,3 +301,22 @@ class TraceReader:
 
     def _make_error(self, field: str, value: object, rule: str) -> InvalidTrace:
         return InvalidTrace(self.path, self.line, field, value, rule)
+
+
+Arrival = Literal["eligible", "submit"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceDialect:
+    """The columns of a table, the zone of its times, and when its jobs arrive."""
+
+    columns: str = ""
+    zone: str = ""
+    arrival: Arrival = "eligible"
+
+    def __post_init__(self) -> None:
+        require(self.arrival in ("eligible", "submit"), "--arrival", self.arrival, "must be eligible or submit")
+        parse_time_zone(self.zone)
+
+
+DEFAULT_DIALECT = TraceDialect()

@@ -9,7 +9,7 @@ from typing import Any
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.goal_presets import PRESETS
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 
 LOOKAHEAD = "lookahead"
 RUN_TIME_MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = (

@@ -22,10 +22,11 @@ from cpsched_sim.tuning.setting_candidates import (
     to_replayable_policy,
 )
 from cpsched_sim.tuning.tuning_windows import TuningWindow, TuningWindowSplit
-from cpsched_sim.tuning.window_replays import SettingTrial, Trials
-from cpsched_sim.tuning.window_scores import (
+from cpsched_sim.tuning.window_replays import (
     Progress,
     RatioEstimate,
+    SettingTrial,
+    Trials,
     WindowMetricSums,
     goal_metric_values,
     mean_metric_sums,
@@ -211,11 +212,6 @@ class _SettingSearch:
             (sum(window.judged for window in choosing), sum(window.judged for window in judging)),
         )
 
-    def _relative_window_scores(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:
-        """Return each window's score relative to the current setting's."""
-        mine, present = self._window_sums(spec, windows), self._window_sums(self._question.present, windows)
-        return tuple(scores_by_window(self._question.goal, mine, present))
-
     def _replay_missing_trials(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
         """Replay the missing combinations, randomized settings with each seed."""
         asked: list[tuple[PolicySpec, PolicySpec, tuple[TuningWindow, ...]]] = []
@@ -269,7 +265,7 @@ class _SettingSearch:
             spec,
             paired_ratios(goal, mine, baseline),
             paired_ratios(goal, mine, present),
-            self._relative_window_scores(spec, windows),
+            tuple(scores_by_window(goal, mine, present)),
         )
 
     def _failure_reason(self, spec: PolicySpec) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from cpsched.errors import require
 from cpsched.model import EndedJob
 from cpsched_sim.errors import InputError
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 
 DAY_S = 86_400

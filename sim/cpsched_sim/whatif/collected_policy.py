@@ -21,11 +21,11 @@ from cpsched.slurm_text.accounts import (
     list_unmodelled_qos_settings,
     parse_qos,
 )
-from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.known_fields import PARTITION
 from cpsched.slurm_text.limits import unsupported_limits
 from cpsched.slurm_text.object_parsing import list_printed_objects
-from cpsched.slurm_text.option_lists import has_flag, parse_flags
+from cpsched.slurm_text.option_lists import find_unmodelled_options, has_flag, parse_flags
+from cpsched.slurm_text.output_values import parse_pipe_table
 from cpsched.slurm_text.preemption import parse_preempt_mode, parse_victim_order
 from cpsched.slurm_text.site_policy import (
     is_tres_weight,
@@ -35,7 +35,6 @@ from cpsched.slurm_text.site_policy import (
     parse_preemption,
     parse_priority_policy,
 )
-from cpsched.slurm_text.tables import parse_pipe_table
 from cpsched_sim.errors import quote_value
 from cpsched_sim.site.policy_file import MAX_CALC_PERIOD_S, unsimulated_mode_note
 

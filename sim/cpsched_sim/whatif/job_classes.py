@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.model import IntArray
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.whatif.whatif_window import WhatIfWindow
 
 MAX_CLASSES = 25

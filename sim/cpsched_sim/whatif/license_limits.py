@@ -19,7 +19,7 @@ from pathlib import Path
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.site.limit_checks import LICENSE
-from cpsched.slurm_text.licenses import parse_licenses
+from cpsched.slurm_text.site_policy import parse_licenses
 from cpsched_sim.cluster.simulated_accounting import Amounts, Totals
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT

@@ -17,12 +17,11 @@ from secrets import token_hex
 
 from cpsched.errors import InvalidValue, require
 from cpsched.slurm_text.accounts import ASSOCIATION_COLUMNS, QOS_COLUMNS, find_row_of_second_cluster
-from cpsched.slurm_text.controller_options import CONTROLLER_OPTIONS
-from cpsched.slurm_text.option_lists import parse_config
-from cpsched.slurm_text.tables import parse_pipe_table
+from cpsched.slurm_text.option_lists import CONTROLLER_OPTIONS, parse_config
+from cpsched.slurm_text.output_values import parse_pipe_table
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
-from cpsched_sim.systems.slurm_queries import run_slurm_command
+from cpsched_sim.program_runner import run_slurm_command
 from cpsched_sim.whatif.collected_policy import build_policy_file
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"

@@ -30,11 +30,11 @@ from cpsched.dispatchers.slurm.scheduler_parameters import (
 from cpsched.errors import InvalidValue, UnknownName, did_you_mean, join_abbreviated, require
 from cpsched.formatting import format_count
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 from cpsched_sim.errors import quote_value
 from cpsched_sim.site.policy_file import load_site_policy_file
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.whatif.whatif_window import WhatIfWindow, move_window_to_system
 
 TWIN_DISPATCHER = "slurm"

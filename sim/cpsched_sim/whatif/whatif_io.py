@@ -17,17 +17,16 @@ from cpsched.gc_pause import gc_paused
 from cpsched_sim.cluster.simulated_accounting import Totals
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_csv
-from cpsched_sim.input.dated_files import dated_files
+from cpsched_sim.input.text_line_reader import dated_files
 from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.result_files import result_origin_note
 from cpsched_sim.site.policy_file import SitePolicyFile
 from cpsched_sim.systems.system_file import load_system
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_record import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.whatif import whatif_report
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
-from cpsched_sim.whatif.site_changes import list_site_changes
-from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder
+from cpsched_sim.whatif.slurm_collection_folder import SlurmCollectionFolder, list_site_changes
+from cpsched_sim.whatif.whatif_replay import REPLAYS_FOLDER
 from cpsched_sim.whatif.whatif_window import (
     ReplayedSite,
     WhatIfWindow,

@@ -14,22 +14,26 @@ import numpy as np
 from cpsched.formatting import format_count, format_duration
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
-from cpsched_sim.experiments.bootstrap_statistics import FloatArray, finite_or_none
+from cpsched_sim.experiments.bootstrap_statistics import BlockBootstrap, FloatArray, finite_or_none
 from cpsched_sim.site.fairness import WINDOW_S, AccountUsageByWindow, account_machine_shares, account_usage_by_window
-from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.case_comparison import (
+from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
+from cpsched_sim.whatif.schedule_comparison import (
+    HOPELESS_GRADE,
     OPEN_MODEL,
     SIGNIFICANT,
     ComparedRuns,
     compare_case_with_twin,
+    measure_twin_fidelity,
     users_waiting_longer,
 )
-from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
-from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner, WhatIfReplayTask, build_replay_tasks
-from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE, measure_twin_fidelity
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES, GPUS, PROCESSORS
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_replay import WindowReplayResult
+from cpsched_sim.whatif.whatif_replay import (
+    WhatIfReplayRunner,
+    WhatIfReplayTask,
+    WindowReplayResult,
+    build_replay_tasks,
+)
 from cpsched_sim.whatif.whatif_window import OUTAGE, ROLES, WhatIfWindow
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,

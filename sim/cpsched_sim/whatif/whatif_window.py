@@ -17,9 +17,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from itertools import compress
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +27,16 @@ from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job, Request, TypicalRequests
 from cpsched.model.typical_requests import TYPICAL_DAYS, find_typical_requests
-from cpsched_sim.cluster.simulated_accounting import Amounts, LicenseRequestsAndTotals, Totals
+from cpsched_sim.cluster.simulated_accounting import LicenseRequestsAndTotals, Totals
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicyFile
-from cpsched_sim.systems import system_draft, system_draft_from_accounting
+from cpsched_sim.systems import system_draft
 from cpsched_sim.systems.system_file import System, SystemFile, load_bundled_system, load_system
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.slurm_times import parse_time_zone
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
-from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
+from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord, find_runaway_jobs
 from cpsched_sim.whatif.license_limits import license_notes, why_licenses_insufficient
-from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
@@ -127,11 +126,7 @@ class WhatIfWindow:
 
     def to_local_time(self, at_s: int) -> datetime:
         """Convert a second of the window to the site's local time."""
-        return datetime.fromtimestamp(at_s + self.epoch_s, _load_zone(self.zone))
-
-
-def _load_zone(name: str) -> tzinfo:
-    return ZoneInfo(name) if name else UTC
+        return datetime.fromtimestamp(at_s + self.epoch_s, parse_time_zone(self.zone))
 
 
 def choose_or_guess_system(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
@@ -145,7 +140,7 @@ def choose_or_guess_system(history: AccountingHistory, system: str | None, name:
         return load_bundled_system(named), ""
     if history.header.get("MaxProcs") or history.header.get("MaxNodes"):
         return load_system("pool"), "the file's header (MaxProcs), as one pool of processors"
-    draft = system_draft_from_accounting.draft_system_from_records(history.ran, history.reader.resources, name)
+    draft = system_draft.draft_system_from_records(history.ran, history.reader.resources, name)
     seen = any(record.nodes for record in history.ran)
     by = (
         "the nodes that jobs ran on (NodeList), and the peak use of each node"
@@ -233,7 +228,8 @@ def cut_whatif_window(history: AccountingHistory, replayed: ReplayedSite, span: 
             f"that {system.name} does not have: these jobs may use any node"
         )
     notes += history.reader.tally.to_sentences(left_out=False)
-    licenses = _licenses_by_index(jobs, history.licenses)
+    license_requests = history.licenses
+    licenses = {at: license_requests[item.job.id] for at, item in enumerate(jobs) if item.job.id in license_requests}
     held = (
         (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licenses[at])
         for at, draft in enumerate(drafts) if at in licenses and draft[5] != NEVER
@@ -264,11 +260,6 @@ def _requests_before(history: AccountingHistory, target: System, from_s: int) ->
         if from_s - TYPICAL_DAYS * DAY_S <= (each.start_s or 0) + each.run_s <= from_s:
             with suppress(InvalidValue):  # does not fit the system
                 yield target.request(each.ask)
-
-
-def _licenses_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    """Return the licenses that jobs request, by job index."""
-    return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 
 def _job_window_times(
@@ -339,7 +330,7 @@ def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: st
 def _parse_option_time(text: str, option: str, history: AccountingHistory, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_load_zone(zone))
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=parse_time_zone(zone))
         return int(moment.timestamp()) - history.time_zero_unix_s
     except (ValueError, OverflowError):
         raise InvalidValue(option, text, "must be a date such as 2026-10-01, or a date and a time") from None
@@ -349,7 +340,7 @@ def _to_local_time(history: AccountingHistory, at_s: int, zone: str) -> datetime
     """Return a time of the file as a date. Raise `InvalidValue` if it is outside the calendar."""
     unix_s = at_s + history.time_zero_unix_s
     try:
-        return datetime.fromtimestamp(unix_s, _load_zone(zone))
+        return datetime.fromtimestamp(unix_s, parse_time_zone(zone))
     except (ValueError, OverflowError, OSError):
         rule = "must be in the years 1 to 9999, in seconds since 1970: choose the period with --from and --to"
         raise InvalidValue("time", unix_s, rule) from None

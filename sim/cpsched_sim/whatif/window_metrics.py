@@ -10,9 +10,8 @@ import numpy.typing as npt
 from cpsched.metrics import bounded_slowdown, count_overlapping_intervals
 from cpsched.model import NEVER, IntArray
 from cpsched.model.typical_requests import find_gpu_column
-from cpsched_sim.experiments.bootstrap_statistics import FloatArray
+from cpsched_sim.experiments.bootstrap_statistics import BlockBootstrap, FloatArray
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.job_classes import WIDE_JOB_SHARE
 from cpsched_sim.whatif.whatif_window import HOUR_S, OUTAGE, WhatIfWindow
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from cpsched.errors import InvalidValue, require
 from cpsched.model.snapshot import FIRST_DATED_S
 from cpsched_sim.traces.slurm_times import parse_time_zone
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 _RELATIVE_TIME = re.compile(r"\+(\d{1,6})([dh])", re.ASCII)
 _UNIT_S = {"d": 86_400, "h": 3_600}

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from cpsched.errors import require
 from cpsched.metrics import FloatArray
 from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 RESOURCES = ("cores", "memory_mib", "gpus", "mics")

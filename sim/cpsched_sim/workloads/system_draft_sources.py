@@ -9,16 +9,16 @@ from pathlib import Path
 from cpsched_sim.errors import InputError, UnknownFormat
 from cpsched_sim.input.file_type_guess import sniff_file
 from cpsched_sim.input.text_line_reader import read_text_lines
-from cpsched_sim.systems import system_draft, system_draft_from_accounting
+from cpsched_sim.program_runner import run_slurm_command
+from cpsched_sim.systems import system_draft
 from cpsched_sim.systems.slurm_node_parsing import (
     SCONTROL_COMMAND,
     SINFO_COMMAND,
     looks_like_node_output,
     parse_slurm_nodes,
 )
-from cpsched_sim.systems.slurm_queries import run_slurm_command
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_record import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.workload_loader import job_from_record, open_trace, require_few_invalid_lines
 
 MAX_CHARS = 1 << 28
@@ -41,7 +41,7 @@ def draft_system(
     """
     if source is None:
         return system_draft.draft_system_from_nodes(
-            parse_slurm_nodes(run_slurm_command(), SCONTROL_COMMAND), name, SCONTROL_COMMAND
+            parse_slurm_nodes(run_slurm_command(SCONTROL_COMMAND), SCONTROL_COMMAND), name, SCONTROL_COMMAND
         ), []
     if source == "-":
         return system_draft.draft_system_from_nodes(
@@ -61,9 +61,7 @@ def draft_system(
     anywhere = InfiniteCapacitySystem(reader.resources)
     records = [record for record in reader if job_from_record(record, anywhere, reader) is not None]
     require_few_invalid_lines(reader)
-    return system_draft_from_accounting.draft_system_from_records(
-        records, reader.resources, name
-    ), reader.tally.to_sentences()
+    return system_draft.draft_system_from_records(records, reader.resources, name), reader.tally.to_sentences()
 
 
 def _is_node_output(path: Path) -> bool:

@@ -26,30 +26,28 @@ from cpsched.errors import (
     UnknownName,
     describe_exception,
     join_abbreviated,
+    plugin_source_location,
     require,
 )
 from cpsched.formatting import format_count
 from cpsched.markup import make_markup_element
 from cpsched.model import Cluster, EndedJob
-from cpsched.plugin_error_location import plugin_source_location
 from cpsched.registration import Registration
 from cpsched.registry import Registry
 from cpsched_sim.data_frames import jobs_to_frame
 from cpsched_sim.errors import InputError, InvalidTrace, UnknownFormat, quote_value
 from cpsched_sim.file_io import sha256_of_all
-from cpsched_sim.input.dated_files import dated_files, has_dated_files
 from cpsched_sim.input.file_type_guess import sniff_file
-from cpsched_sim.input.parquet_reader import PARQUET_KIND, parquet_column_names
+from cpsched_sim.input.text_line_reader import dated_files, has_dated_files
 from cpsched_sim.site.policy_file import SitePolicyFile, load_site_policy_file
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem, System, SystemFile, load_bundled_system, load_system
-from cpsched_sim.traces.columnar_trace import ColumnarTrace
+from cpsched_sim.traces.parquet_trace_reader import PARQUET_KIND, parquet_column_names
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.sacct_reader import SacctReader
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.swf_block_reader import read_swf_columns
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.traces.trace_record import SEARCHED_LINES, TraceReader, TraceRecord
+from cpsched_sim.traces.trace_jobs import ColumnarTrace, TraceJob
+from cpsched_sim.traces.trace_record import DEFAULT_DIALECT, SEARCHED_LINES, TraceDialect, TraceReader, TraceRecord
 from cpsched_sim.workloads.arrival_date_range import ALL_DATES, ArrivalDateRange, arrival_dates_text, trace_epoch_s
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
+from cpsched_sim.program_runner import run_slurm_command
 from cpsched_sim.simulation import ReplaySpec, replay_inputs
-from cpsched_sim.systems.slurm_queries import run_slurm_command
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import TraceDialect
 from cpsched_sim.workloads.workload_loader import load
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
@@ -116,32 +116,26 @@ def test_reads_system_from_standard_input(tmp_path):
     assert done.stdout.endswith("units: { rule: cores }\n")
 
 
-def test_runs_slurm_command_without_file(tmp_path, monkeypatch):
-    program = tmp_path / "scontrol"
-    program.write_text(f'#!/bin/sh\n[ "$*" = "-o show node" ] && cat {DATA / "scontrol-o.txt"}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert "4 nodes, from scontrol -o show node" in invoke("system", "from-slurm").stdout
-
-
-def test_names_command_to_run_if_slurm_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.mark.parametrize(
+    ("script", "code", "stdout", "stderr"),
+    [
+        (f'[ "$*" = "-o show node" ] && cat {DATA / "scontrol-o.txt"}', 0, "4 nodes, from scontrol -o show node", ""),
+        (r"printf 'slurm_load_node error:\033[31m\nno' >&2; exit 3", 2, "",
+         "error: scontrol -o show node: exit code 3: slurm_load_node error:\\x1b[31m\\nno\n"),
+        (None, 2, "", "scontrol is not installed on this machine: run `scontrol -o show node > nodes.txt` on"),
+    ],
+)  # fmt: skip
+def test_runs_slurm_command_without_file(tmp_path, monkeypatch, script, code, stdout, stderr):
+    path = str(tmp_path)
+    if script is not None:
+        (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "scontrol").chmod(0o755)
+        path = f"{path}{os.pathsep}{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
     done = invoke("system", "from-slurm")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert (
-        "scontrol is not installed on this machine: run `scontrol -o show node > nodes.txt` on a host with Slurm"
-        in done.stderr
-    )
-
-
-def test_failed_slurm_command_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'slurm_load_node error:\\033[31m\\nno' >&2\nexit 3\n")
-    (tmp_path / "scontrol").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    done = invoke("system", "from-slurm")
-    assert (done.exit_code, done.stderr) == (
-        2, "error: scontrol -o show node: exit code 3: slurm_load_node error:\\x1b[31m\\nno\n",
-    )  # fmt: skip
+    assert (done.exit_code, bool(done.stdout)) == (code, bool(stdout))
+    assert stdout in done.stdout
+    assert stderr in done.stderr
 
 
 def test_rejects_folder_as_command(tmp_path, monkeypatch):

@@ -142,7 +142,6 @@ def test_every_user_error_is_one_uniform_line(four_jobs, arguments, message):
 )
 def test_suggests_probable_option(four_jobs, arguments, meant):
     ended = invoke(*(four_jobs if argument == "TRACE" else argument for argument in arguments))
-    assert "did you mean" in ended.stderr.lower()
     assert meant in ended.stderr.lower().partition("did you mean")[2]
 
 
@@ -153,18 +152,12 @@ def test_shows_help_without_arguments():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_full_output_is_one_line_error(four_jobs):
-    for command in ([*CPSCHED, "--help"], forked("dispatchers"), forked("simulate", four_jobs, "--json")):
+def test_full_output_is_one_line_error_and_results_are_saved(four_jobs, tmp_path):
+    simulate = ("simulate", four_jobs, "--json", "--out", tmp_path / "out")
+    for command in ([*CPSCHED, "--help"], forked("dispatchers"), forked(*simulate)):
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
-
-
-def test_saves_results_if_output_is_full(four_jobs, tmp_path):
-    with open("/dev/full", "w") as full:
-        command = forked("simulate", four_jobs, "--out", tmp_path / "out")
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.csv.gz", "summary.json"]
 
 
@@ -234,17 +227,6 @@ def test_keeps_finished_rows_of_stopped_comparison(four_jobs):
     assert [row.summary["jobs"] for row in rows] == [4, 4]
 
 
-def test_summary_names_its_inputs(four_jobs, tmp_path):
-    options = ["--dispatcher", "pcp20", "--effort", "50", "--max-jobs", "3", "--out", tmp_path]
-    assert invoke("simulate", four_jobs, *options).exit_code == 0
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["version"]
-    assert summary["date"].endswith("+00:00")
-    setup = summary["setup"]
-    assert (setup["limits"]["effort"], setup["max_jobs"]) == ("50", 3)
-    assert len(setup["trace_sha256"]) == len(setup["system_sha256"]) == 64
-
-
 def test_shows_markup_in_names_unchanged(tmp_path):
     path = tmp_path / "[red]a[_x].swf"
     path.write_text(FOUR_JOBS)
@@ -267,11 +249,13 @@ def test_comparison_prints_markdown_table(four_jobs):
     assert len({line.count("|") for line in shown[2:]}) == 1
 
 
-def test_does_not_wrap_piped_tables(four_jobs):
+def test_piped_table_is_not_wrapped_and_has_legend(four_jobs):
     shown = invoke("compare", four_jobs, "--dispatcher", "fcfs,easy").stdout
-    (heading,) = (line for line in shown.splitlines() if line.split()[:1] == ["dispatcher"])
-    assert heading.split()[-2:] == ["dispatch", "ms"]
+    begins = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+    assert begins["dispatcher"].split()[-2:] == ["dispatch", "ms"]
     assert len([line for line in shown.splitlines() if line.split()[:1] == ["easy"]]) == 1
+    assert "AWF: sum of r D F / sum of r D" in shown
+    assert "W: wait, D: run time" in shown
 
 
 def test_every_command_is_in_help_group():
@@ -283,12 +267,6 @@ def test_every_command_is_in_help_group():
 
 def test_both_version_options_print_version():
     assert {invoke(name).stdout for name in ("-V", "--version")} == {f"cpsched {version('cpsched')}\n"}
-
-
-def test_comparison_has_legend(four_jobs):
-    shown = invoke("compare", four_jobs, "--dispatcher", "fcfs,easy").stdout
-    assert "AWF: sum of r D F / sum of r D" in shown
-    assert "W: wait, D: run time" in shown
 
 
 def test_formats_shares_as_percent_or_factor():

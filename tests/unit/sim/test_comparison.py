@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -24,7 +23,7 @@ from cpsched_sim.comparison import (
 )
 from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes
 from cpsched_sim.simulation import ReplaySpec
-from tests.patience import ENOUGH_S
+from tests.patience import ENOUGH_S, is_gone, until
 from tests.unit.sim.traces.test_swf import line
 
 
@@ -34,23 +33,21 @@ def a_row(name, bsld=2.0, **figures):
     return ComparisonRow(dispatcher, predictor, {**ones, "bsld": bsld, "mean_wait_s": 0.0, **figures})
 
 
-def test_each_combination_gets_settings_it_knows():
-    chosen = make_policy_combinations(
-        ["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}
-    )
-    policies = [setup.policy for setup, _ in chosen]
-    assert [(p.dispatcher, p.predictor, p.settings()) for p in policies] == [
-        ("easy", "walltime", {}),
-        ("easy", "profile", {"remember": "5"}),
-        ("list-reg", "walltime", {"option": "greedy"}),
-        ("list-reg", "profile", {"option": "greedy", "remember": "5"}),
-    ]
-
-
-def test_prefixed_setting_reaches_its_owner():
-    ((setup, _),) = make_policy_combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"})
-    assert setup.policy.predictor_settings == {"remember": "5"}
-    assert setup.policy.dispatcher_settings == {"option": "greedy"}
+@pytest.mark.parametrize(
+    ("dispatchers", "predictors", "settings", "expected"),
+    [
+        (["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"},
+         [("easy", "walltime", {}, {}), ("easy", "profile", {}, {"remember": "5"}),
+          ("list-reg", "walltime", {"option": "greedy"}, {}),
+          ("list-reg", "profile", {"option": "greedy"}, {"remember": "5"})]),
+        (["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"},
+         [("list-reg", "profile", {"option": "greedy"}, {"remember": "5"})]),
+    ],
+)  # fmt: skip
+def test_each_combination_gets_settings_it_knows(dispatchers, predictors, settings, expected):
+    policies = [setup.policy for setup, _ in make_policy_combinations(dispatchers, predictors, settings)]
+    found = [(p.dispatcher, p.predictor, p.dispatcher_settings, p.predictor_settings) for p in policies]
+    assert found == expected
 
 
 def test_rejects_setting_unknown_to_all_combinations():
@@ -60,14 +57,22 @@ def test_rejects_setting_unknown_to_all_combinations():
         make_policy_combinations([], ["walltime"], {})
 
 
-def test_baseline_dispatcher_uses_predictor_of_row():
-    rows = [a_row("a/x"), a_row("a/y", bsld=4.0), a_row("b/x", bsld=3.0), a_row("b/y", bsld=1.0)]
-    found = map_rows_to_baselines(rows, "a")
-    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 100, 150, 25]
-    found = map_rows_to_baselines(rows, "a/y")
-    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [50, 100, 75, 25]
-    found = map_rows_to_baselines(rows, None)
-    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 200, 150, 50]
+RECORDED = ComparisonRow("as recorded", "", a_row("-").summary | {"bsld": 8.0})
+ROWS = [a_row("a/x"), a_row("a/y", bsld=4.0), a_row("b/x", bsld=3.0), a_row("b/y", bsld=1.0), RECORDED]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "percent"),
+    [
+        ("a", [100, 100, 150, 25, 400]),  # the recorded schedule has that of the first row
+        ("a/y", [50, 100, 75, 25, 200]),
+        (None, [100, 200, 150, 50, 400]),
+        ("as recorded", [25, 50, 37.5, 12.5, 100]),
+    ],
+)
+def test_baseline_dispatcher_uses_predictor_of_row(baseline, percent):
+    found = map_rows_to_baselines(ROWS, baseline)
+    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in ROWS] == percent
 
 
 def test_zero_or_failed_baseline_has_no_percentage():
@@ -77,20 +82,6 @@ def test_zero_or_failed_baseline_has_no_percentage():
     lines = list(comparison_table_rows([good, bad], map_rows_to_baselines([good, bad], None)))
     assert len({len(line) for line in lines}) == 1
     assert lines[2][-1] == "broke"
-
-
-def test_recorded_schedule_may_be_baseline():
-    rows = [a_row("a/x"), a_row("a/y", bsld=4.0), ComparisonRow("as recorded", "", a_row("-").summary | {"bsld": 8.0})]
-    assert rows[2].name == "as recorded"
-    percent = [
-        percent_of_baseline(row, found[row.name])["bsld"]
-        for found in [map_rows_to_baselines(rows, "as recorded")]
-        for row in rows
-    ]
-    assert percent == [25, 50, 100]
-    assert percent_of_baseline(rows[2], map_rows_to_baselines(rows, "a")["as recorded"])["bsld"] == 400, (
-        "of its first row"
-    )
 
 
 WAITED = "\n".join(
@@ -104,11 +95,20 @@ WAITED = "\n".join(
 )
 
 
-def test_recorded_schedule_is_row_with_its_waits(tmp_path):
+@pytest.fixture
+def waited(tmp_path):
     path = tmp_path / "waited.swf"
     path.write_text(WAITED)
-    arguments = ["compare", str(path), "--dispatcher", "easy", "--baseline", "as recorded", "--plots"]
-    result = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path / "out")])
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def test_recorded_schedule_is_row_with_its_waits(waited, tmp_path):
+    arguments = [waited, "--dispatcher", "easy", "--baseline", "as recorded"]
+    result = invoke(*arguments, "--plots", "--json", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     easy, real = json.loads(result.stdout)["results"]
     assert (real["dispatcher"], real["predictor"], real["error"]) == ("as recorded", "", None)
@@ -119,23 +119,19 @@ def test_recorded_schedule_is_row_with_its_waits(tmp_path):
     assert "as recorded: without 1 of 3 jobs, which have no recorded start" in result.stderr
     lines = (tmp_path / "out" / "compare.csv").read_text().splitlines()
     assert [text.split(",")[:3] for text in lines[1:]] == [["easy", "walltime", "3"], ["as recorded", "", "2"]]
-    table = CliRunner().invoke(app, arguments[:-3]).stdout
-    assert "as recorded" in table
+    assert "as recorded" in invoke(*arguments).stdout
 
 
 def test_trace_without_starts_has_no_recorded_row(four_jobs):
-    result = CliRunner().invoke(app, ["compare", str(four_jobs), "--dispatcher", "easy", "--json"])
+    result = invoke(four_jobs, "--dispatcher", "easy", "--json")
     assert [row["dispatcher"] for row in json.loads(result.stdout)["results"]] == ["easy"]
-    arguments = ["compare", str(four_jobs), "--dispatcher", "easy", "--baseline", "as recorded"]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(four_jobs, "--dispatcher", "easy", "--baseline", "as recorded")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "baseline=as recorded: the trace has no recorded starts" in result.stderr
 
 
-def test_recorded_schedule_is_last_row_in_python(tmp_path):
-    path = tmp_path / "waited.swf"
-    path.write_text(WAITED)
-    found = compare(path, ["easy", "fcfs"], baseline="as recorded")
+def test_recorded_schedule_is_last_row_in_python(waited):
+    found = compare(waited, ["easy", "fcfs"], baseline="as recorded")
     assert [row.name for row in found.rows] == ["easy/walltime", "fcfs/walltime", "as recorded"]
     assert list(found.simulations) == ["easy/walltime", "fcfs/walltime"]
     assert found["easy"] is found["easy/walltime"] is found.simulations["easy/walltime"]
@@ -152,20 +148,14 @@ def test_rejects_unknown_baseline_before_running():
 
 
 def test_combinations_run_in_processes_and_keep_order(four_jobs):
-    chosen = [setup for setup, _ in make_policy_combinations(["fcfs", "easy"], ["walltime"], {})]
+    """A failed combination does not affect the others."""
+    specs = [ReplaySpec(PolicySpec(name)) for name in ("fcfs", "nobody", "easy")]
     told = []
-    rows = compare_in_processes(
-        SharedComparisonInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))
-    )
-    assert [row.name for row in rows] == ["fcfs/walltime", "easy/walltime"]
-    assert [row.summary["mean_wait_s"] for row in rows] == [(99 + 98 + 97) / 4, (99 + 19) / 4]
-    assert told[-1] == (2.0, 2)
-
-
-def test_failed_combination_does_not_affect_others(four_jobs):
-    rows = compare_in_processes(SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec("nobody")), ReplaySpec()], 1)
-    assert "unknown dispatcher 'nobody'" in rows[0].error
-    assert rows[1].summary["jobs"] == 4
+    rows = compare_in_processes(SharedComparisonInputs(four_jobs), specs, 2, lambda *done: told.append(done))
+    assert [row.name for row in rows] == ["fcfs/walltime", "nobody/walltime", "easy/walltime"]
+    assert [row.summary["mean_wait_s"] for row in rows[::2]] == [(99 + 98 + 97) / 4, (99 + 19) / 4]
+    assert "unknown dispatcher 'nobody'" in rows[1].error
+    assert told[-1] == (3.0, 3)
 
 
 def test_killed_process_does_not_affect_others(four_jobs, mocker):
@@ -173,8 +163,7 @@ def test_killed_process_does_not_affect_others(four_jobs, mocker):
     rows = compare_in_processes(
         SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec(name)) for name in ("dies", "lives")], 2
     )
-    assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
-    assert rows[1].error == "answered"
+    assert (rows[0].error, rows[1].error) == (f"its process died with exit code {-signal.SIGKILL}", "answered")
 
 
 def die_or_answer(task, tell):
@@ -210,8 +199,7 @@ def tell_where(task, tell):
 
 
 def test_command_prints_and_writes_table(four_jobs, tmp_path):
-    arguments = ["compare", str(four_jobs), "--dispatcher", "fcfs,easy", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(four_jobs, "--dispatcher", "fcfs,easy", "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert "BSLD" in result.stdout
     lines = (tmp_path / "out" / "compare.csv").read_text().splitlines()
@@ -220,10 +208,10 @@ def test_command_prints_and_writes_table(four_jobs, tmp_path):
 
 
 def test_command_prints_json(four_jobs):
-    arguments = ["compare", str(four_jobs), "--dispatcher", "fcfs,easy", "--predictor", "oracle", "--json"]
-    results = json.loads(CliRunner().invoke(app, arguments).stdout)["results"]
-    assert [row["dispatcher"] for row in results] == ["fcfs", "easy"]
-    assert results[1]["percent"]["mean_wait_s"] == pytest.approx(100 * 118 / 294)
+    result = invoke(four_jobs, "--dispatcher", "fcfs,easy", "--predictor", "oracle", "--json")
+    rows = json.loads(result.stdout)["results"]
+    assert [row["dispatcher"] for row in rows] == ["fcfs", "easy"]
+    assert rows[1]["percent"]["mean_wait_s"] == pytest.approx(100 * 118 / 294)
 
 
 def listen_to_ctrl_c():
@@ -241,18 +229,13 @@ def test_ctrl_c_stops_children_and_exits_130(tmp_path):
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen_to_ctrl_c
     )
-    deadline = time.monotonic() + ENOUGH_S
-    while len(children := children_of(process.pid)) < 3 and time.monotonic() < deadline:  # tracker, server, replay
-        time.sleep(0.05)
+    until(lambda: len(children_of(process.pid)) >= 3)  # tracker, server, replay
+    children = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=ENOUGH_S)
     assert process.returncode == 130
     assert "Traceback" not in stderr
-    assert len(children) >= 3
-    deadline = time.monotonic() + ENOUGH_S
-    while any(is_alive(child) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(is_alive(child) for child in children)
+    until(lambda: all(map(is_gone, children)))
 
 
 def children_of(pid):
@@ -263,11 +246,3 @@ def children_of(pid):
     except FileNotFoundError:
         return []
     return children + [each for child in children for each in children_of(child)]
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

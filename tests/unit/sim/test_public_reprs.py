@@ -13,9 +13,9 @@ import cpsched_sim
 from cpsched.formatting import MAX_REPR_CHARS, MAX_REPR_LINES, join_repr_lines
 from cpsched.model import Cluster
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_results import StudyResults
+from cpsched_sim.study.study_report import StudyResults
 from cpsched_sim.study.study_schema import EXAMPLE_STUDY
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_job
 

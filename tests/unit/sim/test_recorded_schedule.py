@@ -24,8 +24,7 @@ def a_row(id, wait, submit=0, run=100, processors=1):
 
 def test_figures_are_those_of_recorded_starts(tmp_path):
     found = recorded_schedule_of(load(swf(tmp_path, a_row(1, 0), a_row(2, 300), a_row(3, -1))))
-    assert found.measures.wait_s.tolist() == [0, 300]
-    assert found.measures.run_s.tolist() == [100, 100]
+    assert (found.measures.wait_s.tolist(), found.measures.run_s.tolist()) == ([0, 300], [100, 100])
     assert (found.unknown, found.summary()["jobs"]) == (1, 2)
     assert found.measures.utilization(4) == pytest.approx(200 / (4 * 400))
     assert "mean_wait_s" in repr(found)

@@ -1,6 +1,7 @@
 """Results are never overwritten, mixed, or stored without the settings that produced them."""
 
 import csv
+import hashlib
 import json
 import shutil
 import signal
@@ -9,6 +10,7 @@ from importlib.metadata import version
 
 import pytest
 
+from cpsched_sim.systems.system_file import load_system
 from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.test_cli import FOUR_JOBS, invoke
@@ -35,12 +37,18 @@ def rows_of(out):
 
 
 COMMANDS = {
-    "simulate": lambda four_jobs, out: ("simulate", four_jobs, "--out", out),
+    "simulate": lambda four_jobs, out: (
+        "simulate", four_jobs, "--dispatcher", "pcp20", "--effort", "50", "--max-jobs", "3", "--out", out,
+    ),
     "compare": lambda four_jobs, out: ("compare", four_jobs, "--dispatcher", "fcfs", "--out", out),
     "accuracy": lambda four_jobs, out: ("accuracy", four_jobs, "--out", out),
     "system": lambda four_jobs, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
     "workload": lambda four_jobs, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
 }  # fmt: skip
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _nodes(four_jobs):
@@ -65,12 +73,15 @@ def test_no_command_overwrites_results(four_jobs, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "manifest", "made_of"),
     [
-        ("simulate", "summary.json", {"trace": "four.swf", "dispatcher": "easy", "settings": {}}),
+        ("simulate", "summary.json",
+         {"trace": "four.swf", "dispatcher": "pcp20", "settings": {"effort": "50"}, "max_jobs": 3,
+          "limits": {"limit_s": 16.0, "effort": "50", "seed": 0},
+          "trace_sha256": sha256(FOUR_JOBS), "system_sha256": sha256(load_system("pool").model_dump_json())}),
         ("compare", "fcfs-walltime/summary.json", {"trace": "four.swf", "dispatcher": "fcfs"}),
         ("accuracy", "accuracy.csv.json", {"trace": "four.swf", "predictors": ["walltime", "last-two", "profile"]}),
         ("accuracy", "ecdf.csv.json", {"trace": "four.swf", "max_jobs": None}),
     ],
-)
+)  # fmt: skip
 def test_results_are_written_with_their_inputs(four_jobs, tmp_path, name, manifest, made_of):
     assert invoke(*COMMANDS[name](four_jobs, tmp_path / "out")).exit_code == 0
     written = json.loads((tmp_path / "out" / manifest).read_text())

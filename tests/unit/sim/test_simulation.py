@@ -9,12 +9,11 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue, PolicyError, UnknownName
 from cpsched.model import Job, PowerCap, Request
 from cpsched.policy_spec import PolicySpec
-from cpsched.predictors.profile import ProfilePredictor
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, OraclePredictor
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES, OraclePredictor
 from cpsched_sim.comparison import compare
 from cpsched_sim.errors import InputError
 from cpsched_sim.simulation import ReplaySpec, replay_workload, simulate, write_replay_results
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_cluster, a_job
 
@@ -25,13 +24,6 @@ def a_workload(*jobs, nodes=1, cores=4):
 
 def ran(id, run_s=10, submit_s=0, **request):
     return TraceJob(a_job(id, submit_s=submit_s, walltime_s=100, **request), run_s)
-
-
-def test_settings_reach_dispatcher_predictor_and_policy():
-    settings = {"option": "greedy", "remember": "7", "overrun": "double"}
-    policy = ReplaySpec(PolicySpec.of("list-reg", "profile", settings)).build()
-    assert isinstance(policy.predictor, ProfilePredictor)
-    assert (policy.predictor.remember, policy.overrun) == (7, "double")
 
 
 def test_reads_expected_waits_from_named_file(tmp_path):
@@ -61,8 +53,7 @@ def test_simulation_measures_jobs_that_ran():
     simulation = replay_workload(
         a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), ReplaySpec(PolicySpec("fcfs"))
     )
-    assert simulation.never_started_count == 1
-    assert simulation.measures.wait_s.tolist() == [0, 10]
+    assert (simulation.never_started_count, simulation.measures.wait_s.tolist()) == (1, [0, 10])
     assert simulation.measures.processors.tolist() == [3, 2]
     assert simulation.summary()["utilization"] == 50 / (4 * 20)
 
@@ -108,20 +99,22 @@ def test_figures_are_plain_json_numbers():
     json.dumps(summary)
 
 
+def capped(cap_w, *jobs):
+    """A workload on a machine of four cores of 8 W."""
+    workload = a_workload(*jobs)
+    return replace(workload, cluster=replace(workload.cluster, power=PowerCap.of(cap_w, {"cores": 8})))
+
+
+@pytest.mark.parametrize(("cap_w", "starts"), [(31, [0, 10]), (32, [0, 0])])
 @pytest.mark.parametrize("dispatcher", ["list-reg", "greedy", "easy", "lookahead", "hcp19", "pcp20", "cp-af", "prb"])
-def test_power_cap_of_system_applies_to_every_dispatcher(dispatcher):
-    """Two jobs of 16 W under a cap of 31 W, and of 32 W, on room for both."""
-    for cap_w, starts in ((31, [0, 10]), (32, [0, 0])):
-        workload = a_workload(ran(1, units=2), ran(2, units=2))
-        cluster = replace(workload.cluster, power=PowerCap.of(cap_w, {"cores": 8}))
-        simulation = replay_workload(replace(workload, cluster=cluster), ReplaySpec(PolicySpec(dispatcher)))
-        assert simulation.schedule.start_s.tolist() == starts
+def test_power_cap_of_system_applies_to_every_dispatcher(dispatcher, cap_w, starts):
+    """Two jobs of 16 W."""
+    simulation = replay_workload(capped(cap_w, ran(1, units=2), ran(2, units=2)), ReplaySpec(PolicySpec(dispatcher)))
+    assert simulation.schedule.start_s.tolist() == starts
 
 
 def test_job_above_power_cap_never_runs_and_blocks_no_other():
-    workload = a_workload(ran(1, units=2), ran(2, units=1))
-    cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    schedule = replay_workload(replace(workload, cluster=cluster), ReplaySpec()).schedule
+    schedule = replay_workload(capped(15, ran(1, units=2), ran(2, units=1)), ReplaySpec()).schedule
     assert schedule.refused == {0: "draws 16 W, but the power cap is 15 W"}
     assert schedule.start_s.tolist()[1] == 0
 
@@ -133,10 +126,8 @@ def test_start_above_power_cap_is_violation():
         def decide(self, snapshot, need="plan"):
             return super().decide(replace(snapshot, queue=np.arange(2), by_construction=True), need)
 
-    workload = a_workload(ran(1, units=2), ran(2, units=2))
-    cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
     with pytest.raises(PolicyError, match="at 0 s: job 2: is not in the queue"):
-        simulate(replace(workload, cluster=cluster), Deaf())
+        simulate(capped(31, ran(1, units=2), ran(2, units=2)), Deaf())
 
 
 class Looking(Dispatcher):

@@ -17,7 +17,7 @@ from cpsched_sim.start_time_accuracy import (
     accuracy_by_horizon,
     replay_start_forecasts,
 )
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_cluster, a_job
 

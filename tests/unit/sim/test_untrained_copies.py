@@ -23,7 +23,7 @@ def workload(tmp_path_factory):
     ("dispatcher", "predictor"), [("lookahead", "walltime"), ("prb", "last-two"), ("easy", "quantile")]
 )
 def test_used_instance_is_compared_like_new_one(workload, dispatcher, predictor):
-    used = registry.build_dispatcher(dispatcher), registry.build_predictor(predictor)
+    used = registry.DISPATCHERS.build(dispatcher), registry.PREDICTORS.build(predictor)
     first = cpsched_sim.simulate(workload, *used)
     cpsched_sim.simulate(workload, *used)
     by_name = cpsched_sim.compare(workload, [dispatcher], [predictor]).rows[0]

@@ -19,7 +19,7 @@ from cpsched_sim import cli
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.simulation import simulate
 from cpsched_sim.site.policy_file import parse_site_policy_file
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy
 
 NODES = Cluster.of([[4]] * 4, ["cores"])
@@ -50,10 +50,6 @@ def workload(rows, policy, cluster=NODES):
 def with_grace(policy, low_s, mid_s=0):
     policy = policy.replace("low: {}", f"low: {{ grace_time: {low_s} }}")
     return policy.replace("mid: {", f"mid: {{ grace_time: {mid_s},")
-
-
-def replayed(rows, policy):
-    return simulate(workload(rows, policy), "easy", settings={"order": "priority"})
 
 
 def nodes(count):
@@ -147,16 +143,6 @@ def test_partition_without_preemption_keeps_its_jobs(rows):
     assert not any(run.requeued for each in schedule.preemptions for run in each.victims)
 
 
-def test_requeued_job_runs_again_in_full_and_loss_is_counted():
-    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
-    found = simulate(workload(rows, BY_QOS % ""), "easy")
-    assert found.schedule.start_s.tolist() == [110, 10]
-    assert found.schedule.end_s.tolist() == [610, 110]
-    assert found.summary()["preemption"] == {
-        "preemptions": 1, "victims": 1, "lost_node_h": 40 / 3600, "in_vain": 0, "mean_wait_s_of_preemptors": 0.0,
-    }  # fmt: skip
-
-
 def test_requeued_job_continues_from_its_last_checkpoint():
     rows = [(0, nodes(4), 500, "low"), (50, nodes(2), 100, "high"), (300, nodes(2), 100, "high")]
     found = simulate(workload(rows, BY_QOS % ', checkpoint_every: "00:00:20"'), "easy")
@@ -165,68 +151,90 @@ def test_requeued_job_continues_from_its_last_checkpoint():
     assert [run.lost_node_s for each in found.schedule.preemptions for run in each.victims] == [4 * 10, 4 * 10]
 
 
-def test_cancelled_job_ends_at_once():
-    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
-    found = simulate(workload(rows, BY_QOS % ", mode: cancel"), "easy")
-    assert found.schedule.start_s.tolist() == [0, 10]
-    assert found.schedule.end_s.tolist() == [10, 110]
+OVERTAKEN = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
+OF_EQUAL_LENGTH = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
+ONE_JOB = ("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
+EASY, GREEDY, BY_PRIORITY = ("easy", None), ("greedy", None), ("easy", {"order": "priority"})
+LATE_SLURM = (
+    "slurm",
+    {"scheduler_parameters": "defer,batch_sched_delay=30,bf_interval=1000,sched_interval=1000"},
+)
 
 
-def test_exempt_time_delays_preemption():
-    """No event but the end of the exempt time makes this start possible."""
-    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
-    found = simulate(workload(rows, BY_QOS % ', exempt_time: "00:05:00"'), "easy")
-    assert found.schedule.start_s.tolist() == [400, 300]
+@pytest.mark.parametrize(
+    ("rows", "policy", "dispatcher", "starts", "ends", "victims"),
+    [
+        (OVERTAKEN, BY_QOS % "", EASY, [110, 10], [610, 110], [[0]]),
+        (OVERTAKEN, BY_QOS % ", mode: cancel", EASY, [0, 10], [10, 110], [[0]]),
+        (OVERTAKEN, BY_QOS % ", mode: off", EASY, [0, 500], [500, 600], []),
+        # no event but the end of the exempt time makes this start possible
+        (OVERTAKEN, BY_QOS % ', exempt_time: "00:05:00"', EASY, [400, 300], [900, 400], [[0]]),
+        # a QOS overrides the mode and the exempt time
+        (OVERTAKEN, (BY_QOS % "").replace("low: {}", 'low: { preempt_mode: cancel, preempt_exempt_time: "00:01:00" }'),
+         EASY, [0, 60], [60, 160], [[0]]),
+        # the preemptor starts in the second in which the grace time ends
+        (OVERTAKEN, with_grace(BY_QOS % "", 60), EASY, [170, 70], [670, 170], [[0]]),
+        (OVERTAKEN, BY_TIER.replace("preempt_mode: off", 'grace_time: "00:01:00"') % "", EASY, [170, 70], [670, 170],
+         [[0]]),
+        # the preemptor's nodes stay free during the grace time, or the short job would take one
+        ([(0, nodes(2), 500, "low"), (10, nodes(4), 100, "high"), (20, nodes(1), 100, "low")],
+         with_grace(BY_QOS % "", 60), GREEDY, [170, 70, 170], [670, 170, 270], [[0]]),
+        # the preemptor starts early, because its victim ends
+        ([(0, nodes(4), 30, "low"), (10, nodes(2), 100, "high")], with_grace(BY_QOS % "", 60), EASY,
+         [0, 30], [30, 130], []),
+        # the longest grace time of the victims of one start counts
+        ([(0, nodes(2), 500, "low"), (0, nodes(2), 500, "mid"), (10, nodes(4), 100, "high")],
+         with_grace(BY_QOS % "", 20, 50), EASY, [160, 160, 60], [660, 660, 160], [[1, 0]]),
+        # its user's other job started during the grace time, and it exceeds a limit: the victims stop, as in Slurm
+        ([(0, nodes(3), 500, "low"), (10, nodes(2), 100, "high"), (20, nodes(1), 200, "high")],
+         with_grace(BY_QOS % "", 60).replace(*ONE_JOB), GREEDY, [380, 280, 20], [880, 380, 220], [[0], [0]]),
+        # no job is preempted for a start that does not fit
+        ([(0, nodes(3), 900, "low"), (1, nodes(1), 900, "high"), (2, nodes(4), 10, "high")], BY_QOS % "", EASY,
+         [0, 1, 901], [900, 901, 911], []),
+        # a job above its limit does not preempt
+        ([(0, nodes(4), 900, "low"), (1, nodes(1), 100, "high"), (2, nodes(1), 100, "high")],
+         (BY_QOS % "").replace(*ONE_JOB), BY_PRIORITY, [201, 1, 101], [1101, 101, 201], [[0]]),
+        # two preemptors in one second share a limit
+        ([*[(0, nodes(1), 1000, "low")] * 4, *[(10, nodes(1), 50, "high")] * 2], (BY_QOS % "").replace(*ONE_JOB),
+         BY_PRIORITY, [110, 0, 0, 0, 10, 60], [1110, 1000, 1000, 1000, 60, 110], [[0]]),
+        # two preemptors do not use the same free nodes
+        ([(0, nodes(3), 500, "low"), (10, nodes(1), 100, "high"), (10, nodes(1), 100, "high")], BY_QOS % "",
+         BY_PRIORITY, [110, 10, 10], [610, 110, 110], [[0]]),
+        # the first preemptor leaves a node of its victim, and the second one stops the other job for one more node
+        ([(0, nodes(3), 500, "low"), (0, nodes(1), 500, "low"), *[(10, nodes(2), 100, "high")] * 2], BY_QOS % "",
+         BY_PRIORITY, [110, 110, 10, 10], [610, 610, 110, 110], [[0], [1]]),
+        # a preemptor that fits waits for the dispatcher: Slurm's main loop runs 30 s after the requested pass
+        ([(0, nodes(1), 1000, "low"), (95, nodes(1), 1000, "low"), (100, nodes(1), 50, "high")], BY_QOS % "",
+         LATE_SLURM, [0, 95, 125], [1000, 1095, 175], []),
+        # the job that was submitted first is stopped, or that which loses least
+        (OF_EQUAL_LENGTH, BY_QOS % ", victims: slurm", EASY, [60, 20, 50], [960, 920, 60], [[0]]),
+        (OF_EQUAL_LENGTH, BY_QOS % ", victims: least-work", EASY, [0, 60, 50], [900, 960, 60], [[1]]),
+        # after 50 s and 30 s, the jobs lose 10 s and 30 s with a checkpoint every 40 s, unless they are cancelled
+        (OF_EQUAL_LENGTH, BY_QOS % ', victims: least-work, checkpoint_every: "00:00:40"', EASY, [60, 20, 50],
+         [920, 920, 60], [[0]]),
+        (OF_EQUAL_LENGTH, (BY_QOS % ', victims: least-work, checkpoint_every: "00:00:40"').replace(
+            "low: {}", "low: { preempt_mode: cancel }"), EASY, [0, 20, 50], [900, 50, 60], [[1]]),
+    ],
+)  # fmt: skip
+def test_preemption_changes_starts_and_ends(rows, policy, dispatcher, starts, ends, victims):
+    name, settings = dispatcher
+    schedule = simulate(workload(rows, policy), name, settings=settings).schedule
+    assert (schedule.start_s.tolist(), schedule.end_s.tolist()) == (starts, ends)
+    assert [[run.slot for run in each.victims] for each in schedule.preemptions] == victims
 
 
-@pytest.mark.parametrize("policy", [
-    with_grace(BY_QOS % "", 60), BY_TIER.replace("preempt_mode: off", 'grace_time: "00:01:00"') % ""
-])  # fmt: skip
-def test_victim_runs_until_its_grace_time_has_passed(policy):
-    """The preemptor starts in the same second, and the victim's work until then is lost."""
-    found = simulate(workload([(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")], policy), "easy")
-    assert found.schedule.start_s.tolist() == [170, 70]
-    assert found.schedule.end_s.tolist() == [670, 170]
-    assert found.summary()["preemption"] == {
-        "preemptions": 1, "victims": 1, "lost_node_h": 4 * 70 / 3600, "in_vain": 0, "mean_wait_s_of_preemptors": 60.0,
-    }  # fmt: skip
+def preemption_summary(rows, policy, dispatcher="easy"):
+    return simulate(workload(rows, policy), dispatcher).summary()["preemption"]
 
 
-def test_nodes_of_preemptor_stay_free_during_grace_time():
-    """Otherwise the short job would take a free node, and the preemptor would have to wait for it or preempt it."""
-    rows = [(0, nodes(2), 500, "low"), (10, nodes(4), 100, "high"), (20, nodes(1), 100, "low")]
-    schedule = simulate(workload(rows, with_grace(BY_QOS % "", 60)), "greedy").schedule
-    assert schedule.start_s.tolist()[1:] == [70, 170]
-
-
-def test_preemptor_starts_early_if_its_victims_end():
-    rows = [(0, nodes(4), 30, "low"), (10, nodes(2), 100, "high")]
-    schedule = simulate(workload(rows, with_grace(BY_QOS % "", 60)), "easy").schedule
-    assert schedule.start_s.tolist() == [0, 30]
-    assert not schedule.preemptions
-
-
-def test_victims_of_one_start_run_until_the_longest_grace_time_has_passed():
-    rows = [(0, nodes(2), 500, "low"), (0, nodes(2), 500, "mid"), (10, nodes(4), 100, "high")]
-    schedule = simulate(workload(rows, with_grace(BY_QOS % "", 20, 50)), "easy").schedule
-    assert schedule.start_s.tolist()[2] == 60
-    assert [run.end_s for each in schedule.preemptions for run in each.victims] == [60, 60]
-
-
-def test_job_that_exceeds_a_limit_after_the_grace_time_does_not_start():
-    """Its user's other job started meanwhile. The victims stop, as in Slurm."""
-    policy = with_grace(BY_QOS % "", 60).replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
+def test_lost_work_and_waits_are_counted():
+    """The work of a victim until the end of its grace time is lost."""
+    lost = {"preemptions": 1, "victims": 1, "lost_node_h": 40 / 3600, "in_vain": 0, "mean_wait_s_of_preemptors": 0.0}
+    assert preemption_summary(OVERTAKEN, BY_QOS % "") == lost
+    later = {**lost, "lost_node_h": 4 * 70 / 3600, "mean_wait_s_of_preemptors": 60.0}
+    assert preemption_summary(OVERTAKEN, with_grace(BY_QOS % "", 60)) == later
     rows = [(0, nodes(3), 500, "low"), (10, nodes(2), 100, "high"), (20, nodes(1), 200, "high")]
-    found = simulate(workload(rows, policy), "greedy")
-    assert found.schedule.start_s.tolist()[1:] == [280, 20]  # after a second preemption at 220 s
-    assert found.summary()["preemption"]["in_vain"] == 1
-
-
-def test_qos_overrides_mode_and_exempt_time():
-    policy = (BY_QOS % "").replace("low: {}", 'low: { preempt_mode: cancel, preempt_exempt_time: "00:01:00" }')
-    found = simulate(workload([(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")], policy), "easy")
-    assert found.schedule.start_s.tolist() == [0, 60]
-    assert found.schedule.end_s.tolist() == [60, 160]
+    assert preemption_summary(rows, with_grace(BY_QOS % "", 60).replace(*ONE_JOB), "greedy")["in_vain"] == 1
 
 
 def victims(rows, options=""):
@@ -261,59 +269,10 @@ def test_order_of_submission_decides_between_equal_jobs():
     assert [run.slot for run in preemption.victims] == [0]
 
 
-@pytest.mark.parametrize(("chooser", "expected"), [("slurm", 0), ("least-work", 1)])
-def test_policy_file_selects_who_chooses_the_victims(chooser, expected):
-    """Slurm stops the job that was submitted first."""
-    rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
-    assert victims(rows, f", victims: {chooser}") == [expected]
-
-
-def test_least_work_counts_from_the_last_checkpoint():
-    """After 50 s and 30 s, the jobs lose 10 s and 30 s with a checkpoint every 40 s."""
-    rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
-    assert victims(rows, ', victims: least-work, checkpoint_every: "00:00:40"') == [0]
-
-
 def test_cancelled_job_loses_the_work_before_its_checkpoint():
     rows = [(0, nodes(4), 500, "low"), (50, nodes(2), 100, "high")]
     found = simulate(workload(rows, BY_QOS % ', mode: cancel, checkpoint_every: "00:00:20"'), "easy")
     assert [run.lost_node_s for each in found.schedule.preemptions for run in each.victims] == [4 * 50]
-
-
-@pytest.mark.parametrize(("mode", "expected"), [("requeue", 0), ("cancel", 1)])
-def test_price_of_cancelled_job_ignores_its_checkpoint(mode, expected):
-    policy = (BY_QOS % ', victims: least-work, checkpoint_every: "00:00:40"').replace(
-        "low: {}", f"low: {{ preempt_mode: {mode} }}"
-    )
-    rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
-    (preemption,) = simulate(workload(rows, policy), "easy").schedule.preemptions
-    assert [run.slot for run in preemption.victims] == [expected]
-
-
-def test_preempts_no_job_for_start_that_does_not_fit():
-    rows = [(0, nodes(3), 900, "low"), (1, nodes(1), 900, "high"), (2, nodes(4), 10, "high")]
-    assert simulate(workload(rows, BY_QOS % ""), "easy").schedule.start_s.tolist() == [0, 1, 901]
-
-
-def test_job_above_its_limit_does_not_preempt():
-    policy = (BY_QOS % "").replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
-    rows = [(0, nodes(4), 900, "low"), (1, nodes(1), 100, "high"), (2, nodes(1), 100, "high")]
-    schedule = replayed(rows, policy).schedule
-    assert schedule.start_s.tolist()[1:] == [1, 101]
-
-
-def test_preempt_mode_off_preempts_no_job():
-    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
-    found = simulate(workload(rows, BY_QOS % ", mode: off"), "easy")
-    assert found.schedule.start_s.tolist() == [0, 500]
-    assert found.summary()["preemption"]["preemptions"] == 0
-
-
-def test_two_preemptors_do_not_use_same_free_nodes():
-    rows = [(0, nodes(3), 500, "low"), (10, nodes(1), 100, "high"), (10, nodes(1), 100, "high")]
-    schedule = replayed(rows, BY_QOS % "").schedule
-    assert schedule.start_s.tolist()[1:] == [10, 10]
-    assert Counter(run.slot for each in schedule.preemptions for run in each.victims) == {0: 1}
 
 
 @pytest.mark.parametrize(
@@ -357,29 +316,7 @@ def test_json_counts_preemptions_only_if_site_preempts(tmp_path):
     assert "preemption" not in json.loads(CliRunner().invoke(cli.app, command).stdout)
     site.write_text(words + "preemption: { type: partition_prio }\n")
     counts = json.loads(CliRunner().invoke(cli.app, command).stdout)["preemption"]
-    assert counts["victims"] == 1
-    assert counts["lost_node_h"] == pytest.approx(4 * 9 / 3600)
-
-
-def test_two_preemptors_in_one_second_share_a_limit():
-    policy = (BY_QOS % "").replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
-    rows = [*[(0, nodes(1), 1000, "low")] * 4, *[(10, nodes(1), 50, "high")] * 2]
-    assert sorted(replayed(rows, policy).schedule.start_s.tolist()[4:]) == [10, 60]
-
-
-def test_next_preemptor_uses_what_earlier_victims_leave():
-    """The first preemptor leaves a node of its victim. The second one stops the other job for one more node."""
-    rows = [(0, nodes(3), 500, "low"), (0, nodes(1), 500, "low"), *[(10, nodes(2), 100, "high")] * 2]
-    assert replayed(rows, BY_QOS % "").schedule.start_s.tolist()[2:] == [10, 10]
-
-
-def test_preemptor_that_fits_waits_for_dispatcher():
-    """Slurm's main loop runs 30 s after the pass that the job before requested."""
-    rows = [(0, nodes(1), 1000, "low"), (95, nodes(1), 1000, "low"), (100, nodes(1), 50, "high")]
-    parameters = {"scheduler_parameters": "defer,batch_sched_delay=30,bf_interval=1000,sched_interval=1000"}
-    found = simulate(workload(rows, BY_QOS % ""), "slurm", settings=parameters)
-    assert found.schedule.start_s.tolist() == [0, 95, 125]
-    assert found.schedule.preemptions == ()
+    assert (counts["victims"], counts["lost_node_h"]) == (1, pytest.approx(4 * 9 / 3600))
 
 
 def test_request_that_fits_after_a_preemption_starts_in_same_second():

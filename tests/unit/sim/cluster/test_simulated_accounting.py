@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,19 @@ from cpsched.model import NEVER, Cluster, Job, Request
 from cpsched_sim import cli
 from cpsched_sim.cluster import replay
 from cpsched_sim.comparison import compare
-from cpsched_sim.simulation import ReplaySpec, replay_workload, simulate
+from cpsched_sim.simulation import simulate
 from cpsched_sim.site.policy_file import parse_site_policy_file
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload, apply_site_policy
 
 POOL = Cluster.of([[16]], ["cores"])
 NODES = Cluster.of([[4]] * 4, ["cores"])
+
+
+def under(policy, jobs, cluster=POOL):
+    """A workload under a site's policy."""
+    plain = Workload("made", "pool", cluster, jobs, {}, ())
+    return apply_site_policy(plain, parse_site_policy_file(Path("site.yaml"), policy))
 
 
 def workload(rows, policy, cluster=POOL):
@@ -28,8 +33,7 @@ def workload(rows, policy, cluster=POOL):
         TraceJob(Job(id, submit, (walltime or [run_s])[0], Request(cores, (1,)), user=user), run_s)
         for id, (user, submit, cores, run_s, *walltime) in enumerate(rows)
     ]
-    plain = Workload("made", "pool", cluster, jobs, {}, ())
-    return apply_site_policy(plain, parse_site_policy_file(Path("site.yaml"), policy))
+    return under(policy, jobs, cluster)
 
 
 def replayed(rows, policy, dispatcher="easy", cluster=POOL, **settings):
@@ -49,6 +53,11 @@ def most_at_once(schedule, jobs, weight=lambda job: 1):
     return most
 
 
+def limited(limits):
+    """A policy with these limits of the only QOS."""
+    return f"accounts: {{ lab: {{}} }}\nqos: {{ q: {{ limits: {{ {limits} }} }} }}\nusers: {{ qos: q }}\n"
+
+
 LOAD = [(user, at, 1 + at % 4, 50 + 37 * at % 200, 300) for at in range(120) for user in ("ada", "bob")]
 
 
@@ -65,36 +74,11 @@ LOAD = [(user, at, 1 + at % 4, 50 + 37 * at % 200, 300) for at in range(120) for
     ],
 )
 def test_limit_holds_at_every_time(cluster, dispatcher, limits, weight, most):
-    policy = f"accounts: {{ lab: {{}} }}\nqos: {{ q: {{ limits: {{ {limits} }} }} }}\nusers: {{ qos: q }}\n"
     settings = {} if dispatcher == "list-priority" else {"order": "priority"}
-    made = workload(LOAD, policy, cluster)
+    made = workload(LOAD, limited(limits), cluster)
     simulation = simulate(made, dispatcher, settings=settings)
-    assert not simulation.schedule.violations
-    assert simulation.never_started_count == 0
-    reached = most_at_once(simulation.schedule, made.jobs, weight)
-    assert 0 < reached <= most
-
-
-def test_binding_limit_is_fully_used():
-    policy = "accounts: { lab: {} }\nqos: { q: { limits: { MaxJobsPU: 3 } } }\nusers: { qos: q }\n"
-    simulation = replayed([("ada", 0, 1, 100)] * 30, policy)
-    assert most_at_once(simulation.schedule, simulation.workload.jobs) == 3
-    assert simulation.schedule.end_s.max() == 1000
-
-
-def test_users_at_limits_do_not_delay_others():
-    ada, bob = [("ada", 0, 2, 1000)] * 40, [("bob", at, 1, 60) for at in range(0, 800, 20)]
-    policy = "accounts: { lab: { users: { ada: { limits: { MaxJobs: 2 } }, bob: {} } } }\n"
-    simulation = replayed(sorted([*ada, *bob], key=lambda row: row[1]), policy)
-    jobs = simulation.workload.jobs
-    waits = [int(simulation.schedule.start_s[at]) - item.job.submit_s for at, item in enumerate(jobs)]
-    assert max(wait for wait, item in zip(waits, jobs, strict=True) if item.job.user == "bob") == 0
-
-
-def test_job_barred_by_limit_has_its_reason():
-    policy = "accounts: { lab: {} }\nqos: { q: { limits: { MaxWall: 1 } } }\nusers: { qos: q }\n"
-    simulation = replayed([("ada", 0, 1, 10), ("ada", 0, 1, 500)], policy)
-    assert simulation.schedule.refused[1].startswith("QOSMaxWallDurationPerJobLimit")
+    assert (simulation.schedule.violations, simulation.never_started_count) == ((), 0)
+    assert 0 < most_at_once(simulation.schedule, made.jobs, weight) <= most
 
 
 def test_used_minutes_decay():
@@ -121,13 +105,11 @@ partitions: { "1": { tier: 2 } }
 priority: { qos: 1000 }
 users: { qos: low, qos_by_queue: { "2": high } }
 """
-    made = workload([("ada", 0, 16, 100), ("ada", 1, 16, 100), ("bob", 2, 16, 100), ("cid", 3, 16, 100)], policy)
-    queues = ("0", "0", "2", "1")
-    jobs = [TraceJob(replace(i.job, queue=q, qos=""), i.run_s) for i, q in zip(made.jobs, queues, strict=True)]
-    again = apply_site_policy(replace(made, jobs=jobs, site=None), parse_site_policy_file(Path("site.yaml"), policy))
-    schedule = replay_workload(
-        again, ReplaySpec(policy=ReplaySpec().policy.of("easy", settings={"order": "priority"}))
-    ).schedule
+    jobs = [
+        TraceJob(Job(id, id, 100, Request(16, (1,)), user=user, queue=queue), 100)
+        for id, (user, queue) in enumerate((("ada", "0"), ("ada", "0"), ("bob", "2"), ("cid", "1")))
+    ]
+    schedule = simulate(under(policy, jobs), "easy", settings={"order": "priority"}).schedule
     assert schedule.start_s.tolist() == [0, 300, 200, 100]
 
 
@@ -211,11 +193,8 @@ def test_compare_draws_shares(files):
 
 def test_exclusive_job_counts_all_its_nodes():
     """Two jobs of two whole nodes each, under a limit of three nodes: one after the other."""
-    policy = "accounts: { lab: {} }\nqos: { q: { limits: { GrpTRES: node=3 } } }\nusers: { qos: q }\n"
     whole = [TraceJob(Job(id, 0, 100, Request(2, (4,), exclusive=True), user="ada"), 100) for id in (1, 2)]
-    made = apply_site_policy(
-        Workload("made", "nodes", NODES, whole, {}, ()), parse_site_policy_file(Path("site.yaml"), policy)
-    )
+    made = under(limited("GrpTRES: node=3"), whole, NODES)
     assert sorted(simulate(made, "easy").schedule.start_s.tolist()) == [0, 100]
 
 
@@ -232,6 +211,5 @@ def test_tres_factor_is_the_share_of_the_partition():
     first = TraceJob(Job(1, 0, 100, Request(16, (1,)), user="ada"), 100)
     large = TraceJob(Job(2, 1, 100, Request(14, (1,)), user="ada"), 100)
     small = TraceJob(Job(3, 2, 100, Request(4, (1,), node_set=1), user="ada", queue="small"), 100)
-    policy = parse_site_policy_file(Path("site.yaml"), "accounts: { lab: {} }\npriority: { tres: { cpu: 1000 } }\n")
-    made = apply_site_policy(Workload("made", "nodes", cluster, [first, large, small], {}, ()), policy)
+    made = under("accounts: { lab: {} }\npriority: { tres: { cpu: 1000 } }\n", [first, large, small], cluster)
     assert simulate(made, "list-priority").schedule.start_s.tolist() == [0, 200, 100]

@@ -41,8 +41,7 @@ def test_start_that_does_not_fit_changes_nothing():
     with pytest.raises(InvalidValue, match="start=2: does not fit"):
         cluster.apply(Starts.of({0: ((0, 3),), 1: ((0, 3),)}))
     assert cluster.snapshot().free.tolist() == [[4]]
-    assert cluster.queue_length == 2
-    assert cluster.running_count == 0
+    assert (cluster.queue_length, cluster.running_count) == (2, 0)
 
 
 def test_snapshot_is_read_only():

@@ -1,10 +1,16 @@
 """Plots in Python: an image for notebooks that contains a matplotlib figure."""
 
+import sys
+
 import pytest
+from typer.testing import CliRunner
 
 import cpsched_sim
 from cpsched.errors import InvalidValue
+from cpsched_sim.cli import app
+from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import InputError
+from cpsched_sim.report import charts
 
 DRAWINGS = [cpsched_sim.draw_bars, cpsched_sim.draw_distributions, cpsched_sim.draw_utilization]
 
@@ -47,3 +53,39 @@ def test_undrawable_input_is_input_error(four_jobs, mocker, draw):
     mocker.patch.dict("sys.modules", {"matplotlib": None})
     with pytest.raises(InputError, match=r"pip install 'cpsched\[report\]'"):
         draw(cpsched_sim.simulate(four_jobs))
+
+
+def test_missing_matplotlib_names_package_to_install(mocker):
+    mocker.patch.dict(sys.modules, {"matplotlib": None})
+    with pytest.raises(InputError, match=r"cpsched\[report\]"):
+        charts.require_matplotlib()
+
+
+def test_plots_need_output_folder(tmp_path):
+    result = CliRunner().invoke(app, ["compare", "x.swf", "--dispatcher", "easy", "--plots"])
+    assert result.exit_code == 2
+    assert "requires --out DIR" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        ([1.0, 2.0, 29.0], "linear"),
+        ([1.0, 2.0, 70.0], "log"),
+        ([0.0, 1.0, 2.0, 70.0], "symlog"),
+        ([0.0, 0.0], "linear"),
+        ([], "linear"),
+    ],
+)
+def test_axis_is_logarithmic_if_one_bar_dominates(values, scale):
+    assert charts.x_scale_arguments(values)["value"] == scale
+
+
+def test_colour_shows_dispatcher_and_line_style_predictor():
+    rows = [ComparisonRow(dispatcher, predictor) for dispatcher in ("a", "b") for predictor in ("x", "y")]
+    styles = charts.line_styles(rows)
+    assert [tuple(styles[row.name].values()) for row in rows] == [("C0", "-"), ("C0", "--"), ("C1", "-"), ("C1", "--")]
+
+
+def test_escapes_names_for_matplotlib():
+    assert [charts.escape_mathtext(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]

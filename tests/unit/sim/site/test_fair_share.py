@@ -34,52 +34,49 @@ def use(**seconds):
     return column
 
 
-def test_fair_tree_ranks_accounts_then_users():
-    # a: 0.4 of the share, 0.2 of the use: ratio 2; b: 0.6 and 0.8: 0.75. ann 0.5/0.25 = 2, bob 0.5/0.75; cid 0.25/0.5,
-    # dee 0.75/0.5.
-    factors = fair_tree_factors(TREE, use(ann=50, bob=150, cid=400, dee=400))
-    assert factors.tolist() == [0, 0, 0, 1.0, 0.75, 0.25, 0.5]
+@pytest.mark.parametrize(
+    ("seconds", "factors"),
+    [
+        # a: 0.4 of the share, 0.2 of the use: ratio 2; b: 0.6 and 0.8: 0.75. ann 0.5/0.25 = 2, bob 0.5/0.75; cid
+        # 0.25/0.5, dee 0.75/0.5.
+        ({"ann": 50, "bob": 150, "cid": 400, "dee": 400}, [1.0, 0.75, 0.25, 0.5]),
+        # a user of the worse account never passes the better one
+        ({"ann": 100, "bob": 100, "cid": 0, "dee": 800}, [1.0, 1.0, 0.5, 0.25]),
+        # equal users share a rank, and the next loses both
+        ({"ann": 100, "bob": 100, "cid": 400, "dee": 400}, [1.0, 1.0, 0.25, 0.5]),
+        # Both accounts have an infinite ratio: the second is tied with the first, so its users share the rank of the
+        # last user before them.
+        ({}, [1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_fair_tree_ranks_accounts_then_users(seconds, factors):
+    assert fair_tree_factors(TREE, use(**seconds))[[ANN, BOB, CID, DEE]].tolist() == factors
 
 
-def test_fair_tree_ranks_user_before_account_of_same_ratio():
-    """eve has half of the share and of the use, and so has the account: its first user is tied with her."""
-    tree = FairShareTree((-1, 0, 0, 1, 1), (1, 1, 1, 2, 1), (False, False, True, True, True))
-    assert fair_tree_factors(tree, [0, 0, 2, 1, 1]).tolist() == pytest.approx([0, 0, 1.0, 1.0, 1 / 3])
-
-
-def test_fair_tree_user_of_worse_account_never_passes_better_one():
-    factors = fair_tree_factors(TREE, use(ann=100, bob=100, cid=0, dee=800))
-    assert factors[[ANN, BOB]].min() > factors[[CID, DEE]].max()
-
-
-def test_fair_tree_equal_users_share_rank_and_next_loses_both():
-    factors = fair_tree_factors(TREE, use(ann=100, bob=100, cid=400, dee=400))
-    assert factors[[ANN, BOB, DEE, CID]].tolist() == [1.0, 1.0, 0.5, 0.25]
-
-
-def test_fair_tree_keeps_ties_without_usage():
-    # Both accounts have an infinite ratio: the second is tied with the first, so its users share the rank of the last
-    # user before them.
-    factors = fair_tree_factors(TREE, use())
-    assert factors[[ANN, BOB, CID, DEE]].tolist() == [1.0, 1.0, 1.0, 1.0]
-
-
-def test_fair_tree_zero_share_is_last_and_parent_share_first():
-    tree = FairShareTree((-1, 0, 0, 0), (1, 0, 5, None), (False, True, True, True))
-    assert fair_tree_factors(tree, [0, 0, 10, 90]).tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+@pytest.mark.parametrize(
+    ("tree", "seconds", "factors"),
+    [
+        # eve has half of the share and of the use, and so has the account: its first user is tied with her
+        (FairShareTree((-1, 0, 0, 1, 1), (1, 1, 1, 2, 1), (False, False, True, True, True)), [0, 0, 2, 1, 1],
+         [0, 0, 1.0, 1.0, 1 / 3]),
+        # a share of 0 is last, and a parent's share is first
+        (FairShareTree((-1, 0, 0, 0), (1, 0, 5, None), (False, True, True, True)), [0, 0, 10, 90],
+         [0, 1 / 3, 2 / 3, 1]),
+    ],
+)  # fmt: skip
+def test_fair_tree_ranks_ties_and_special_shares(tree, seconds, factors):
+    assert fair_tree_factors(tree, seconds).tolist() == pytest.approx(factors)
 
 
 def test_parent_share_users_are_siblings_of_account():
     tree = FairShareTree((-1, 0, 1, 0), (1, None, 30, 70), (False, False, True, True))
-    assert tree.effective_parents == (-1, 0, 0, 0)
-    assert tree.shares_among_siblings[[2, 3]].tolist() == [0.3, 0.7]
+    assert (tree.effective_parents, tree.shares_among_siblings[[2, 3]].tolist()) == ((-1, 0, 0, 0), [0.3, 0.7])
 
 
 def test_classic_factor_halves_per_used_share():
     # a: share 0.4, use 0.2 of all; ann: own use 0.05, effective 0.05 + (0.2 - 0.05) / 2 = 0.125, share 0.2.
     factors = classic_fair_share_factors(TREE, use(ann=50, bob=150, cid=400, dee=400))
-    assert factors[1] == pytest.approx(2 ** -(0.2 / 0.4))
-    assert factors[ANN] == pytest.approx(2 ** -(0.125 / 0.2))
+    assert (factors[1], factors[ANN]) == (pytest.approx(2 ** -(0.2 / 0.4)), pytest.approx(2 ** -(0.125 / 0.2)))
     # dee: own 0.4, effective 0.4 + (0.8 - 0.4) * 0.75 = 0.7, share 0.45.
     assert factors[DEE] == pytest.approx(2 ** -(0.7 / 0.45))
 

@@ -39,18 +39,15 @@ def test_usage_is_compared_with_shares_of_present_users():
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1),
                     ("b", "biology", 0, WINDOW_S, WINDOW_S + 400, 1))  # fmt: skip
     use = account_usage_by_window(jobs, {"physics": 0.5, "biology": 0.5})
-    assert use.accounts == ("biology", "physics")
-    assert use.usage_shares.tolist() == [[0.25, 1.0], [0.75, 0.0]]
-    assert use.due.tolist() == [[0.5, 1.0], [0.5, 0.0]]
-    assert use.misallocated_share == pytest.approx(0.25 / 2)
+    assert (use.accounts, use.usage_shares.tolist()) == (("biology", "physics"), [[0.25, 1.0], [0.75, 0.0]])
+    assert (use.due.tolist(), use.misallocated_share) == ([[0.5, 1.0], [0.5, 0.0]], pytest.approx(0.25 / 2))
 
 
 def test_due_share_is_at_most_demand():
     # Biology's share is 9/10, but its one job is over after 100 of the 400 seconds that were used.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1))
     use = account_usage_by_window(jobs, {"physics": 0.1, "biology": 0.9})
-    assert use.due.tolist() == [[0.25], [0.75]]
-    assert use.misallocated_share == 0
+    assert (use.due.tolist(), use.misallocated_share) == ([[0.25], [0.75]], 0)
 
 
 def test_demand_of_a_window_ends_with_the_window():

@@ -12,7 +12,7 @@ from cpsched.site.accounts import AccountingLimits
 from cpsched.site.multifactor_priority import PriorityWeights
 from cpsched_sim.errors import InputError, InvalidPolicy
 from cpsched_sim.site.policy_file import load_site_policy_file, parse_site_policy_file
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 WHOLE = """\
 accounts:

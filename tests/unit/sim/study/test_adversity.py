@@ -20,10 +20,10 @@ from cpsched_sim.experiments.case_store import CaseStore
 from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_output import write_study_outputs
+from cpsched_sim.study.study_report import write_study_outputs
 from cpsched_sim.study.study_runner import run_case_within_limits, run_missing_cases, run_study
 from tests import warm
-from tests.patience import ENOUGH_S
+from tests.patience import ENOUGH_S, is_gone
 from tests.unit.sim.study.studies import plugin, words, written
 from tests.unit.sim.study.test_study_runner import Here, own_dispatchers, results_in, told_of
 
@@ -108,20 +108,12 @@ def fork(tmp_path, monkeypatch):
     forked = [int(word) for word in noted.read_text().split()]
     assert forked
     over_s = time.monotonic() + ENOUGH_S
-    while left := [id for id in forked if is_alive(id)]:
+    while left := [id for id in forked if not is_gone(id)]:
         if time.monotonic() > over_s:
             for id in left:
                 os.kill(id, signal.SIGKILL)
             pytest.fail(f"{len(left)} of {len(forked)} forks outlived their cases")
         time.sleep(0.05)
-
-
-def is_alive(process):
-    """Whether there is such a process; what has ended and was not waited for is none."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.fixture
@@ -225,41 +217,37 @@ def test_file_changed_during_study_fails_its_cases(tmp_path, monkeypatch, kind):
     path = tmp_path / ("mine.yaml" if kind == "system" else "helper.py")
     written(tmp_path)
     own = plugin(tmp_path)
-    path.write_text(SYSTEM if kind == "system" else path.read_text())
-    text = path.read_text()
+    text = SYSTEM if kind == "system" else path.read_text()
+    path.write_text(text)
     axes = {"systems": ["mine.yaml"], "dispatchers": ["easy"]} if kind == "system" else {"dispatchers": [own, "easy"]}
-    study = words(grids=[{"traces": ["four"], **axes}])
-    campaign = build_study_cases(study, tmp_path)
+    campaign = build_study_cases(words(grids=[{"traces": ["four"], **axes}]), tmp_path)
+
+    def outcomes(name):
+        rows = run_missing_cases(campaign, StudyResultStore(tmp_path / name), LocalProcessExecutor(2)).rows()
+        return {row["dispatcher"]: (row["outcome"], row["why"]) for row in rows}
+
     path.write_text(f"# another line\n{text}")
-    told = {
-        row["dispatcher"]: row
-        for row in run_missing_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)).rows()
-    }
-    failed = told.pop("easy" if kind == "system" else own)
-    assert failed["outcome"] == "failed"
-    assert failed["why"].endswith("has changed since the study was read")
-    assert all(row["outcome"] == "ended" for row in told.values())
+    changed = f"{path}: has changed since the study was read"
+    told = outcomes("out")
+    assert told.pop("easy" if kind == "system" else own) == ("failed", changed)
+    assert set(told.values()) <= {("ended", "")}
     path.unlink()
-    assert (
-        run_missing_cases(campaign, StudyResultStore(tmp_path / "gone"), LocalProcessExecutor(2)).rows()[0]["outcome"]
-        == "failed"
-    )
+    assert next(iter(outcomes("gone").values()))[0] == "failed"
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4cut"], ids=["empty", "text", "cut"])
 def test_damaged_schedule_is_named_and_recomputed_if_deleted(tmp_path, content):
     pytest.importorskip("pyarrow")
-    study, out = words() | {"jobs": True}, tmp_path / "out"
     written(tmp_path)
-    write_study_outputs(run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
-    schedule = sorted((out / "jobs").iterdir())[0]
+    campaign, store = build_study_cases(words(jobs=True), tmp_path), StudyResultStore(tmp_path / "out")
+    write_study_outputs(run_missing_cases(campaign, store, Here()))
+    schedule = sorted((tmp_path / "out" / "jobs").iterdir())[0]
     schedule.write_bytes(content)
-    with pytest.raises(
-        InputError, match=f"{schedule.name}: is not a schedule: delete it, and run the same command again"
-    ):
-        write_study_outputs(run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
+    rule = f"{schedule.name}: is not a schedule: delete it, and run the same command again"
+    with pytest.raises(InputError, match=rule):
+        write_study_outputs(run_missing_cases(campaign, store, Here()))
     schedule.unlink()
-    write_study_outputs(run_missing_cases(build_study_cases(study, tmp_path), StudyResultStore(out), once := Here()))
+    write_study_outputs(run_missing_cases(campaign, store, once := Here()))
     assert (len(once.decided), schedule.exists()) == (1, True)
 
 
@@ -275,21 +263,7 @@ def test_plugin_output_does_not_mix_with_json(tmp_path):
     assert all(said in found.stderr for said in ("imported", "by Python", "past Python"))
 
 
-def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_executor, "make_task_executor", lambda *options, **limits: Here())
-    path, out = written(tmp_path), tmp_path / "out"
-    run_study(path, out)
-    before = results_in(out)
-    name = sorted(before)[0]
-    content = json.loads((out / "cases" / name).read_bytes())
-    content["result"]["figures"]["bsld"] = 0.5
-    (out / "cases" / name).write_text(json.dumps(content))
-    found = invoke(path, "--out", out)
-    assert f"1 results have changed since they were stored, so their cases run again: {Path(name).stem}" in found.stderr
-    assert (found.exit_code, results_in(out)) == (0, before)
-
-
-def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
+def test_resumed_study_reads_each_result_once_and_reports_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_executor, "make_task_executor", lambda *options, **limits: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
@@ -301,6 +275,10 @@ def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
     assert "4 of 4 replays had already finished" in told
     (out / "cases" / "0.json").unlink()
     assert sorted(read) == sorted(Path(name).stem for name in results_in(out))
+    edited = next((out / "cases").iterdir())
+    edited.write_text(edited.read_text().replace('"bsld": ', '"bsld": 1'))
+    told = invoke(path, "--out", out).stderr
+    assert f"1 results have changed since they were stored, so their cases run again: {edited.stem}" in told
 
 
 def test_clock_set_back_changes_no_result_or_duration(tmp_path, monkeypatch):

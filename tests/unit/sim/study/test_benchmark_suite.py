@@ -20,7 +20,7 @@ from cpsched_sim.study.benchmark_suite import (
 )
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases, read_study
-from cpsched_sim.study.study_output import write_study_outputs
+from cpsched_sim.study.study_report import write_study_outputs
 from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.test_study_runner import Here
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -148,37 +148,33 @@ def test_foreign_results_are_imported_and_verified(small):
     assert "16 results reused from mine/results.jsonl; 8 skipped: different code" in again.stderr
 
 
+@pytest.fixture
 def kept_lines(small):
+    """The cases of a quick suite that was run, and its results as lines."""
     campaign = build_study_cases(make_benchmark_study(quick=True))
     write_study_outputs(run_missing_cases(campaign, StudyResultStore(small / "ours"), Here()))
     return campaign, small / "ours" / "results.jsonl"
 
 
-def test_does_not_import_changed_line(small):
-    campaign, path = kept_lines(small)
-    lines = path.read_text().splitlines()
-    line = json.loads(lines[3])
-    line["result"]["figures"]["af"] += 1
-    lines[3] = json.dumps(line, sort_keys=True)
-    path.write_text("\n".join(lines) + "\n")
+def test_does_not_import_changed_line(small, kept_lines):
+    campaign, path = kept_lines
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[3]["result"]["figures"]["af"] += 1
+    path.write_text("".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines))
     with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was stored"):
         import_benchmark_results(campaign, StudyResultStore(small / "other"), path)
     assert not (small / "other").exists()
 
 
-def test_does_not_import_existing_result(small):
-    campaign, path = kept_lines(small)
-    assert import_benchmark_results(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
-    assert import_benchmark_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
-    half = build_study_cases(make_benchmark_study(["fcfs"], quick=True, alone=True))
-    assert import_benchmark_results(half, StudyResultStore(small / "third"), path) == (8, 8)
-
-
-def test_line_of_later_version_may_have_more_fields(small):
-    campaign, path = kept_lines(small)
+def test_imports_only_missing_results_of_the_suite(small, kept_lines):
+    """A line of a later version may have more fields."""
+    campaign, path = kept_lines
     lines = [{**json.loads(line), "later": {"new": 1}} for line in path.read_text().splitlines()]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert import_benchmark_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
+    half = build_study_cases(make_benchmark_study(["fcfs"], quick=True, alone=True))
+    cases = {"ours": campaign, "other": campaign, "third": half}
+    found = {name: import_benchmark_results(each, StudyResultStore(small / name), path) for name, each in cases.items()}
+    assert found == {"ours": (0, 0), "other": (16, 0), "third": (8, 8)}
 
 
 def row(dispatcher, af, seed=0, predictor="walltime", **more):
@@ -208,18 +204,19 @@ def test_dispatcher_without_figures_is_last(small):
     rows = [row("none", None, outcome="did not end"), row("easy", 2.0), row("slow", 8.0, cpu_s=None)]
     names = [line.split(" | ") for line in render_benchmark_table(METRICS, rows).splitlines() if line.startswith("| ")]
     assert [cells[0] for cells in names[2:5]] == ["| easy", "| slow", "| none"]
-    assert names[4][1:] == ["-", "-", "-", "0 of 1 |"]
-    assert names[3][3] == "-"
+    assert (names[4][1:], names[3][3]) == (["-", "-", "-", "0 of 1 |"], "-")
 
 
-def test_dry_run_counts_cases(small):
-    found = invoke("benchmark", "--out", "out", "--dry-run")
-    assert "24 cases, 24 distinct replays" in found.stdout
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--dry-run", 0, "24 cases, 24 distinct replays"),
+        ("--dry-run --quick", 0, "16 cases"),
+        ("--dry-run --training", 0, "16 cases"),
+        ("--only", 2, "--only=nothing: requires --dispatcher"),
+    ],
+)
+def test_dry_run_counts_cases(small, words, code, said):
+    found = invoke("benchmark", "--out", "out", *words.split())
+    assert (found.exit_code, said in found.output) == (code, True)
     assert not Path("out").exists()
-    assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--quick").stdout
-    assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--training").stdout
-
-
-def test_only_option_requires_dispatcher(small):
-    found = invoke("benchmark", "--out", "out", "--only")
-    assert (found.exit_code, "--only=nothing: requires --dispatcher" in found.stderr) == (2, True)

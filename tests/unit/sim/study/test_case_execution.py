@@ -30,11 +30,50 @@ def decided(folder, lines, processors=1, **axes):
     return execute_case({**case.task, "memory_mib": None})
 
 
-def test_window_includes_first_and_excludes_last_second(tmp_path):
-    submits = (0, DAY_S - 1, DAY_S, 2 * DAY_S - 1, 2 * DAY_S)
-    lines = [line(at, submit_s) for at, submit_s in enumerate(submits, 1)]
-    found = decided(tmp_path, lines, windows=[{"days": 1, "from_day": 1}]).result
-    assert found["figures"]["jobs"] == 2
+AT_BOUNDS = [line(at, submit_s) for at, submit_s in enumerate((0, DAY_S - 1, DAY_S, 2 * DAY_S - 1, 2 * DAY_S), 1)]
+OF_THREE_HOURS = [line(1, DAY_S - 5000), line(2, DAY_S + 5000)]
+FIRST_DAY, SECOND_DAY = [{"days": 1}], [{"days": 1, "from_day": 1}]
+SECOND_AND_THIRD = [{"jobs": 2, "first": [1]}]
+MARGINS = [
+    *(line(3, DAY_S - 5000, 1000), line(4, DAY_S - 4999, processors=2)),
+    line(2, DAY_S + 9000),
+    *(line(5, 2 * DAY_S + 100, 1000), line(6, 2 * DAY_S + 101, processors=2)),
+]
+"""A wide job waits in both margins of the second day, and no job waits in it."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "processors", "windows", "jobs", "longest_wait_s"),
+    [
+        # a window includes its first second, and excludes its last
+        (AT_BOUNDS, 1, SECOND_DAY, 2, 99),
+        # days are counted from the first job, whatever second of a day that is
+        (OF_THREE_HOURS, 1, FIRST_DAY, 2, 0),
+        # a sequence starts on an empty cluster: the first job of the trace would let the others wait
+        ([line(1, 0, 1000), line(2, 1, 50), line(3, 2, 50), line(4, 3, 50)], 1, SECOND_AND_THIRD, 2, 49),
+        # waits in the window count, but not in its margins
+        ([line(1, 0), *MARGINS], 2, ["whole"], 6, 999),
+        ([line(1, 0), *MARGINS], 2, SECOND_DAY, 1, 0),
+        ([line(1, 0), line(2, 0)], 1, ["whole"], 2, 100),
+    ],
+)
+def test_figures_are_those_of_window(tmp_path, lines, processors, windows, jobs, longest_wait_s):
+    """Counts stay integers."""
+    figures = decided(tmp_path, lines, processors, windows=windows).result["figures"]
+    assert (figures["jobs"], figures["longest_wait_s"]) == (jobs, longest_wait_s)
+    assert (type(figures["jobs"]), type(figures["longest_wait_s"])) == (int, float)
+
+
+@pytest.mark.parametrize(
+    ("lines", "windows", "why"),
+    [
+        ([line(1, 0), line(2, 1)], SECOND_AND_THIRD, "has 2 jobs, but 2 are needed from job 1"),
+        # a trace of three hours has no second day, though midnight is in it
+        (OF_THREE_HOURS, SECOND_DAY, "no job arrives in days 1 to 2, counted from its first job"),
+    ],
+)
+def test_window_without_its_jobs_fails(tmp_path, lines, windows, why):
+    assert decided(tmp_path, lines, windows=windows).result == {"outcome": "failed", "why": f"four.swf: {why}"}
 
 
 @pytest.mark.parametrize(("learned_of", "longest_wait_s"), [(1, 999), (2, 1998)])
@@ -47,26 +86,6 @@ def test_predictors_learn_from_jobs_before_window(tmp_path, learned_of, longest_
     assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (3, longest_wait_s)
 
 
-def test_sequence_starts_on_empty_cluster(tmp_path):
-    """The first job of the trace would let the others wait."""
-    lines = [line(1, 0, 1000), line(2, 1, 50), line(3, 2, 50), line(4, 3, 50)]
-    found = decided(tmp_path, lines, windows=[{"jobs": 2, "first": [1]}]).result
-    assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (2, 49)
-
-
-def test_sequence_beyond_end_of_trace_fails(tmp_path):
-    found = decided(tmp_path, [line(1, 0), line(2, 1)], windows=[{"jobs": 2, "first": [1]}]).result
-    assert found["why"] == "four.swf: has 2 jobs, but 2 are needed from job 1"
-
-
-def test_window_days_are_counted_from_first_job(tmp_path):
-    """Whatever second of a day that is: a trace of three hours has no second day, though midnight is in it."""
-    lines = [line(1, DAY_S - 5000), line(2, DAY_S + 5000)]
-    assert decided(tmp_path, lines, windows=[{"days": 1}]).result["figures"]["jobs"] == 2
-    none = decided(tmp_path, lines, windows=[{"days": 1, "from_day": 1}]).result
-    assert none == {"outcome": "failed", "why": "four.swf: no job arrives in days 1 to 2, counted from its first job"}
-
-
 def test_jobs_obey_site_policy(tmp_path):
     """Of two jobs that fit beside each other the second waits: its user may run one."""
     (tmp_path / "site.yaml").write_text("accounts: { all: { users: { '1': { limits: { MaxJobs: 1 } } } } }\n")
@@ -74,20 +93,6 @@ def test_jobs_obey_site_policy(tmp_path):
     assert decided(tmp_path, lines, 2).result["figures"]["longest_wait_s"] == 0
     found = decided(tmp_path, lines, 2, policies=["site.yaml"]).result
     assert found["figures"]["longest_wait_s"] == 100
-
-
-def test_waits_in_window_count_but_not_in_margins(tmp_path):
-    """In both margins a wide job waits; in the window no job does."""
-    first, alone = line(1, 0), line(2, DAY_S + 9000)
-    margins = [
-        each
-        for number, from_s in ((3, DAY_S - 5000), (5, 2 * DAY_S + 100))
-        for each in (line(number, from_s, 1000), line(number + 1, from_s + 1, processors=2))
-    ]
-    lines = [first, *margins[:2], alone, *margins[2:]]
-    assert decided(tmp_path, lines, 2).result["figures"]["longest_wait_s"] > 0
-    inside = decided(tmp_path, lines, 2, windows=[{"days": 1, "from_day": 1}]).result["figures"]
-    assert (inside["jobs"], inside["longest_wait_s"]) == (1, 0)
 
 
 def test_scaled_trace_has_no_recorded_starts(tmp_path):
@@ -131,12 +136,6 @@ def test_schedule_digest_covers_starts_and_ends(tmp_path):
     with np.load(io.BytesIO(found.jobs)) as columns:
         times = columns["start_s"].tobytes() + columns["end_s"].tobytes()
     assert found.result["schedule_sha256"] == hashlib.sha256(times).hexdigest()
-
-
-def test_counts_stay_integers(tmp_path):
-    figures = decided(tmp_path, [line(1, 0), line(2, 0)]).result["figures"]
-    assert type(figures["jobs"]) is int
-    assert (type(figures["longest_wait_s"]), figures["longest_wait_s"]) == (float, 100.0)
 
 
 def test_rejects_file_changed_since_read(tmp_path):

@@ -1,5 +1,6 @@
 """Stored results of a study: complete or absent whatever the disk does, and reused only while valid."""
 
+import hashlib
 import json
 
 import pytest
@@ -23,15 +24,26 @@ def stored(store, case, result, made=MADE):
 
 
 @pytest.fixture
-def campaign(tmp_path):
+def store(tmp_path):
+    return StudyResultStore(tmp_path / "out")
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Return the cases of a study with these keys."""
     written(tmp_path)
-    return build_study_cases(words(jobs=True), tmp_path)
+    return lambda **more: build_study_cases(words(**more), tmp_path)
+
+
+@pytest.fixture
+def campaign(build):
+    return build()
 
 
 @pytest.mark.parametrize("room", range(8))
-def test_full_disk_leaves_only_complete_results(tmp_path, campaign, monkeypatch, room):
+def test_full_disk_leaves_only_complete_results(tmp_path, build, store, monkeypatch, room):
     """Four cases of two files each: the schedule, and last the result."""
-    store, real, left = StudyResultStore(tmp_path / "out"), case_store.write_atomically, [room]
+    campaign, real, left = build(jobs=True), case_store.write_atomically, [room]
 
     def full(path, content):
         if left[0] == 0:
@@ -52,78 +64,68 @@ def test_full_disk_leaves_only_complete_results(tmp_path, campaign, monkeypatch,
     assert results_in(tmp_path / "out") == results_in(tmp_path / "other")
 
 
-def test_schedules_requested_later_are_recomputed(tmp_path, campaign):
-    store = StudyResultStore(tmp_path / "out")
-    run_missing_cases(build_study_cases(words(), tmp_path), store, Here())
-    assert store.load_earlier_results(campaign).done == {}
+def test_schedules_requested_later_are_recomputed(campaign, build, store):
     run_missing_cases(campaign, store, Here())
-    assert len(store.load_earlier_results(campaign).done) == 4
+    with_schedules = build(jobs=True)
+    assert store.load_earlier_results(with_schedules).done == {}
+    run_missing_cases(with_schedules, store, Here())
+    assert len(store.load_earlier_results(with_schedules).done) == 4
 
 
-def test_case_over_limit_waits_for_higher_limit(tmp_path):
-    written(tmp_path)
-    store = StudyResultStore(tmp_path / "out")
-
-    def under(**limits):
-        return build_study_cases(words(limits=limits), tmp_path)
-
-    for at, case in enumerate(under(minutes=1).cases):
-        result = [
-            limit_exceeded_result(minutes=1.0),
-            limit_exceeded_result(memory_mib=500),
-            failed_result("why"),
-            ENDED,
-        ][at]
+@pytest.mark.parametrize(
+    ("limits", "again", "done"),
+    [
+        ({"minutes": 1, "memory_mib": 500}, False, 4),
+        ({"minutes": 2, "memory_mib": 500}, False, 3),
+        ({"minutes": 0.5, "memory_mib": 501}, False, 3),
+        ({}, False, 2),
+        ({"minutes": 1, "memory_mib": 500}, True, 1),
+    ],
+)
+def test_case_over_limit_waits_for_higher_limit(build, store, limits, again, done):
+    ends = [limit_exceeded_result(minutes=1.0), limit_exceeded_result(memory_mib=500), failed_result("why"), ENDED]
+    for case, result in zip(build(limits={"minutes": 1}).cases, ends, strict=True):
         stored(store, case, result)
-    assert len(store.load_earlier_results(under(minutes=1, memory_mib=500)).done) == 4
-    assert len(store.load_earlier_results(under(minutes=2, memory_mib=500)).done) == 3
-    assert len(store.load_earlier_results(under(minutes=0.5, memory_mib=501)).done) == 3
-    assert len(store.load_earlier_results(under()).done) == 2
-    assert len(store.load_earlier_results(under(minutes=1, memory_mib=500), again=True).done) == 1
+    assert len(store.load_earlier_results(build(limits=limits), again=again).done) == done
 
 
-def test_result_of_later_version_is_ignored(tmp_path):
-    written(tmp_path)
-    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
+def test_result_of_later_version_is_ignored(campaign, store):
     stored(store, campaign.cases[0], {"outcome": "suspended", "why": ""})
     stored(store, campaign.cases[1], {**ENDED, "later": [1]}, {**MADE, "later": {}})
     assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[]", "{}", '{"inputs": {}, "result": 3}', "[" * 100_000])
-def test_invalid_result_is_ignored(tmp_path, text):
-    written(tmp_path)
-    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
+def test_invalid_result_is_ignored(campaign, store, text):
     for case in campaign.cases[:2]:
         stored(store, case, ENDED)
     store.cases.path(campaign.cases[0].digest).write_text(text)
     assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
-def test_writes_cases_and_exclusions_of_study(tmp_path):
-    written(tmp_path)
-    left_out = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
-    campaign, store = build_study_cases(words(exclude=[left_out]), tmp_path), StudyResultStore(tmp_path / "out")
+def test_writes_cases_and_exclusions_of_study(tmp_path, build, store):
+    campaign = build(exclude=[{"dispatcher": "easy", "load": 2.0, "because": "too dense"}])
     store.write_case_list(campaign)
     content = json.loads((tmp_path / "out" / "study.json").read_bytes())
     assert (content["title"], content["excluded"]) == ("four jobs", {"too dense": 1})
     assert [case["digest"] for case in content["cases"]] == [case.digest for case in campaign.cases]
 
 
-def test_new_trace_has_not_changed(tmp_path):
-    written(tmp_path)
-    store = StudyResultStore(tmp_path / "out")
-    store.write_case_list(build_study_cases(words(), tmp_path))
+def test_reports_changed_but_not_new_traces(tmp_path, campaign, build, store):
+    store.write_case_list(campaign)
     traces = {"four": {"file": "four.swf"}, "more": {"file": "four.swf"}}
-    more = words(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
-    assert store.list_changed_traces(build_study_cases(more, tmp_path)) == []
+    more = build(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
+    assert store.list_changed_traces(more) == []
+    trace = tmp_path / "four.swf"
+    trace.write_text(f"{trace.read_text()}; changed\n")
+    assert store.list_changed_traces(build()) == [
+        "four: the trace has changed since the last run in this folder, so its cases run again"
+    ]
     (tmp_path / "out" / "study.json").write_text("[]")
-    assert store.list_changed_traces(build_study_cases(more, tmp_path)) == []
+    assert store.list_changed_traces(build()) == []
 
 
-def test_reads_wall_times_despite_broken_files(tmp_path):
-    written(tmp_path)
-    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
+def test_reads_wall_times_despite_broken_files(campaign, store):
     stored(store, campaign.cases[0], ENDED)
     store.cases.path("0").write_text("{")
     stored(store, campaign.cases[1], ENDED, {"wall_s": None})
@@ -136,27 +138,21 @@ def test_folder_that_cannot_be_created_is_reported(tmp_path):
         pass
 
 
-def test_result_digest_is_in_metadata(tmp_path):
-    import hashlib
-
-    written(tmp_path)
-    case, store = build_study_cases(words(), tmp_path).cases[0], StudyResultStore(tmp_path / "out")
+def test_result_digest_is_in_metadata(campaign, store):
+    case = campaign.cases[0]
     stored(store, case, ENDED)
     content = json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n"
     assert store.cases.find(case.digest).made["result_sha256"] == hashlib.sha256(content.encode()).hexdigest()
 
 
-def told(before):
-    return len(before.done), before.altered
-
-
-def test_edited_figure_is_recomputed_and_reported(tmp_path):
-    written(tmp_path)
-    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
+def test_edited_figure_is_recomputed_and_reported(campaign, store):
     for case in campaign.cases:
         stored(store, case, {**ENDED, "figures": {"bsld": 3.0}})
-    assert told(store.load_earlier_results(campaign)) == (4, [])
-    path = store.cases.path(campaign.cases[2].digest)
+    digests = {case.digest for case in campaign.cases}
+    before = store.load_earlier_results(campaign)
+    assert (before.done.keys(), before.altered) == (digests, [])
+    edited = campaign.cases[2].digest
+    path = store.cases.path(edited)
     path.write_text(path.read_text().replace("3.0", "2.0"))
-    assert campaign.cases[2].digest not in store.load_earlier_results(campaign).done
-    assert told(store.load_earlier_results(campaign)) == (3, [campaign.cases[2].digest])
+    after = store.load_earlier_results(campaign)
+    assert (after.done.keys(), after.altered) == (digests - {edited}, [edited])

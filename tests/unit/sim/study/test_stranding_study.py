@@ -7,7 +7,7 @@ import yaml
 
 from cpsched.model import NEVER, Cluster, Request
 from cpsched.model.typical_requests import find_typical_requests
-from cpsched_sim.stranded_gpus import PlacedRun, mean_stranded_gpus
+from cpsched_sim.simulation_metrics import PlacedRun, mean_stranded_gpus
 from cpsched_sim.study.stranding_study import read_gpu_jobs
 from tests.unit.sim.study.test_command import invoke
 

@@ -1,5 +1,7 @@
 """A study file: every error has a line and a field, and every case a digest of all its inputs."""
 
+import re
+
 import pytest
 import yaml
 
@@ -19,6 +21,17 @@ def digests(campaign):
     return {
         (case.labels["dispatcher"], case.labels["seed"], case.labels["load"]): case.digest for case in campaign.cases
     }
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Return the cases of a study next to its trace, with these keys."""
+    written(tmp_path)
+    return lambda **more: build_study_cases(words(**more), tmp_path)
+
+
+def labels(campaign, name):
+    return [case.labels[name] for case in campaign.cases]
 
 
 def test_grid_is_product_and_list_names_cases(tmp_path):
@@ -94,10 +107,9 @@ def test_error_names_file_line_field_and_rule(tmp_path, more, line, told):
         ("policies", "site.yaml", r"policies: site.yaml: must be a list"),
     ],
 )
-def test_invalid_axis_is_reported(tmp_path, axis, values, told):
-    written(tmp_path)
+def test_invalid_axis_is_reported(build, axis, values, told):
     with pytest.raises(InvalidFile, match=rf"grids.0.{told}$"):
-        build_study_cases(words(grids=[grid(**{axis: values})]), tmp_path)
+        build(grids=[grid(**{axis: values})])
 
 
 def test_missing_or_changed_trace_names_its_line(tmp_path):
@@ -116,45 +128,46 @@ def test_non_trace_file_names_its_line(tmp_path):
         read_study(path)
 
 
-def test_finds_trace_in_trace_folder(tmp_path, monkeypatch):
+def test_finds_trace_next_to_study_or_in_trace_folder(tmp_path, monkeypatch):
     written(tmp_path / "traces")
     monkeypatch.setenv(TRACES_VARIABLE, str(tmp_path / "traces"))
-    assert len(build_study_cases(words(), tmp_path).cases) == 4
+    for folder in (tmp_path / "traces", tmp_path):
+        assert build_study_cases(words(), tmp_path).cases[0].task["trace"]["file"] == str(folder / "four.swf")
+        written(tmp_path)
 
 
-def test_seeds_make_different_replays_only_if_random(tmp_path):
-    written(tmp_path)
-    found = build_study_cases(words(grids=[grid(dispatchers=["easy", "lookahead"], seeds=[0, 1])]), tmp_path)
+def test_seeds_make_different_replays_only_if_random(build):
+    found = build(grids=[grid(dispatchers=["easy", "lookahead", "lookahead seed=7"], seeds=[0, 1])])
     by = digests(found)
     assert by["easy", 0, 1.0] == by["easy", 1, 1.0]
     assert by["lookahead", 0, 1.0] != by["lookahead", 1, 1.0]
-    assert len(found.distinct_cases) == 3
+    assert len(found.distinct_cases) == 4
+    assert {case.inputs["dispatcher_settings"].get("seed") for case in found.cases[4:]} == {"7"}
 
 
-def test_digest_depends_on_contents_not_on_name(tmp_path):
-    written(tmp_path)
-    before = digests(build_study_cases(words(), tmp_path))
+def test_digest_depends_on_contents_not_on_name(tmp_path, build, monkeypatch):
+    before = digests(build())
     assert len(set(before.values())) == 4
-    renamed = words(dispatchers={"mine": "easy"}, grids=[grid(dispatchers=["mine"])])
-    assert digests(build_study_cases(renamed, tmp_path))["mine", 0, 1.0] == before["easy", 0, 1.0]
-    set_ = words(grids=[grid(dispatchers=["easy allocation=best-fit"])])
-    assert digests(build_study_cases(set_, tmp_path))["easy allocation=best-fit", 0, 1.0] not in before.values()
+    renamed = build(dispatchers={"mine": "easy"}, grids=[grid(dispatchers=["mine"])])
+    assert digests(renamed)["mine", 0, 1.0] == before["easy", 0, 1.0]
+    set_ = build(grids=[grid(dispatchers=["easy allocation=best-fit"])])
+    assert digests(set_)["easy allocation=best-fit", 0, 1.0] not in before.values()
     with (tmp_path / "four.swf").open("a") as file:
         file.write("; another comment\n")
-    assert not set(digests(build_study_cases(words(), tmp_path)).values()) & set(before.values())
+    commented = digests(build()).values()
+    assert not set(commented) & set(before.values())
+    monkeypatch.setattr(study_cases, "code_digest", lambda: "other")
+    assert not set(digests(build()).values()) & set(commented)
 
 
-def test_changed_dispatcher_or_import_changes_only_its_digests(tmp_path, monkeypatch):
-    written(tmp_path)
+def test_changed_dispatcher_or_import_changes_only_its_digests(tmp_path, build, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    study = words(grids=[grid(dispatchers=["easy", plugin(tmp_path)])])
-    before = digests(build_study_cases(study, tmp_path))
-    plugin(tmp_path, body="x = 1")
-    after = digests(build_study_cases(study, tmp_path))
-    assert after["easy", 0, 1.0] == before["easy", 0, 1.0]
-    assert after["mine:Own", 0, 1.0] != before["mine:Own", 0, 1.0]
-    plugin(tmp_path, order="reversed(range(len(snapshot.queue)))")
-    assert digests(build_study_cases(study, tmp_path))["mine:Own", 0, 1.0] != before["mine:Own", 0, 1.0]
+    grids = [grid(dispatchers=["easy", plugin(tmp_path)])]
+    before = digests(build(grids=grids))
+    for change in ({"body": "x = 1"}, {"order": "reversed(range(len(snapshot.queue)))"}):
+        plugin(tmp_path, **change)
+        after = digests(build(grids=grids))
+        assert {of[0]: after[of] == before[of] for of in after} == {"easy": True, "mine:Own": False}
 
 
 SYSTEM = """
@@ -165,15 +178,13 @@ units: {{ rule: cores }}
 """
 
 
-def test_digest_depends_on_file_contents_not_on_names(tmp_path):
-    written(tmp_path)
+def test_digest_depends_on_file_contents_not_on_names(tmp_path, build):
     system, policy, waits = tmp_path / "mine.yaml", tmp_path / "site.yaml", tmp_path / "waits.json"
     dump, priority = tmp_path / "qos.txt", f"prb ewt_file={waits}"
     site = "accounts: {{ all: {{ users: [a] }} }}\nqos: {{ high: {{ priority: {} }} }}\ndumps: {{ qos: qos.txt }}\n"
 
     def digest(**axes):
-        (case,) = build_study_cases(words(grids=[grid(**axes)]), tmp_path).cases
-        return case.digest
+        return build(grids=[grid(**axes)]).cases[0].digest
 
     def all_three(system_name="mine.yaml", policy_name="site.yaml"):
         plain = digest()
@@ -209,33 +220,23 @@ def test_digest_depends_on_file_contents_not_on_names(tmp_path):
         ({"dispatchers": ["prb ewt_file=/nowhere.json"]}, "ewt_file=/nowhere.json: must be the absolute path"),
     ],
 )
-def test_missing_referenced_file_is_reported(tmp_path, axes, told):
-    written(tmp_path)
+def test_missing_referenced_file_is_reported(tmp_path, build, axes, told):
     (tmp_path / "waits.json").write_text("{}")
-    with pytest.raises(InvalidFile) as caught:
-        build_study_cases(words(grids=[grid(**axes)]), tmp_path)
-    assert told in str(caught.value)
+    with pytest.raises(InvalidFile, match=re.escape(told)):
+        build(grids=[grid(**axes)])
 
 
-def test_reports_dispatchers_with_time_limits(tmp_path):
-    written(tmp_path)
-    found = build_study_cases(words(grids=[grid(dispatchers=["pcp20", "pcp20 effort=300", "easy"])]), tmp_path)
+def test_reports_dispatchers_with_time_limits(build):
+    found = build(grids=[grid(dispatchers=["pcp20", "pcp20 effort=300", "easy"])])
     assert [case.by_clock for case in found.cases] == [True, False, False]
     assert found.notes[0].startswith("pcp20: has a time limit")
 
 
-def test_windows_are_consecutive(tmp_path):
-    written(tmp_path)
-    found = build_study_cases(words(grids=[grid(windows=["whole", {"days": 7, "from_day": 1, "count": 2}])]), tmp_path)
-    assert [case.labels["window"] for case in found.cases] == ["whole", "days 1-8", "days 8-15"]
-    assert found.cases[2].inputs["window"] == [8.0, 7.0]
-
-
-def test_sequences_have_given_length_from_each_index(tmp_path):
-    written(tmp_path)
-    found = build_study_cases(words(grids=[grid(windows=[{"jobs": 2, "first": [0, 2]}])]), tmp_path)
-    assert [case.labels["window"] for case in found.cases] == ["jobs 0-1", "jobs 2-3"]
-    assert found.cases[1].inputs["window"] == {"first": 2, "jobs": 2}
+def test_windows_are_consecutive_and_sequences_begin_at_each_index(build):
+    windows = ["whole", {"days": 7, "from_day": 1, "count": 2}, {"jobs": 2, "first": [0, 2]}]
+    found = build(grids=[grid(windows=windows)])
+    assert labels(found, "window") == ["whole", "days 1-8", "days 8-15", "jobs 0-1", "jobs 2-3"]
+    assert [case.inputs["window"] for case in found.cases[2::2]] == [[8.0, 7.0], {"first": 2, "jobs": 2}]
 
 
 def test_each_seed_gives_different_lublin_workload():
@@ -255,70 +256,33 @@ def test_each_seed_gives_different_lublin_workload():
         ({"generate": "lublin", "processors": 64}, "generate: lublin requires max_jobs"),
         ({"generate": "lublin", "processors": 64, "max_jobs": 2, "days": 1}, "days is required with generate: eurora"),
         ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe and optional require file"),
-    ],
-)
-def test_each_workload_generator_has_own_parameters(trace, told):
-    with pytest.raises(InvalidFile, match=told):
-        build_study_cases({"title": "t", "traces": {"made": trace}, "grids": []})
-
-
-def test_missing_file_is_reported_with_recipe(tmp_path):
-    with pytest.raises(InvalidFile, match=r"is neither next to the study.*; to obtain it: curl it"):
-        build_study_cases({**words(), "traces": {"four": {"file": "nowhere.swf", "recipe": "curl it"}}}, tmp_path)
-
-
-def test_first_of_two_equal_exclusions_counts(tmp_path):
-    written(tmp_path)
-    rules = [{"dispatcher": "easy", "because": "one"}, {"dispatcher": "easy", "load": 2.0, "because": "two"}]
-    found = build_study_cases(words(exclude=rules), tmp_path)
-    assert (found.excluded, len(found.cases)) == ({"one": 2, "two": 0}, 2)
-
-
-def test_chosen_seed_is_kept(tmp_path):
-    written(tmp_path)
-    found = build_study_cases(words(grids=[grid(dispatchers=["lookahead seed=7"], seeds=[0, 1])]), tmp_path)
-    assert {case.inputs["dispatcher_settings"]["seed"] for case in found.cases} == {"7"}
-
-
-def test_file_next_to_study_precedes_trace_folder(tmp_path, monkeypatch):
-    written(tmp_path)
-    written(tmp_path / "traces")
-    monkeypatch.setenv(TRACES_VARIABLE, str(tmp_path / "traces"))
-    assert build_study_cases(words(), tmp_path).cases[0].task["trace"]["file"] == str(tmp_path / "four.swf")
-
-
-def test_case_names_are_unique(tmp_path):
-    written(tmp_path)
-    case = {"name": "x", "trace": "four", "dispatcher": "easy"}
-    with pytest.raises(InvalidFile, match=r"cases.1.name: x: must occur only once"):
-        build_study_cases(words(cases=[case, case]), tmp_path)
-
-
-def test_code_identity_is_part_of_digest(tmp_path, monkeypatch):
-    written(tmp_path)
-    before = digests(build_study_cases(words(), tmp_path))
-    monkeypatch.setattr(study_cases, "code_digest", lambda: "other")
-    assert not set(digests(build_study_cases(words(), tmp_path)).values()) & set(before.values())
-
-
-@pytest.mark.parametrize(
-    ("trace", "told"),
-    [
         ({}, "must have either file or generate"),
         ({"file": "a", "generate": "eurora", "days": 1}, "must have either file or generate"),
         ({"file": "a", "load": 2.0}, "load requires generate"),
         ({"file": "a", "days": 2}, "days is required with generate"),
         ({"file": "a", "sha256": "abc"}, "sha256"),
+        ({"file": "nowhere.swf", "recipe": "curl it"}, r"is neither next to the study.*; to obtain it: curl it"),
     ],
 )
-def test_trace_is_either_file_or_synthetic(trace, told):
+def test_trace_is_either_file_or_generated(trace, told):
     with pytest.raises(InvalidFile, match=told):
-        build_study_cases({"title": "t", "traces": {"x": trace}, "grids": []})
+        build_study_cases({"title": "t", "traces": {"four": trace}, "grids": [grid()]})
+
+
+def test_first_of_two_equal_exclusions_counts(build):
+    rules = [{"dispatcher": "easy", "because": "one"}, {"dispatcher": "easy", "load": 2.0, "because": "two"}]
+    found = build(exclude=rules)
+    assert (found.excluded, len(found.cases)) == ({"one": 2, "two": 0}, 2)
+
+
+def test_case_names_are_unique(build):
+    case = {"name": "x", "trace": "four", "dispatcher": "easy"}
+    with pytest.raises(InvalidFile, match=r"cases.1.name: x: must occur only once"):
+        build(cases=[case, case])
 
 
 def test_stored_study_finds_files_of_original(tmp_path):
-    path = written(tmp_path / "home")
-    out = tmp_path / "out"
+    path, out = written(tmp_path / "home"), tmp_path / "out"
     out.mkdir()
     (out / "study.yaml").write_bytes(path.read_bytes())
     (out / "study.json").write_text(f'{{"folder": "{path.parent}"}}')
@@ -328,11 +292,9 @@ def test_stored_study_finds_files_of_original(tmp_path):
         load_stored_study_cases(out / "study.yaml", out)
 
 
-def test_rejects_policies_with_same_label(tmp_path):
+def test_rejects_policies_with_same_label(build):
     names = {"dispatchers": {"easy / a": "easy"}, "predictors": {"a / b": "walltime", "b": "walltime"}}
-    written(tmp_path)
-    alone = words(grids=[grid(dispatchers=["easy / a"], predictors=["b"])], **names)
-    assert build_study_cases(alone, tmp_path).cases[0].labels["policy"] == "easy / a / b"
-    both = words(grids=[*alone["grids"], grid(predictors=["a / b"])], **names)
+    alone, other = grid(dispatchers=["easy / a"], predictors=["b"]), grid(predictors=["a / b"])
+    assert labels(build(grids=[alone], **names), "policy") == ["easy / a / b"]
     with pytest.raises(InvalidFile, match="easy with a / b: must not have the same label in tables as easy / a with b"):
-        build_study_cases(both, tmp_path)
+        build(grids=[alone, other], **names)

@@ -6,12 +6,9 @@ import pytest
 
 from cpsched_sim.report_document import render_markdown
 from cpsched_sim.report_document import render_page as page_of
-from cpsched_sim.study import study_output
 from cpsched_sim.study.result_store import StoredCaseResult, StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
-from cpsched_sim.study.study_output import study_json_lines, write_study_outputs
-from cpsched_sim.study.study_report import study_report_blocks
-from cpsched_sim.study.study_results import StudyResults
+from cpsched_sim.study.study_report import StudyResults, study_json_lines, study_report_blocks, write_study_outputs
 from cpsched_sim.study.study_runner import run_missing_cases
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_study_runner import Here
@@ -38,53 +35,55 @@ def page(found):
     return page_of(found.campaign.words.title, study_report_blocks(found))
 
 
-def test_counts_replays_and_outcomes(tmp_path):
-    text = letter(results(tmp_path, [1.0, None, 2.0]))
-    assert "4 cases, 4 distinct replays." in text
-    assert "2 ended; 1 failed; 1 not run yet." in text
+EASY = {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}
+BY_LOAD = {"title": "By load", "metric": "bsld", "rows": "load", "columns": "dispatcher"}
+BY_TRACE = {"title": "All", "metric": "bsld", "rows": "dispatcher", "columns": "trace"}
+ALONG_LOAD = {"title": "Along", "metric": "bsld", "across": "load", "lines": "dispatcher"}
+ALONE = {"name": "alone", "trace": "four", "dispatcher": "fcfs"}
+DENSE = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
 
 
-def test_ranking_has_means_ratios_and_insignificance(tmp_path):
-    text = letter(results(tmp_path, [4.0, 1.0, 16.0, 4.0], report={"baseline": "easy / walltime"}))
-    assert "| 1 | list-sjf / walltime | 2.5 | 1.000 | - | 0.250 | 0.250 to 0.250 | none |" in text
-    assert "| 2 | easy / walltime | 10 | 4.000 | 4.000 to 4.000 | 1.000 | - | none |" in text
-    text = letter(results(tmp_path / "more", [4.0, 1.0, 1.0, 4.0]))
-    assert text.count("| any |") == 2
+@pytest.mark.parametrize(
+    ("values", "more", "said", "unsaid"),
+    [
+        ([1.0, None, 2.0], {}, ["4 cases, 4 distinct replays.", "2 ended; 1 failed; 1 not run yet."], ""),
+        # means, ratios, and insignificant differences
+        ([4.0, 1.0, 16.0, 4.0], {"report": {"baseline": "easy / walltime"}},
+         ["| 1 | list-sjf / walltime | 2.5 | 1.000 | - | 0.250 | 0.250 to 0.250 | none |",
+          "| 2 | easy / walltime | 10 | 4.000 | 4.000 to 4.000 | 1.000 | - | none |"],
+         "Omitted, because a policy has no value"),
+        # means are over common workloads
+        ([4.0, 1.0, 16.0, None], {},
+         ["| 2 | easy / walltime | 4 |", "With one workload and no seeds, ratios have no intervals"], ""),
+        # a week without waits has no ratio, and leaving out the best weeks is to be seen
+        ([4.0, 1.0, 0.0, 0.0], {}, ["Omitted, because a policy has no value above zero: 1 ("], ""),
+        ([1.0], EASY, ["None: no workload has a value above zero"], ""),
+        ([], EASY, ["None: no results yet"], ""),
+        ([1.0, 2.0, 3.0, None], {"report": {"tables": [BY_LOAD], "plots": [ALONG_LOAD]}},
+         ["| load | easy | list-sjf |\n| --- | --- | --- |\n| 1.0 | 1 | 2 |\n| 2.0 | 3 | - |",
+          "| dispatcher | 1.0 | 2.0 |\n| --- | --- | --- |\n| easy | 1 | 3 |\n| list-sjf | 2 | - |"], ""),
+        # zero counts in a mean
+        ([0.0, 0.0, 3.0, 0.0], {"report": {"tables": [BY_TRACE]}}, ["| easy | 1.5 |\n| list-sjf | 0 |"], ""),
+        # named cases are listed but not ranked
+        ([1.0, 2.0, 1.0, 2.0, 7.0], {"cases": [ALONE], "report": {"tables": [{"title": "All", "metric": "bsld"}]}},
+         ["| alone | 7 |"], "fcfs"),
+        ([1.0, None, 1.0], {"exclude": [DENSE]},
+         ["| four, load 1, whole, list-sjf / walltime, seed 0 | a \\| b &lt;c> 'd' |", "| too dense | 1 |"], ""),
+    ],
+)  # fmt: skip
+def test_report_names_results(tmp_path, values, more, said, unsaid):
+    text = letter(results(tmp_path, values, **more))
+    assert [part for part in said if part not in text] == []
+    assert not unsaid or unsaid not in text
 
 
-def test_ranking_means_are_over_common_workloads(tmp_path):
-    text = letter(results(tmp_path, [4.0, 1.0, 16.0, None]))
-    assert "| 2 | easy / walltime | 4 |" in text
-    assert "With one workload and no seeds, ratios have no intervals" in text
+def test_ranking_marks_insignificant_differences(tmp_path):
+    assert letter(results(tmp_path, [4.0, 1.0, 1.0, 4.0])).count("| any |") == 2
 
 
-def test_names_workloads_left_out_of_ranking(tmp_path):
-    """A week without waits has no ratio, and leaving out the best weeks is to be seen."""
-    text = letter(results(tmp_path, [4.0, 1.0, 0.0, 0.0]))
-    assert "Omitted, because a policy has no value above zero: 1 (" in text
-    assert "Left out" not in letter(results(tmp_path / "all", [4.0, 1.0, 16.0, 4.0]))
-
-
-def test_single_policy_has_no_ranking(tmp_path):
-    grid = {"traces": ["four"], "dispatchers": ["easy"]}
-    assert "None: no workload has a value above zero" in letter(results(tmp_path, [1.0], grids=[grid]))
-    assert "None: no results yet" in letter(results(tmp_path / "more", [], grids=[grid]))
-
-
-def test_tables_and_plots_have_mean_of_each_cell(tmp_path):
-    table = {"title": "By load", "metric": "bsld", "rows": "load", "columns": "dispatcher"}
-    plot = {"title": "Along", "metric": "bsld", "across": "load", "lines": "dispatcher"}
-    found = results(tmp_path, [1.0, 2.0, 3.0, None], report={"tables": [table], "plots": [plot]})
-    text = letter(found)
-    assert "| load | easy | list-sjf |\n| --- | --- | --- |\n| 1.0 | 1 | 2 |\n| 2.0 | 3 | - |" in text
-    assert "| dispatcher | 1.0 | 2.0 |\n| --- | --- | --- |\n| easy | 1 | 3 |\n| list-sjf | 2 | - |" in text
-    assert "<svg" in page(found) or "<img" in page(found) or "needs matplotlib" in page(found)
-
-
-def test_zero_counts_in_mean(tmp_path):
-    table = {"title": "All", "metric": "bsld", "rows": "dispatcher", "columns": "trace"}
-    text = letter(results(tmp_path, [0.0, 0.0, 3.0, 0.0], report={"tables": [table]}))
-    assert "| easy | 1.5 |\n| list-sjf | 0 |" in text
+def test_page_shows_plots(tmp_path):
+    shown = page(results(tmp_path, [1.0, 2.0, 3.0, None], report={"plots": [ALONG_LOAD]}))
+    assert "<svg" in shown or "<img" in shown or "needs matplotlib" in shown
 
 
 def test_three_policies_have_three_comparisons(tmp_path):
@@ -118,21 +117,6 @@ def test_truncates_long_error(tmp_path):
     assert max(map(len, letter(found).splitlines())) < 600
 
 
-def test_named_cases_are_listed_but_not_ranked(tmp_path):
-    table = {"title": "All", "metric": "bsld"}
-    case = {"name": "alone", "trace": "four", "dispatcher": "fcfs"}
-    text = letter(results(tmp_path, [1.0, 2.0, 1.0, 2.0, 7.0], cases=[case], report={"tables": [table]}))
-    assert "| alone | 7 |" in text
-    assert "fcfs" not in text
-
-
-def test_escapes_failures_and_exclusions(tmp_path):
-    left_out = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
-    text = letter(results(tmp_path, [1.0, None, 1.0], exclude=[left_out]))
-    assert "| four, load 1, whole, list-sjf / walltime, seed 0 | a \\| b &lt;c> 'd' |" in text
-    assert "| too dense | 1 |" in text
-
-
 def test_writes_line_per_case_with_current_labels(tmp_path):
     found = results(tmp_path, [1.0, 2.0, 3.0])
     lines = [json.loads(line) for line in study_json_lines(found).splitlines()]
@@ -144,7 +128,7 @@ def test_writes_line_per_case_with_current_labels(tmp_path):
 
 def test_writes_lines_and_note_without_pyarrow(tmp_path, monkeypatch):
     written(tmp_path)
-    monkeypatch.setattr(study_output, "find_spec", lambda name: None)
+    monkeypatch.setattr("cpsched_sim.study.study_report.find_spec", lambda name: None)
     (note,) = write_study_outputs(
         run_missing_cases(build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out"), Here())
     )

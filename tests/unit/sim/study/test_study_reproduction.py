@@ -9,9 +9,8 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.task_runner import TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import read_study
-from cpsched_sim.study.study_output import write_study_outputs
-from cpsched_sim.study.study_reproduction import verify_study_results
-from cpsched_sim.study.study_runner import run_missing_cases
+from cpsched_sim.study.study_report import write_study_outputs
+from cpsched_sim.study.study_runner import run_missing_cases, verify_study_results
 from tests.unit.sim.study.studies import written
 from tests.unit.sim.study.test_study_runner import Here
 
@@ -55,10 +54,24 @@ def another_load(content):
     content["inputs"]["load"] = 3.0
 
 
-@pytest.mark.parametrize(("change", "forged"), [(another_figure, False), (another_load, True)])
-def test_detects_changed_case_without_replay(study, change, forged):
+def truncate_case(out):
+    case = sorted((out / "cases").iterdir())[0]
+    case.write_bytes(case.read_bytes()[:-9])
+    return case
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda out: edit_case(out, another_figure),
+        lambda out: edit_case(out, another_load, forged=True),
+        truncate_case,
+    ],
+    ids=["figure", "load", "truncated"],
+)
+def test_detects_changed_case_without_replay(study, damage):
     path, out = study
-    case = edit_case(out, change, forged)
+    case = damage(out)
     assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was stored"]
 
 
@@ -69,13 +82,6 @@ def test_replay_detects_changed_digit_with_forged_digest(study):
     assert checked(path, out, 0).differs == []
     (told,) = checked(path, out).differs
     assert "run again: bsld is" in told
-
-
-def test_detects_truncated_case(study):
-    path, out = study
-    case = sorted((out / "cases").iterdir())[0]
-    case.write_bytes(case.read_bytes()[:-9])
-    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was stored"]
 
 
 def test_detects_changed_digit_in_lines(study):

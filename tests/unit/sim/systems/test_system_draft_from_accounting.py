@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.systems.system_draft import render_and_parse_draft
-from cpsched_sim.systems.system_draft_from_accounting import draft_system_from_records
+from cpsched_sim.systems.system_draft import draft_system_from_records, render_and_parse_draft
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 from cpsched_sim.workloads.system_draft_sources import draft_system
 from cpsched_sim.workloads.workload_loader import load

@@ -6,7 +6,7 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.accounting_columns import AccountingColumns
 from cpsched_sim.traces.sacct_reader import SacctReader
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import TraceDialect
 from cpsched_sim.workloads.workload_loader import open_trace
 
 FIRST = "Job Number;owner;queued at;began;ended;limit;nodes;cores;what"
@@ -14,45 +14,41 @@ THEIRS = "JobID=Job Number,User=owner,Submit=queued at,Start=began,End=ended,Tim
 LINE = "7;ada;2026-01-01T00:00:00;2026-01-01T00:01:00;2026-01-01T00:11:00;00:30:00;1;8;x"
 
 
-def the_record(tmp_path, text, columns):
+IN_ORDER = "JobIDRaw,User,Submit,Start,End,Timelimit,NNodes,NCPUS,-"
+BY_NUMBER = "JobIDRaw=1,User=2,Submit=3,Start=4,End=5,Timelimit=6,NNodes=7,NCPUS=8"
+GPU_CLUSTER = "no,queued,waited,took,limit,hosts,cpus,who\n7,2026-10-01T00:00:00,30,120,01:00:00,1,8,ada\n"
+OF_GPU_CLUSTER = (
+    "JobIDRaw=no,SubmitTime=queued,WaitTime=waited,RunTime=took,Timelimit=limit,NNodes=hosts,AllocCPUS=cpus,User=who"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "run_s"),
+    [
+        (f"{FIRST}\n{LINE}\n", THEIRS, 600),
+        # ignores case and blanks
+        (f"{FIRST}\n{LINE}\n", THEIRS.upper().replace(",", " , ").replace("=", " = "), 600),
+        # skips a repeated header line
+        (f"\n{FIRST}\n{LINE}\n{FIRST}\n", THEIRS, 600),
+        # a file without a header line; a line without a digit is one
+        (f"{LINE}\n", IN_ORDER, 600),
+        (f"{FIRST}\n{LINE}\n", IN_ORDER, 600),
+        (f"{LINE}\n", BY_NUMBER, 600),
+        (f"{FIRST}\n{LINE}\n", BY_NUMBER, 600),
+        # traces of GPU clusters have waits and run times
+        (GPU_CLUSTER, OF_GPU_CLUSTER, 120),
+    ],
+)
+def test_maps_given_columns(tmp_path, text, columns, run_s):
     path = tmp_path / "jobs.txt"
     path.write_text(text)
     (record,) = SacctReader(path, dialect=TraceDialect(columns=columns))
-    return record.id, record.user, record.run_s, dict(record.ask.each)["cores"]
+    assert (record.id, record.user, record.run_s, dict(record.ask.each)["cores"]) == (7, "ada", run_s, 8)
 
 
-def test_maps_given_column_names(tmp_path):
-    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", THEIRS) == (7, "ada", 600, 8)
-
-
-def test_ignores_case_and_blanks(tmp_path):
-    words = THEIRS.upper().replace(",", " , ").replace("=", " = ")
-    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8)
-
-
-def test_skips_repeated_header_line(tmp_path):
-    assert the_record(tmp_path, f"\n{FIRST}\n{LINE}\n{FIRST}\n", THEIRS)[0] == 7
-
-
-def test_names_columns_of_file_without_header_in_order(tmp_path):
-    words = "JobIDRaw,User,Submit,Start,End,Timelimit,NNodes,NCPUS,-"
-    assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
-    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8), "no digit: a header line"
-
-
-def test_other_names_of_columns_may_be_given(tmp_path):
-    """Traces of GPU clusters have waits and run times."""
-    text = "no,queued,waited,took,limit,hosts,cpus,who\n7,2026-10-01T00:00:00,30,120,01:00:00,1,8,ada\n"
-    names = "JobIDRaw=no,SubmitTime=queued,WaitTime=waited,RunTime=took,Timelimit=limit,NNodes=hosts,AllocCPUS=cpus"
-    assert the_record(tmp_path, text, f"{names},User=who") == (7, "ada", 120, 8)
+def test_lists_missing_required_columns():
     columns = AccountingColumns.of("JobIDRaw|User|Submit|NCPUS")
     assert columns.missing_required_columns() == ["Start (or Wait)", "End (or Elapsed)", "Timelimit", "NNodes"]
-
-
-def test_columns_may_be_given_by_number(tmp_path):
-    words = "JobIDRaw=1,User=2,Submit=3,Start=4,End=5,Timelimit=6,NNodes=7,NCPUS=8"
-    assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
-    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words)[0] == 7
 
 
 def test_one_sacct_column_may_replace_another():

@@ -90,13 +90,6 @@ def test_native_values_out_of_bounds_are_rejected(tmp_path, text, message):
     assert refused(written(tmp_path, f"{OWN}{text}\n")).startswith(message)
 
 
-@pytest.mark.parametrize("columns", ["cores,cores", "cores,", ",".join(f"r{i}" for i in range(65))])
-def test_native_resources_are_unique_and_few(tmp_path, columns):
-    path = written(tmp_path, f"{native_format.FIRST_LINE}\n{','.join(native_format.FIXED_COLUMNS)},{columns}\n")
-    with pytest.raises(InvalidTrace, match=r"2: columns: .*: must be at most 64 different resource names"):
-        open_trace(path)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

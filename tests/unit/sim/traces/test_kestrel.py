@@ -5,7 +5,7 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.kestrel import KestrelTraceReader
-from cpsched_sim.traces.trace_record import UnitsRequest
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from tests.unit.sim.traces.tables import MORNING_S, MOUNTAIN, at, kestrel, write
 
 
@@ -17,32 +17,29 @@ def read(tmp_path):
     return reader
 
 
-def test_row_becomes_record(read):
-    record = next(iter(read(kestrel())))
-    assert (record.id, record.submit_s, record.start_s) == (7, MORNING_S, MORNING_S + 300)
-    assert (record.run_s, record.walltime_s) == (600, 4 * 3600)
-    assert (record.user, record.account, record.name) == ("1111111", "2222222", "0a1b2c3")
-    assert (record.queue, record.qos) == ("short", "normal")
-    assert (record.nodes, record.power_w) == ("x1004c3s0b1n1,x1004c3s0b1n2", 1200)
-    assert record.ask == UnitsRequest(2, (("cores", 104),), distinct=True, partition="short")
+def test_row_becomes_record(read_one):
+    ask = UnitsRequest(2, (("cores", 104),), distinct=True, partition="short")
+    assert read_one(kestrel()) == TraceRecord(
+        7, MORNING_S, 600, 4 * 3600, ask, "1111111", "0a1b2c3", "short", "2222222", MORNING_S + 300,
+        "x1004c3s0b1n1,x1004c3s0b1n2", "normal", power_w=1200,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("ns", "UTC"), pa.timestamp("us", "-07:00"), pa.timestamp("ms")])
-def test_months_have_different_time_zones(read, kind):
-    times = ("submit_time", "start_time", "end_time")
-    row = kestrel()
-    row |= {} if kind.tz else {name: row[name].replace(tzinfo=None) for name in times}
-    record = next(iter(read(row, **dict.fromkeys(times, kind))))
-    assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
+TIMES = {"submit_time": 0, "start_time": 300, "end_time": 900}
 
 
-def test_explicit_times_have_their_zone(read):
-    spelled = {
-        name: str(at(seconds, MOUNTAIN)).removesuffix(":00")
-        for name, seconds in (("submit_time", 0), ("start_time", 300), ("end_time", 900))
-    }
-    assert spelled["submit_time"] == "2020-05-03 23:00:00-07"
-    record = next(iter(read(kestrel(**spelled))))
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [
+        (pa.timestamp("ns", "UTC"), {}),
+        (pa.timestamp("us", "-07:00"), {}),
+        (pa.timestamp("ms"), {name: at(seconds).replace(tzinfo=None) for name, seconds in TIMES.items()}),
+        # 2020-05-03 23:00:00-07
+        (pa.string(), {name: str(at(seconds, MOUNTAIN)).removesuffix(":00") for name, seconds in TIMES.items()}),
+    ],
+)
+def test_months_have_different_time_zones(read_one, kind, times):
+    record = read_one(kestrel(**times), **dict.fromkeys(TIMES, kind))
     assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
 
 
@@ -53,9 +50,9 @@ def test_explicit_times_have_their_zone(read):
         ("1 day 00:00:01", 86_401), ("10 days, 12:00:00", 907_200), ("36:00:00", 129_600), (None, 600),
     ],
 )  # fmt: skip
-def test_limits_are_intervals(read, limit, expected_s):
+def test_limits_are_intervals(read_one, limit, expected_s):
     kind = {"wallclock_req": pa.int64()} if limit is None else {}
-    assert next(iter(read(kestrel(wallclock_req=limit), **kind))).walltime_s == expected_s
+    assert read_one(kestrel(wallclock_req=limit), **kind).walltime_s == expected_s
 
 
 @pytest.mark.parametrize("limit", ["", "days", "soon", "1:2:3", "2 days 4"])
@@ -79,16 +76,17 @@ def test_drops_pending_array_before_parsing_its_id(read):
     assert reader.tally.to_sentences() == ["dropped 1 job: never started, or had not ended"]
 
 
-def test_request_replaces_missing_allocation(read):
-    rows = [
-        kestrel("1", nodes_used=0, processors_used=0, nodes_req=2),
-        kestrel("2", gpus_requested=7),
-        kestrel("3", nodes_req=9),
-    ]
-    asks = [record.ask for record in read(*rows)]
-    assert [ask.units for ask in asks] == [2, 2, 2]
-    assert asks[0].each == (("cores", 52),)
-    assert asks[1].each == (("cores", 104), ("gpus", 4))
+@pytest.mark.parametrize(
+    ("fields", "each"),
+    [
+        ({"nodes_used": 0, "processors_used": 0, "nodes_req": 2}, (("cores", 52),)),
+        ({"gpus_requested": 7}, (("cores", 104), ("gpus", 4))),
+        ({"nodes_req": 9}, (("cores", 104),)),
+    ],
+)
+def test_request_replaces_missing_allocation(read_one, fields, each):
+    ask = read_one(kestrel(**fields)).ask
+    assert (ask.units, ask.each) == (2, each)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +100,8 @@ def test_power_is_energy_per_time_if_measured(read, joules, power_w, ignored):
     assert reader.tally.ignored.total() == ignored
 
 
-def test_node_list_may_have_database_syntax(read):
-    assert next(iter(read(kestrel(nodelist="{x1,x2}")))).nodes == "x1,x2"
+def test_node_list_may_have_database_syntax(read_one):
+    assert read_one(kestrel(nodelist="{x1,x2}")).nodes == "x1,x2"
 
 
 def test_rejects_job_without_nodes(read):

@@ -1,6 +1,7 @@
 """PBS's accounting log: lines as a server writes them, and the result of each."""
 
 import gzip
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -8,15 +9,14 @@ import pytest
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.traces.job_run_numbering import RUN_OFFSET
 from cpsched_sim.traces.pbs_accounting import FORGED_FIELD_REASON, PbsAccountingReader
-from cpsched_sim.traces.pbs_lines import PbsRecordFields
-from cpsched_sim.traces.pbs_requests import (
+from cpsched_sim.traces.pbs_lines import (
     DIFFERENT_CHUNKS_NOTE,
     EMPTY_REQUEST_NOTE,
     OTHER_RESOURCES_NOTE,
+    PbsRecordFields,
     parse_pbs_size_mib,
 )
-from cpsched_sim.traces.trace_dialect import TraceDialect
-from cpsched_sim.traces.trace_record import UnitsRequest
+from cpsched_sim.traces.trace_record import MISSING_LIMIT_NOTE, TraceDialect, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.workloads.workload_loader import load, open_trace
 
@@ -56,11 +56,22 @@ def read(tmp_path):
     return reader
 
 
-def test_ended_job_becomes_record(read):
-    _, (job,) = read(queued(), line("S", at=10), line(account="phys"))
-    assert (job.id, job.submit_s, job.start_s, job.run_s, job.walltime_s) == (7, T0, T0 + 10, 50, 3600)
-    assert (job.user, job.name, job.queue, job.account, job.nodes) == ("ada", "relax", "workq", "phys", "n1")
-    assert job.ask == UnitsRequest(1, (("cores", 2), ("memory_mib", 1024)), partition="workq")
+@pytest.fixture
+def read_one(read):
+    """Return the only record."""
+
+    def record(*lines, **more):
+        (found,) = read(*lines, **more)[1]
+        return found
+
+    return record
+
+
+def test_ended_job_becomes_record(read_one):
+    ask = UnitsRequest(1, (("cores", 2), ("memory_mib", 1024)), partition="workq")
+    assert read_one(queued(), line("S", at=10), line(account="phys")) == TraceRecord(
+        7, T0, 50, 3600, ask, "ada", "relax", "workq", "phys", T0 + 10, "n1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,9 +85,8 @@ def test_ended_job_becomes_record(read):
         ("3:mem=1048576kb", "free:shared", UnitsRequest(3, (("cores", 1), ("memory_mib", 1024)), partition="workq")),
     ],
 )  # fmt: skip
-def test_select_and_place_become_units(read, select, place, units):
-    _, (job,) = read(line(select=select, Resource_List__place=place))
-    assert job.ask == units
+def test_select_and_place_become_units(read_one, select, place, units):
+    assert read_one(line(select=select, Resource_List__place=place)).ask == units
 
 
 def torque(nodes, exec_host, **fields):
@@ -101,8 +111,8 @@ def torque(nodes, exec_host, **fields):
         (None, "n1/0*4", {"Resource_List__ncpus": 4}, UnitsRequest(1, (("cores", 4),)), "n1"),
     ],
 )  # fmt: skip
-def test_torque_nodes_and_slots_become_units(read, nodes, exec_host, fields, units, nodes_had):
-    _, (job,) = read(torque(nodes, exec_host, **fields))
+def test_torque_nodes_and_slots_become_units(read_one, nodes, exec_host, fields, units, nodes_had):
+    job = read_one(torque(nodes, exec_host, **fields))
     assert (job.ask, job.nodes) == (units._replace(partition="workq"), nodes_had)
 
 
@@ -113,9 +123,8 @@ def test_reports_unknown_torque_node_properties(read):
         read(torque("1:ppn=two", "n1/0"))
 
 
-def test_old_torque_task_is_subjob(read):
-    _, (job,) = read(line(id="7-3.vm"))
-    assert job.id == -70000003
+def test_old_torque_task_is_subjob(read_one):
+    assert read_one(line(id="7-3.vm")).id == -70000003
 
 
 def test_mixed_chunks_become_units_on_allocated_hosts(read):
@@ -144,14 +153,17 @@ def test_each_run_of_requeued_job_is_job(read):
     assert (second.id, second.submit_s, second.start_s, second.run_s) == (7 + RUN_OFFSET, T0 + 30, T0 + 40, 50)
 
 
-def test_job_arrives_when_eligible_or_submitted(read):
-    assert read(line(etime=T0 + 5))[1][0].submit_s == T0 + 5
-    assert read(line(etime=T0 + 5), dialect=TraceDialect(arrival="submit"))[1][0].submit_s == T0
-    assert read(line(etime=0))[1][0].submit_s == T0
+@pytest.mark.parametrize(
+    ("eligible_s", "arrival", "submit_s"),
+    [(T0 + 5, "eligible", T0 + 5), (T0 + 5, "submit", T0), (0, "eligible", T0)],
+)
+def test_job_arrives_when_eligible_or_submitted(read_one, eligible_s, arrival, submit_s):
+    assert read_one(line(etime=eligible_s), dialect=TraceDialect(arrival=arrival)).submit_s == submit_s
 
 
 def test_job_without_limit_has_its_run_time(read):
-    assert read(line(Resource_List__walltime=None))[1][0].walltime_s == 50
+    reader, (job,) = read(line(Resource_List__walltime=None))
+    assert (job.walltime_s, reader.tally.taken[MISSING_LIMIT_NOTE]) == (50, 1)
 
 
 def test_counts_jobs_that_have_not_ended(read):
@@ -179,8 +191,7 @@ def test_skips_other_records_and_reports_suspensions(read):
 
 def test_file_concatenated_with_itself_counts_once(read):
     reader, jobs = read(line(), line())
-    assert len(jobs) == 1
-    assert reader.tally.dropped == {"repeats a job that was already read": 1}
+    assert (len(jobs), reader.tally.dropped) == (1, {"repeats a job that was already read": 1})
 
 
 def test_forged_account_drops_only_its_own_job(read):
@@ -197,8 +208,7 @@ def test_account_with_line_breaks_forges_no_record(read, end, others, dropped):
     forged = line(id="9.vm", user="bob")
     reader, jobs = read(line(account=f"x\n{forged}\n{end}"), line(id="8.vm"))
     assert [(job.id, job.user) for job in jobs] == [*others, (8, "ada")]
-    assert reader.tally.dropped == dropped
-    assert reader.line == 4
+    assert (reader.tally.dropped, reader.line) == (dropped, 4)
 
 
 @pytest.mark.parametrize("kind", "ESQR")
@@ -247,9 +257,8 @@ def test_quoted_values_are_one_field():
     ],
 )
 def test_bad_lines_are_named_or_skipped(read, bad, message):
-    with pytest.raises(InvalidTrace) as error:
+    with pytest.raises(InvalidTrace, match=re.escape(message)):
         read(line(id="1.vm"), bad)
-    assert message in str(error.value)
     _, jobs = read(line(id="1.vm"), bad, line(id="2.vm"), lenient=True)
     assert [job.id for job in jobs] == [1, 2]
 

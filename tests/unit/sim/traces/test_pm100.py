@@ -3,7 +3,7 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.pm100 import Pm100TraceReader
-from cpsched_sim.traces.trace_record import UnitsRequest
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from tests.unit.sim.traces.tables import MORNING_S, at, pm100, write
 
 
@@ -15,23 +15,18 @@ def read(tmp_path):
     return reader
 
 
-def test_row_becomes_record(read):
-    record = next(iter(read(pm100())))
-    assert (record.id, record.submit_s, record.start_s) == (1, MORNING_S, MORNING_S + 300)
-    assert (record.run_s, record.walltime_s) == (600, 3600)
-    assert (record.user, record.queue, record.qos) == ("17", "1", "0")
-    assert (record.nodes, record.power_w) == ("r1n1,r1n2", 1100)
-    assert record.ask == UnitsRequest(
-        2, (("cores", 32), ("memory_mib", 204_800), ("gpus", 4)), distinct=True, partition="1"
+def test_row_becomes_record(read_one):
+    ask = UnitsRequest(2, (("cores", 32), ("memory_mib", 204_800), ("gpus", 4)), distinct=True, partition="1")
+    assert read_one(pm100()) == TraceRecord(
+        1, MORNING_S, 600, 3600, ask, "17", "", "1", "", MORNING_S + 300, "r1n1,r1n2", "0", power_w=1100
     )
 
 
 @pytest.mark.parametrize(
     ("shared", "exclusive"), [("0", True), ("no", True), ("1", False), ("OK", False), (None, False)]
 )
-def test_unshared_job_has_whole_nodes(read, shared, exclusive):
-    ask = next(iter(read(pm100(shared=shared), shared=pa.string()))).ask
-    assert ask.exclusive is exclusive
+def test_unshared_job_has_whole_nodes(read_one, shared, exclusive):
+    assert read_one(pm100(shared=shared), shared=pa.string()).ask.exclusive is exclusive
 
 
 @pytest.mark.parametrize(
@@ -42,30 +37,32 @@ def test_unshared_job_has_whole_nodes(read, shared, exclusive):
     ],
 )
 def test_limit_is_in_minutes_or_missing(read, limit, expected_s):
-    kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
-    reader = read(pm100(time_limit=limit), time_limit=kind)
-    assert next(iter(reader)).walltime_s == expected_s
+    reader = read(pm100(time_limit=limit), time_limit=column_type(limit))
+    assert [record.walltime_s for record in reader] == [expected_s]
     taken = ["in 1 job: walltime is the run time, because the limit is missing"] if expected_s == 600 else []
     assert reader.tally.to_sentences() == taken
 
 
+def column_type(value):
+    return {str: pa.string(), float: pa.float64()}.get(type(value), pa.int64())
+
+
 @pytest.mark.parametrize("limit", ["1e3", "-1", "soon", -1, -1.0, float("inf"), 1e300])
 def test_invalid_limit_is_never_replaced_by_run_time(read, limit):
-    kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
     with pytest.raises(InvalidTrace, match=r"time_limit|walltime_s"):
-        list(read(pm100(time_limit=limit), time_limit=kind))
+        list(read(pm100(time_limit=limit), time_limit=column_type(limit)))
 
 
-def test_truncates_fractional_unix_times(read):
+def test_truncates_fractional_unix_times(read_one):
     times = {"submit_time": MORNING_S + 0.75, "start_time": MORNING_S + 300.99, "end_time": MORNING_S + 900.0}
     kinds = dict.fromkeys((*times, "eligible_time"), pa.float64())
-    record = next(iter(read(pm100(**times, eligible_time=float("nan")), **kinds)))
+    record = read_one(pm100(**times, eligible_time=float("nan")), **kinds)
     assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
 
 
 @pytest.mark.parametrize(("eligible", "arrival"), [(at(120), 120), (None, 0), (at(301), 0), (at(-5), 0)])
-def test_job_arrives_when_eligible_if_possible(read, eligible, arrival):
-    record = next(iter(read(pm100(eligible_time=eligible), eligible_time=pa.timestamp("ns", "UTC"))))
+def test_job_arrives_when_eligible_if_possible(read_one, eligible, arrival):
+    record = read_one(pm100(eligible_time=eligible), eligible_time=pa.timestamp("ns", "UTC"))
     assert record.submit_s == MORNING_S + arrival
 
 
@@ -80,24 +77,20 @@ def test_drops_and_counts_jobs_that_did_not_run(read):
     ]
 
 
-def test_power_is_mean_of_measurements(read):
-    rows = [
-        pm100(1, node_power_consumption=[1, 2]),
-        pm100(2, node_power_consumption=[]),
-        pm100(3, node_power_consumption=None),
-        pm100(4, node_power_consumption=[400, None, 600]),
-    ]
-    assert [record.power_w for record in read(*rows)] == [2, None, None, 500]
+@pytest.mark.parametrize(("consumption", "power_w"), [([1, 2], 2), ([], None), (None, None), ([400, None, 600], 500)])
+def test_power_is_mean_of_measurements(read_one, consumption, power_w):
+    row = pm100(node_power_consumption=consumption)
+    assert read_one(row, node_power_consumption=pa.list_(pa.int64())).power_w == power_w
 
 
-def test_reads_former_power_column(read):
+def test_reads_former_power_column(read_one):
     row = pm100(power_consumption=[10.0, 20.0, 40.0])
     del row["node_power_consumption"]
-    assert next(iter(read(row))).power_w == 23
+    assert read_one(row).power_w == 23
 
 
-def test_single_node_is_not_distinct(read):
-    assert not next(iter(read(pm100(num_nodes_alloc=1)))).ask.distinct
+def test_single_node_is_not_distinct(read_one):
+    assert not read_one(pm100(num_nodes_alloc=1)).ask.distinct
 
 
 def test_too_long_word_names_its_column(read):
@@ -105,9 +98,8 @@ def test_too_long_word_names_its_column(read):
         list(read(pm100(qos="x" * 65_537)))
 
 
-def test_missing_columns_are_empty(read):
-    needed = {name: value for name, value in pm100().items() if name in Pm100TraceReader.NEEDED}
-    record = next(iter(read(needed)))
+def test_missing_columns_are_empty(read_one):
+    record = read_one({name: value for name, value in pm100().items() if name in Pm100TraceReader.NEEDED})
     assert record.ask == UnitsRequest(2, (("cores", 32),), distinct=True)
     assert (record.user, record.nodes, record.power_w) == ("", "", None)
 
@@ -133,14 +125,17 @@ def test_error_names_file_row_column_value_and_rule(read, fields, message):
     assert str(error.value) == f"{reader.path}{message}"
 
 
-def test_wrong_type_names_column(read):
-    for name, value, shown in (("num_cores_alloc", 1.5, "1.5"), ("mem_alloc", "many", "many")):
-        reader = read(pm100(**{name: value}))
-        with pytest.raises(InvalidTrace, match=f":1: {name}: {shown}: must be a whole number"):
-            list(reader)
-    reader = read(pm100(node_power_consumption="low"))
-    with pytest.raises(InvalidTrace, match=":1: power: low: must be a list of numbers"):
-        list(reader)
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_cores_alloc", 1.5, "num_cores_alloc: 1.5: must be a whole number"),
+        ("mem_alloc", "many", "mem_alloc: many: must be a whole number"),
+        ("node_power_consumption", "low", "power: low: must be a list of numbers"),
+    ],
+)
+def test_wrong_type_names_column(read, name, value, message):
+    with pytest.raises(InvalidTrace, match=f":1: {message}"):
+        list(read(pm100(**{name: value})))
 
 
 def test_lenient_reading_skips_and_counts(read):

@@ -5,7 +5,7 @@ import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.trace_record import ProcessorCountRequest
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord
 from tests.traces import GAIA, trace
 
 
@@ -26,40 +26,53 @@ def swf(tmp_path):
     return write
 
 
-def test_reads_fields_used_by_replay(swf):
-    record = next(iter(SwfReader(swf(line(memory="1500", used="10")))))
-    assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 100, 200)
-    assert record.ask == ProcessorCountRequest(4, requested_mib=2, used_mib=1, partition="1")
-    assert (record.user, record.name, record.queue) == ("7", "14", "2")
+@pytest.fixture
+def read_one(swf):
+    """Return the only record of a line with these fields."""
+
+    def record(**fields):
+        (found,) = SwfReader(swf(line(**fields)))
+        return found
+
+    return record
+
+
+def test_reads_fields_used_by_replay(read_one):
+    ask = ProcessorCountRequest(4, requested_mib=2, used_mib=1, partition="1")
+    assert read_one(memory="1500", used="10") == TraceRecord(1, 0, 100, 200, ask, "7", "14", "2")
 
 
 @pytest.mark.parametrize(("wait", "start_s"), [("40", 45), ("0", 5), ("2.5", 7), ("-1", None)])
-def test_recorded_wait_gives_start(swf, wait, start_s):
-    assert next(iter(SwfReader(swf(line(submit="5", wait=wait))))).start_s == start_s
+def test_recorded_wait_gives_start(read_one, wait, start_s):
+    assert read_one(submit="5", wait=wait).start_s == start_s
 
 
 @pytest.mark.parametrize(
-    ("requested", "expected_s"), [("200", 200), ("200.0", 200), ("2.5e2", 250), ("200.9", 200), ("-1", 100), ("0", 100)]
-)
-def test_limit_is_seconds_or_run_time(swf, requested, expected_s):
-    assert next(iter(SwfReader(swf(line(requested=requested))))).walltime_s == expected_s
+    ("requested", "run", "walltime_s", "run_s"),
+    [
+        *((requested, "100", expected_s, 100) for requested, expected_s in {
+            "200": 200, "200.0": 200, "2.5e2": 250, "200.9": 200, "-1": 100, "0": 100}.items()),
+        ("-1", "7", 7, 7), ("0", "7", 7, 7), ("1", "7", 1, 1), ("6", "7", 6, 6), ("7", "7", 7, 7), ("8", "7", 8, 7),
+        ("200", "200", 200, 200), ("200", "201", 200, 200),
+    ],
+)  # fmt: skip
+def test_limit_is_seconds_or_run_time_and_truncates_run(swf, requested, run, walltime_s, run_s):
+    reader = SwfReader(swf(line(requested=requested, run=run)))
+    assert [(record.walltime_s, record.run_s) for record in reader] == [(walltime_s, run_s)]
+    told = ["cut 1 job: run time longer than the requested time"] if run_s < int(run) else []
+    assert [note for note in reader.tally.to_sentences() if "cut" in note] == told
 
 
-@pytest.mark.parametrize("requested", ["8h", "0:10:00", "nan", "inf", "200s"])
-def test_rejects_non_numeric_limit(swf, requested):
-    with pytest.raises(InvalidTrace, match="requested_time"):
-        list(SwfReader(swf(line(requested=requested))))
-
-
-def test_truncates_fractional_times(swf):
-    record = next(iter(SwfReader(swf(line(submit="1728000000.75", wait="1e1", run="99.9")))))
+def test_truncates_fractional_numbers(read_one):
+    record = read_one(submit="1728000000.75", wait="1e1", run="99.9")
     assert (record.submit_s, record.start_s, record.run_s) == (1_728_000_000, 1_728_000_010, 99)
+    record = read_one(job="5.0", submit="3.9", run="10.9", requested="20.9", processors="4.0")
+    assert (record.id, record.submit_s, record.run_s, record.walltime_s, record.ask.processors) == (5, 3, 10, 20, 4)
 
 
 def test_keeps_header_and_skips_comments_and_empty_lines(swf):
     reader = SwfReader(swf("; MaxProcs: 64", ";  Queue: 1 - a", "; Queue: 2 - b", "", line(), "; between", line("2")))
-    assert reader.header["MaxProcs"] == "64"
-    assert reader.header["Queue"] == "1 - a\n2 - b"
+    assert (reader.header["MaxProcs"], reader.header["Queue"]) == ("64", "1 - a\n2 - b")
     assert [record.id for record in reader] == [1, 2]
     assert "between" in reader.comments
 
@@ -75,15 +88,6 @@ def test_ignores_byte_order_mark(tmp_path, pack):
     path = tmp_path / "trace.swf"
     path.write_bytes(pack(b"\xef\xbb\xbf" + line("7").encode()))
     assert [record.id for record in SwfReader(path)] == [7]
-
-
-@pytest.mark.parametrize(
-    ("run", "lines"), [("200", []), ("201", ["cut 1 job: run time longer than the requested time"])]
-)
-def test_truncates_run_to_limit_and_counts_it(swf, run, lines):
-    reader = SwfReader(swf(line(run=run)))
-    assert next(iter(reader)).run_s == 200
-    assert reader.tally.to_sentences() == lines
 
 
 @pytest.mark.parametrize(
@@ -109,8 +113,20 @@ def test_drops_and_counts_jobs_that_cannot_be_replayed(swf, fields, reason):
         ([line().rsplit(" ", 1)[0]], ":1: fields: 17: must be 18"),
         ([line(requested="nan")], ":1: requested_time: nan: must be a number"),
         ([line(), line()], ":2: job: 1: must occur only once"),
+        *(
+            ([line(**{field: "x"})], f":1: {name}: x: must be a number")
+            for field, name in {
+                "job": "job", "submit": "submit", "run": "run", "used": "used_memory", "processors": "processors",
+                "requested": "requested_time", "memory": "requested_memory",
+            }.items()
+        ),
+        ([line(processors="-1", allocated="x")], ":1: allocated: x: must be a number"),
+        *(
+            ([line(requested=text)], f":1: requested_time: {text}: must be a number")
+            for text in ("8h", "0:10:00", "inf", "200s")
+        ),
     ],
-)
+)  # fmt: skip
 def test_error_names_file_line_field_value_and_rule(swf, lines, message):
     path = swf(*lines)
     with pytest.raises(InvalidTrace) as error:
@@ -136,8 +152,8 @@ def test_truncates_long_header_quickly(swf):
     assert len(list(reader)) == 1
 
 
-def test_reads_smallest_job(swf):
-    record = next(iter(SwfReader(swf(line(run="1", processors="1", allocated="-1", requested="1")))))
+def test_reads_smallest_job(read_one):
+    record = read_one(run="1", processors="1", allocated="-1", requested="1")
     assert (record.run_s, record.walltime_s, record.ask.processors) == (1, 1, 1)
 
 
@@ -175,12 +191,12 @@ def test_gaia_raw_trace_drops_128_and_truncates_1500():
 
 
 @pytest.mark.parametrize(("kib", "mib"), [("-1", 0), ("0", 0), ("1", 1), ("1024", 1), ("1025", 2), ("2048", 2)])
-def test_rounds_memory_up_to_whole_mib(swf, kib, mib):
-    assert next(iter(SwfReader(swf(line(memory=kib))))).ask.requested_mib == mib
+def test_rounds_memory_up_to_whole_mib(read_one, kib, mib):
+    assert read_one(memory=kib).ask.requested_mib == mib
 
 
-def test_unknown_values_have_empty_names(swf):
-    record = next(iter(SwfReader(swf(line(user="-1", executable="-1", queue="-1", partition="-1")))))
+def test_unknown_values_have_empty_names(read_one):
+    record = read_one(user="-1", executable="-1", queue="-1", partition="-1")
     assert (record.user, record.name, record.queue, record.ask.partition) == ("", "", "", "")
 
 
@@ -195,36 +211,3 @@ def test_header_keys_are_words(swf):
 )
 def test_line_starting_like_job_or_comment_is_swf(first, is_one):
     assert SwfReader.recognises_later(first) is is_one
-
-
-@pytest.mark.parametrize(
-    ("requested", "run", "walltime_s", "run_s"),
-    [("-1", "7", 7, 7), ("0", "7", 7, 7), ("1", "7", 1, 1), ("6", "7", 6, 6), ("7", "7", 7, 7), ("8", "7", 8, 7)],
-)
-def test_zero_limit_is_missing_and_others_hold(swf, requested, run, walltime_s, run_s):
-    (record,) = SwfReader(swf(line(requested=requested, run=run)))
-    assert (record.walltime_s, record.run_s) == (walltime_s, run_s)
-
-
-def test_truncates_each_fractional_number(swf):
-    (record,) = SwfReader(swf(line(job="5.0", submit="3.9", run="10.9", requested="20.9", processors="4.0")))
-    assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (5, 3, 10, 20)
-    assert record.ask.processors == 4
-
-
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"job": "x"}, "job"),
-        ({"submit": "x"}, "submit"),
-        ({"run": "x"}, "run"),
-        ({"processors": "-1", "allocated": "x"}, "allocated"),
-        ({"used": "x"}, "used_memory"),
-        ({"processors": "x"}, "processors"),
-        ({"requested": "x"}, "requested_time"),
-        ({"memory": "x"}, "requested_memory"),
-    ],
-)
-def test_non_numeric_field_is_named(swf, fields, name):
-    with pytest.raises(InvalidTrace, match=f"{name}: x: must be a number"):
-        list(SwfReader(swf(line(**fields))))

@@ -21,10 +21,10 @@ from cpsched_sim.tuning.tuning_windows import split_last_weeks
 from cpsched_sim.tuning.window_replays import (
     TRIAL_FORMAT,
     SettingTrialRunner,
+    WindowMetricSums,
     replay_window_sums,
     trial_key,
 )
-from cpsched_sim.tuning.window_scores import WindowMetricSums
 from tests.fuzz.command_line import invoke
 from tests.unit.sim.tuning.weeks import as_swf, weeks
 
@@ -36,26 +36,25 @@ def cut():
     return split_last_weeks(weeks(days=28, jobs_a_day=30), 4, 3.5, 4000)[0]
 
 
-def made_up(worth):
-    """Stands for replays: `worth(spec, judging)` is the mean wait of a window; each trial asked for is written down."""
+class Stand:
+    """Stands for replays: `worth(spec, window)` is the mean wait of a window; each trial asked for is written down."""
 
-    class Stand:
-        def __init__(self):
-            self.asked = []
+    def __init__(self, worth, longest_s=lambda window, wait: wait):
+        self.worth, self.longest_s, self.asked = worth, longest_s, []
 
-        def __call__(self, trials, told):
-            found = []
-            for trial in trials:
-                self.asked.append(trial)
-                waits = [worth(trial.spec, window) for window in trial.windows]
-                if any(wait is None for wait in waits):
-                    found.append("broke")
-                    continue
-                found.append([WindowMetricSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
-            told(float(sum(len(trial.windows) for trial in trials)))
-            return found
+    def __call__(self, trials, told):
+        self.asked += trials
+        told(float(sum(len(trial.windows) for trial in trials)))
+        return [self.outcome(trial) for trial in trials]
 
-    return Stand()
+    def outcome(self, trial):
+        waits = [(window, self.worth(trial.spec, window)) for window in trial.windows]
+        if any(wait is None for _, wait in waits):
+            return "broke"
+        return [
+            WindowMetricSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, self.longest_s(window, w))
+            for window, w in waits
+        ]
 
 
 def objective(spec):
@@ -71,15 +70,16 @@ def noise(window, spec):
 
 
 def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more) -> TuningResult:
-    stand = made_up(worth)
-    found = tune(TuningRequest(Goal.of(goal, limits), present, **more), cut, stand)
-    return found, stand.asked
+    return tune(TuningRequest(Goal.of(goal, limits), present, **more), cut, Stand(worth))
+
+
+def waits_are_half(spec, window):
+    return 500 if objective(spec) == "waits" else 1000
 
 
 def test_names_better_setting_with_its_gain(cut):
-    found, _ = found_with(cut, lambda spec, window: 500 if objective(spec) == "waits" else 1000)
-    assert found.verdict == "better"
-    assert objective(found.chosen.spec) == "waits"
+    found = found_with(cut, waits_are_half)
+    assert (found.verdict, objective(found.chosen.spec)) == ("better", "waits")
     assert found.gain.ratio == pytest.approx(0.5, abs=0.01)
     assert found.gain.high < 1
     assert found.verdict_sentence.startswith(
@@ -95,48 +95,44 @@ def test_does_not_name_setting_better_by_chance(cut):
         lucky = objective(spec) == "waits" and window.digest not in judging
         return 500 if lucky else 1000 * noise(window, spec)
 
-    found, _ = found_with(cut, worth)
-    assert found.verdict == "unclear"
-    assert objective(found.chosen.spec) == "waits"
+    found = found_with(cut, worth)
+    assert (found.verdict, objective(found.chosen.spec)) == ("unclear", "waits")
     assert 0.95 < found.gain.ratio < 1.05
     assert found.verdict_sentence.startswith("No setting differs significantly from the current one")
 
 
 def test_does_not_use_judging_half_before_choice(cut):
     judging = {window.digest for window in cut.judging}
-    _, asked = found_with(cut, lambda spec, window: 1000 * noise(window, spec))
-    on_judging = [trial for trial in asked if any(window.digest in judging for window in trial.windows)]
-    first = asked.index(on_judging[0])
-    assert all(window.digest not in judging for trial in asked[:first] for window in trial.windows)
-    settings = {
-        repr(
-            replace(
-                trial.spec,
-                dispatcher_settings={
-                    name: text for name, text in trial.spec.dispatcher_settings.items() if name != "seed"
-                },
-            )
-        )
-        for trial in on_judging
-    }
-    assert len(settings) <= 3
+    stand = Stand(lambda spec, window: 1000 * noise(window, spec))
+    tune(TuningRequest(Goal.of("waits", "none"), PRESENT), cut, stand)
+    judges = [any(window.digest in judging for window in trial.windows) for trial in stand.asked]
+    assert judges == sorted(judges)
+    specs = [trial.spec for trial, is_judging in zip(stand.asked, judges, strict=True) if is_judging]
+    assert (
+        len({repr(replace(spec, dispatcher_settings={**spec.dispatcher_settings, "seed": ""})) for spec in specs}) <= 3
+    )
 
 
-def test_keeps_present_setting_if_none_is_better(cut):
-    found, _ = found_with(cut, lambda spec, window: 900 if objective(spec) == "balance" else 1000)
-    assert (found.verdict, found.chosen) == ("keep", None)
-    assert found.verdict_sentence.startswith("Keep the current setting")
+@pytest.mark.parametrize(
+    ("worth", "limits", "verdict", "sentence"),
+    [
+        (lambda spec: 900 if objective(spec) == "balance" else 1000, "none", "keep", "Keep the current setting"),
+        (lambda spec: 100 if spec.dispatcher == "easy" else 1000, {"mean_wait": 110}, "none",
+         "No setting stays within the limits"),
+    ],
+)  # fmt: skip
+def test_names_no_setting_if_none_is_better(cut, worth, limits, verdict, sentence):
+    found = found_with(cut, lambda spec, window: worth(spec), limits=limits)
+    assert (found.verdict, found.chosen) == (verdict, None)
+    assert found.verdict_sentence.startswith(sentence)
 
 
 def test_does_not_choose_setting_beyond_limits(cut):
-    def worth(spec, window):
-        return {"waits": 100, "large-jobs": 700, "": 1000}.get(objective(spec), 1000)
-
-    def longest(trials, told, stand=made_up(worth)):
-        rows = stand(trials, told)
-        return [[replace(t, longest_s=2000.0 if t.wait_s == 10_000 else 1000.0) for t in row] for row in rows]
-
-    found = tune(TuningRequest(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
+    stand = Stand(
+        lambda spec, window: {"waits": 100, "large-jobs": 700}.get(objective(spec), 1000),
+        lambda window, wait: 2000.0 if wait == 100 else 1000.0,
+    )
+    found = tune(TuningRequest(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, stand)
     assert objective(found.chosen.spec) == "large-jobs"
     beyond = next(each for each in found.tried if objective(each.spec) == "waits")
     assert beyond.broken["longest"] == pytest.approx(194.3, abs=0.1)
@@ -144,21 +140,8 @@ def test_does_not_choose_setting_beyond_limits(cut):
 
 def test_setting_breaking_limit_on_judging_half_is_not_better(cut):
     judging = {window.digest for window in cut.judging}
-
-    def worth(spec, window):
-        return 500 if objective(spec) == "waits" else 1000
-
-    stand = made_up(worth)
-
-    def longest(trials, told):
-        rows = stand(trials, told)
-        return [
-            [replace(t, longest_s=9000.0 if w.digest in judging and t.wait_s == 50_000 else 1000.0)
-             for t, w in zip(row, trial.windows, strict=True)]
-            for row, trial in zip(rows, trials, strict=True)
-        ]  # fmt: skip
-
-    found = tune(TuningRequest(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
+    stand = Stand(waits_are_half, lambda window, wait: 9000.0 if window.digest in judging and wait == 500 else 1000.0)
+    found = tune(TuningRequest(Goal.of("waits", {"longest": 150}), PRESENT), cut, stand)
     assert found.verdict == "unclear"
     assert found.gain.high < 1
     assert found.verdict_sentence == (
@@ -167,20 +150,10 @@ def test_setting_breaking_limit_on_judging_half_is_not_better(cut):
     )
 
 
-def test_reports_if_no_setting_is_within_limits(cut):
-    def worth(spec, window):
-        return 100 if spec.dispatcher == "easy" else 1000
-
-    found, _ = found_with(cut, worth, limits={"mean_wait": 110})
-    assert found.verdict == "none"
-    assert found.verdict_sentence.startswith("No setting stays within the limits")
-
-
 def test_reports_failed_setting_and_does_not_choose_it(cut):
-    found, _ = found_with(cut, lambda spec, window: None if objective(spec) == "waits" else 1000)
-    broken = [each for each in found.tried if each.error]
-    assert [(objective(each.spec), each.error) for each in broken] == [("waits", "broke")]
-    assert found.verdict == "keep"
+    found = found_with(cut, lambda spec, window: None if objective(spec) == "waits" else 1000)
+    broken = [(objective(each.spec), each.error) for each in found.tried if each.error]
+    assert (broken, found.verdict) == ([("waits", "broke")], "keep")
 
 
 def test_failed_present_setting_prevents_result(cut):
@@ -190,24 +163,15 @@ def test_failed_present_setting_prevents_result(cut):
 
 def test_progress_ends_at_total(cut):
     told = []
-    tune(
-        TuningRequest(Goal(), PRESENT),
-        cut,
-        made_up(lambda spec, window: 1000.0),
-        lambda done, total: told.append((done, total)),
-    )
+    tune(TuningRequest(Goal(), PRESENT), cut, Stand(lambda *_: 1000.0), lambda *done: told.append(done))
     assert told == sorted(told)
-    assert told[-1][0] == told[-1][1]
-    assert len({total for _, total in told}) == 1
+    assert {total for _, total in told} == {told[-1][0]}
 
 
 def test_json_is_complete(cut):
-    found, _ = found_with(
-        cut, lambda spec, window: 500 if objective(spec) == "waits" else 1000, beside=(PolicySpec("slurm"),)
-    )
+    found = found_with(cut, waits_are_half, beside=(PolicySpec("slurm"),))
     content = json.loads(json.dumps(tuning_result_to_json(found, ["a note"])))
-    assert content["verdict"] == "better"
-    assert content["chosen"]["changes"] == "objective=waits"
+    assert (content["verdict"], content["chosen"]["changes"]) == ("better", "objective=waits")
     assert content["chosen"]["against_present"]["score"]["ratio"] == pytest.approx(0.5, abs=0.01)
     assert content["beside"][0]["policy"] == "slurm / walltime"
     assert len(content["tried"]) == len(list_candidate_settings(PRESENT))
@@ -227,14 +191,12 @@ def test_trial_is_stored_with_all_its_sums(cut):
 def test_replays_in_processes_are_equal_and_cached(cut, tmp_path):
     windows = cut.all[:2]
     trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
-    kept = CaseStore(tmp_path, TRIAL_FORMAT)
-    told = []
-    apart = SettingTrialRunner(2, kept)(trials, told.append)
-    assert told[-1] == 4.0
-    assert "nobody" in apart[1]
-    assert apart[0] == [replay_window_sums(PolicySpec("easy"), window) for window in windows]
-    assert kept.found == 0
-    assert SettingTrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
+    kept, told = CaseStore(tmp_path, TRIAL_FORMAT), []
+    easy, nobody = SettingTrialRunner(2, kept)(trials, told.append)
+    assert easy == [replay_window_sums(PolicySpec("easy"), window) for window in windows]
+    assert "nobody" in nobody
+    assert (told[-1], kept.found) == (4.0, 0)
+    assert SettingTrialRunner(2, kept)(trials[:1], told.append) == [easy]
     assert kept.found == 2
 
 

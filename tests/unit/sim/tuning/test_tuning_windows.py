@@ -7,13 +7,9 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
 from cpsched_sim.errors import InputError
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.tuning.tuning_windows import DAY_S, MIN_WINDOW_JOBS, MIN_WINDOWS, cut_tuning_window, split_last_weeks
 from tests.unit.sim.tuning.weeks import weeks
-
-
-def submits(window):
-    return [entry.job.submit_s for entry in window.workload.jobs]
 
 
 def test_windows_cover_last_weeks_and_judge_each_job_once():
@@ -22,8 +18,7 @@ def test_windows_cover_last_weeks_and_judge_each_job_once():
     assert notes == []
     assert len(found.all) == 4
     ends = [(window.from_s, window.to_s) for window in found.all]
-    assert ends[-1][1] == 28 * DAY_S
-    assert ends[0][0] == 14 * DAY_S
+    assert (ends[-1][1], ends[0][0]) == (28 * DAY_S, 14 * DAY_S)
     assert [to_s for _, to_s in ends[:-1]] == [from_s for from_s, _ in ends[1:]]
     assert sum(window.judged for window in found.all) == sum(e.job.submit_s >= 14 * DAY_S for e in whole.jobs)
 

@@ -3,7 +3,7 @@
 import random
 
 from cpsched.model import Cluster, Job, Request
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 
 DAY_S = 86_400

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import TraceDialect
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
@@ -50,20 +50,18 @@ def test_day_of_clock_change_has_its_own_length(window_of, day, hours):
     assert f"{window.to_local_time(window.to_s):%Y-%m-%d %H:%M:%S}" == f"{day} 23:59:59"
 
 
-def test_repeated_hour_keeps_waits_and_runs(window_of):
-    """Three o'clock became two: half an hour of waiting before it, and half an hour of work over it."""
-    window = window_of(
-        "2026-10-25",
-        ("01:30:00", "02:00:00", "02:30:00", "00:30:00"),
-        ("01:30:00", "02:50:00", "02:10:00", "00:20:00"),
-        ("01:45:00", "01:45:00", "03:00:00", "02:15:00"),
-    )
-    assert waits_and_runs(window) == [(1800, 1800), (4800, 1200), (0, 8100)]
-
-
-def test_skipped_hour_keeps_waits_and_runs(window_of):
-    window = window_of("2027-03-28", ("01:50:00", "03:10:00", "03:30:00", "00:20:00"))
-    assert waits_and_runs(window) == [(1200, 1200)]
+@pytest.mark.parametrize(
+    ("day", "rows", "expected"),
+    [
+        # Three o'clock became two: half an hour of waiting before it, and half an hour of work over it.
+        ("2026-10-25",
+         [("01:30:00", "02:00:00", "02:30:00", "00:30:00"), ("01:30:00", "02:50:00", "02:10:00", "00:20:00"),
+          ("01:45:00", "01:45:00", "03:00:00", "02:15:00")], [(1800, 1800), (4800, 1200), (0, 8100)]),
+        ("2027-03-28", [("01:50:00", "03:10:00", "03:30:00", "00:20:00")], [(1200, 1200)]),
+    ],
+)  # fmt: skip
+def test_repeated_or_skipped_hour_keeps_waits_and_runs(window_of, day, rows, expected):
+    assert waits_and_runs(window_of(day, *rows)) == expected
 
 
 def test_time_in_skipped_hour_is_rejected_or_counted(window_of):
@@ -75,48 +73,46 @@ def test_time_in_skipped_hour_is_rejected_or_counted(window_of):
     assert sum(count for why, count in window.left_out.items() if "whose clock skipped it" in why) == 1
 
 
-def read_folder(path):
-    return read_whatif_window(WhatIfInputs(source=path, period=WindowPeriodOptions(from_=at(0) + "+00:00")))
-
-
-def test_folder_reads_equally_in_every_zone(tmp_path, monkeypatch):
+@pytest.fixture
+def site(tmp_path):
+    """A folder with collected data."""
     collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
+    return tmp_path / "site"
+
+
+def read_folder(path, from_=None):
+    return read_whatif_window(WhatIfInputs(source=path, period=WindowPeriodOptions(from_=from_ or f"{at(0)}+00:00")))
+
+
+def test_folder_reads_equally_in_every_zone(site, monkeypatch):
     found = []
     try:
         for zone in ("UTC", "America/New_York", "Asia/Kathmandu"):
             monkeypatch.setenv("TZ", zone)
             time.tzset()
-            window, digests = read_folder(tmp_path / "site")
-            found.append(
-                (waits_and_runs(window), window.from_s, window.to_s, window.to_local_time(window.from_s), digests)
-            )
+            window, digests = read_folder(site)
+            times = window.from_s, window.to_s, window.to_local_time(window.from_s)
+            found.append((waits_and_runs(window), times, digests))
     finally:
         monkeypatch.undo()
         time.tzset()
     assert found[0] == found[1] == found[2]
 
 
-def test_folder_dates_use_site_zone(tmp_path):
-    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
-    manifest = tmp_path / "site" / "collected.json"
-    facts, begins = json.loads(manifest.read_text()), []
+def test_folder_dates_use_site_zone(site):
+    manifest, begins = site / "collected.json", []
+    facts = json.loads(manifest.read_text())
     for zone in ("UTC", "Asia/Kathmandu"):
         manifest.write_text(json.dumps(facts | {"zone": zone}))
-        begins.append(
-            read_whatif_window(WhatIfInputs(source=tmp_path / "site", period=WindowPeriodOptions(from_=at(0)[:10])))[
-                0
-            ].from_s
-        )
+        begins.append(read_folder(site, at(0)[:10])[0].from_s)
     assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
 
 
 @pytest.mark.parametrize("events", [None, "", "NodeName|TimeStart|TimeEnd|State|Duration\n"])
-def test_month_without_events_has_no_outages(tmp_path, events):
-    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
-    file = tmp_path / "site" / "events.txt"
-    file.unlink()
+def test_month_without_events_has_no_outages(site, events):
+    (site / "events.txt").unlink()
     if events is not None:
-        file.write_text(events)
-    window, digests = read_folder(tmp_path / "site")
+        (site / "events.txt").write_text(events)
+    window, digests = read_folder(site)
     assert (digests["outages"], int((window.role == OUTAGE).sum())) == (0, 0)
     assert window.is_judged.any()

@@ -34,10 +34,11 @@ class Looks(EasyDispatcher):
 
 
 def replayed_at(window, pace, dispatcher=None, half_closed=False):
-    """(start, end) of each job in order of arrival, since the first midnight."""
+    """(start, end) of each job in order of arrival, since the first midnight, or None."""
     policy = Policy(WalltimePredictor(), dispatcher or EasyDispatcher())
     found = replay_window(window, policy, half_closed, None, pace)
-    return list(zip((found.start_s - FIRST_S).tolist(), (found.end_s - FIRST_S).tolist(), strict=True))
+    times = ((each - FIRST_S).tolist() for each in (found.start_s, found.end_s))
+    return [(start, end) if start < 10**9 else (None, None) for start, end in zip(*times, strict=True)]
 
 
 def test_rounds_are_at_multiples_of_interval_after_events(tmp_path):
@@ -45,11 +46,6 @@ def test_rounds_are_at_multiples_of_interval_after_events(tmp_path):
     window, dispatcher = a_window(tmp_path, lines), Looks()
     assert replayed_at(window, DecisionTiming(60), dispatcher) == [(60, 160), (180, 280), (300, 395)]
     assert dispatcher.asked_s == [60, 180, 300], "at 120 nothing can start"
-
-
-def test_round_includes_events_of_its_second(tmp_path):
-    window = a_window(tmp_path, [a_line(1, 60, 60, 120, **WHOLE), a_line(2, 70, 120, 130)])
-    assert replayed_at(window, DecisionTiming(60)) == [(60, 120), (120, 130)]
 
 
 def test_calendar_event_between_rounds_adds_no_round(tmp_path):
@@ -66,19 +62,31 @@ def test_calendar_event_between_rounds_adds_no_round(tmp_path):
     assert found[-1] == (1000, 1500), "the one that gave up waits no more"
 
 
-def test_reservation_starts_at_next_round_without_pending_jobs(tmp_path):
-    lines = [a_line(1, 0, 510, 700, Reservation="r", **WHOLE), a_line(2, 20, 20, 120)]
-    window = a_window(tmp_path, lines)
-    assert replayed_at(window, DecisionTiming(60)) == [(540, 700), (60, 160)]
-
-
-def test_job_cancelled_at_round_time_is_not_started(tmp_path):
-    lines = [a_line(1, 0, 0, 120, **WHOLE), a_line(2, 5, None, 120, State="CANCELLED by 7"), a_line(3, 6, 120, 200)]
-    window = a_window(tmp_path, lines)
-    starts = [start_s for start_s, _ in replayed_at(window, DecisionTiming(60))]
-    assert starts[0] == 0
-    assert starts[1] > 10**9
-    assert starts[2] == 120
+@pytest.mark.parametrize(
+    ("lines", "pace", "half_closed", "expected"),
+    [
+        # a round includes the events of its second
+        ([a_line(1, 60, 60, 120, **WHOLE), a_line(2, 70, 120, 130)], DecisionTiming(60), False,
+         [(60, 120), (120, 130)]),
+        # the job of a reservation starts at the next round without pending jobs
+        ([a_line(1, 0, 510, 700, Reservation="r", **WHOLE), a_line(2, 20, 20, 120)], DecisionTiming(60), False,
+         [(540, 700), (60, 160)]),
+        # a job that is cancelled at the time of a round is not started
+        ([a_line(1, 0, 0, 120, **WHOLE), a_line(2, 5, None, 120, State="CANCELLED by 7"), a_line(3, 6, 120, 200)],
+         DecisionTiming(60), False, [(0, 120), (None, None), (120, 200)]),
+        # a cancelled job is gone even if its start lags
+        ([a_line(1, 5, None, 400, State="CANCELLED by 7"), a_line(2, 6, 6, 9)], DecisionTiming(0, 3.0), False,
+         [(8, 400), (9, 12)]),
+        # jobs that run at the beginning have no lag
+        ([a_line(1, 0, 10, 700, Reservation="r", **WHOLE), a_line(2, 20, 700, 800)], DecisionTiming(0, 5.0), False,
+         [(10, 700), (705, 805)]),
+        # users react to the end of a delayed job
+        ([a_line(1, 0, 0, 100, User="bob", **WHOLE), a_line(2, 160, 160, 260, User="bob")], DecisionTiming(0, 9.0),
+         True, [(9, 109), (178, 278)]),
+    ],
+)  # fmt: skip
+def test_jobs_start_at_rounds_and_after_lag(tmp_path, lines, pace, half_closed, expected):
+    assert replayed_at(a_window(tmp_path, lines), pace, half_closed=half_closed) == expected
 
 
 def test_limits_learning_and_twin_clocks_advance_at_rounds(tmp_path):
@@ -112,21 +120,6 @@ def test_lags_are_whole_seconds_with_given_mean():
     assert [again.next_delay_s() for _ in range(1000)] == drawn
 
 
-def test_cancelled_job_is_gone_even_if_its_start_lags(tmp_path):
-    window = a_window(tmp_path, [a_line(1, 5, None, 400, State="CANCELLED by 7"), a_line(2, 6, 6, 9)])
-    assert replayed_at(window, DecisionTiming(0, 3.0))[0] == (8, 400)
-
-
-def test_initially_running_jobs_have_no_lag(tmp_path):
-    window = a_window(tmp_path, [a_line(1, 0, 10, 700, Reservation="r", **WHOLE), a_line(2, 20, 700, 800)])
-    assert replayed_at(window, DecisionTiming(0, 5.0)) == [(10, 700), (705, 805)]
-
-
-def test_users_react_to_end_of_delayed_job(tmp_path):
-    lines = [a_line(1, 0, 0, 100, User="bob", **WHOLE), a_line(2, 160, 160, 260, User="bob")]
-    assert replayed_at(a_window(tmp_path, lines), DecisionTiming(0, 9.0), half_closed=True) == [(9, 109), (178, 278)]
-
-
 @pytest.mark.parametrize("text", ["easy", "lookahead effort=20"])
 def test_interval_of_1_second_without_lag_changes_nothing(tmp_path, text):
     window = a_window(tmp_path, a_site(tmp_path, days=1, jobs_a_day=80).read_text().splitlines()[1:])
@@ -143,8 +136,7 @@ def test_interval_of_1_second_without_lag_changes_nothing(tmp_path, text):
 
 def test_control_has_bridge_pace_and_lookahead_none():
     control, plain = WhatIfCase.parse("control objective=waits"), WhatIfCase.parse("lookahead objective=waits")
-    assert control.spec == plain.spec
-    assert control.bridge_timing == DecisionTiming(1, 0.7)
+    assert (control.spec, control.bridge_timing) == (plain.spec, DecisionTiming(1, 0.7))
     assert plain.bridge_timing == DecisionTiming()
     assert WhatIfCase.parse("control interval=10 lag=2").bridge_timing == DecisionTiming(10, 2.0)
     assert WhatIfCase.parse("easy interval=5").bridge_timing == DecisionTiming(5, 0.0)

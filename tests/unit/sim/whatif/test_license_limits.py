@@ -19,8 +19,8 @@ from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.license_limits import parse_license_totals, read_license_totals
-from cpsched_sim.whatif.site_changes import list_site_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
+from cpsched_sim.whatif.slurm_collection_folder import list_site_changes
 from cpsched_sim.whatif.whatif_cases import DecisionTiming, WhatIfCase
 from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_replay import EVENT_TIMING, replay_window
@@ -31,6 +31,7 @@ from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
 DAY = 86_400
 ONE = {"AllocTRES": "cpu=4,license/matlab=1,node=1"}
 TWO = {"AllocTRES": "cpu=4,license/matlab=2,node=1"}
+GAVE_UP = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
 EVERYBODY = ["fcfs", "easy", "slurm", "lookahead effort=20", "advised effort=20"]
 LIMITED = """
 accounts: { phys: { users: [ada, bob] } }
@@ -50,24 +51,36 @@ def test_second_job_waits_for_single_license(tmp_path, text):
     assert all(start < 10 for start, _ in replayed(a_window(tmp_path, lines), text).values()), "they are not counted"
 
 
-def test_third_job_waits_for_two_licenses(tmp_path):
-    lines = [a_line(at, at, at, 500 + at, **ONE) for at in (1, 2, 3)]
-    starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
-    assert {job: start for job, (start, _) in starts.items()} == {1: 1, 2: 2, 3: 501}
-
-
-def test_job_needing_several_licenses_waits_and_is_passed(tmp_path):
-    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, **ONE)]
-    starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
-    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 3: 2, 2: 500}
-
-
-def test_each_license_is_counted_separately(tmp_path):
-    both = {"AllocTRES": "license/ansys=1,license/matlab=1"}
-    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 301, AllocTRES="license/ansys=1"),
-             a_line(3, 2, 2, 900, **both)]  # fmt: skip
-    starts = replayed(a_window(tmp_path, lines, totals={"matlab": 1, "ansys": 1}), "easy")
-    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 1, 3: 500}
+@pytest.mark.parametrize(
+    ("text", "totals", "lines", "expected"),
+    [
+        ("easy", {"matlab": 2}, [a_line(at, at, at, 500 + at, **ONE) for at in (1, 2, 3)],
+         [(1, 501), (2, 502), (501, 1001)]),
+        # a job that needs several licenses waits and is passed
+        ("easy", {"matlab": 2},
+         [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, **ONE)],
+         [(0, 500), (2, 302), (500, 900)]),
+        # each license is counted separately
+        ("easy", {"matlab": 1, "ansys": 1},
+         [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 301, AllocTRES="license/ansys=1"),
+          a_line(3, 2, 2, 900, AllocTRES="license/ansys=1,license/matlab=1")],
+         [(0, 500), (1, 301), (500, 1398)]),
+        # names are compared in lower case
+        ("easy", {"matlab": 1}, [a_line(1, 0, 0, 500, AllocTRES="license/MatLab=1"), a_line(2, 1, 1, 401, **ONE)],
+         [(0, 500), (500, 900)]),
+        # a requeued job holds its license in each run
+        ("fcfs", {"matlab": 1},
+         [a_line(1, 0, 0, 100, State="NODE_FAIL", **ONE), a_line(1, 100, 100, 400, **ONE),
+          a_line(2, 50, 50, 90, **ONE)],
+         [(0, 100), (100, 140), (140, 440)]),
+        # a cancelled job holds it from its replayed start
+        ("fcfs", {"matlab": 1},
+         [a_line(1, 0, 0, 100, **ONE), a_line(2, 1, None, 400, **GAVE_UP), a_line(3, 2, 2, 62, **ONE)],
+         [(0, 100), (100, 400), (400, 460)]),
+    ],
+)  # fmt: skip
+def test_jobs_wait_until_licenses_are_free(tmp_path, text, totals, lines, expected):
+    assert sorted(replayed(a_window(tmp_path, lines, totals=totals), text).values()) == expected
 
 
 def test_running_job_at_window_start_holds_license_until_end(tmp_path):
@@ -77,38 +90,27 @@ def test_running_job_at_window_start_holds_license_until_end(tmp_path):
     assert replayed(window, "easy") == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
 
 
-def test_requeued_job_holds_license_in_each_run(tmp_path):
-    lines = [
-        a_line(1, 0, 0, 100, State="NODE_FAIL", **ONE),
-        a_line(1, 100, 100, 400, **ONE),
-        a_line(2, 50, 50, 90, **ONE),
-    ]
-    window = a_window(tmp_path, lines, totals={"matlab": 1})
-    assert sorted(replayed(window, "fcfs").values()) == [(0, 100), (100, 140), (140, 440)]
+SUCCESSIVE = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
+              a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
 
 
-def told_of_more_than(window):
-    """What a window says of licenses of which more were in use than there are."""
-    return [note for note in window.notes if "were in use at once" in note]
-
-
-def test_job_running_at_window_start_counts_as_user(tmp_path):
-    lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
-    [note] = told_of_more_than(a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), totals={"matlab": 1}))
-    assert note.startswith("license matlab: 2 were in use at once, more than the total of 1")
-
-
-def test_cancelled_jobs_do_not_count_as_users(tmp_path):
-    gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
-    lines = [a_line(at, at, None, 400, **gave_up) for at in (2, 3)] + [a_line(4, 4, 500, 600, **ONE)]
-    assert told_of_more_than(a_window(tmp_path, lines, totals={"matlab": 1})) == []
-
-
-def test_cancelled_job_holds_license_from_replayed_start(tmp_path):
-    gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
-    lines = [a_line(1, 0, 0, 100, **ONE), a_line(2, 1, None, 400, **gave_up), a_line(3, 2, 2, 62, **ONE)]
-    window = a_window(tmp_path, lines, totals={"matlab": 1})
-    assert replayed(window, "fcfs") == {1: (0, 100), 2: (100, 400), 3: (400, 460)}
+@pytest.mark.parametrize(
+    ("lines", "total", "from_s", "notes"),
+    [
+        (SUCCESSIVE, 1, -60, 1),
+        (SUCCESSIVE, 2, -60, 0),
+        # a job that runs at the start of the window counts as a user
+        ([a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)], 1, DAY, 1),
+        # cancelled jobs do not
+        ([a_line(at, at, None, 400, **GAVE_UP) for at in (2, 3)] + [a_line(4, 4, 500, 600, **ONE)], 1, -60, 0),
+        ([a_line(1, 0, 0, 500, AllocTRES="license/MatLab=1"), a_line(2, 1, 1, 401, **ONE)], 2, -60, 0),
+    ],
+)
+def test_reports_recorded_use_above_total(tmp_path, lines, total, from_s, notes):
+    window = a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(from_s)), totals={"matlab": total})
+    told = [note for note in window.notes if "were in use at once" in note]
+    said = "license matlab: 2 were in use at once, more than the total of 1 in the replay"
+    assert [note.startswith(said) for note in told] == [True] * notes
 
 
 def test_reservation_job_is_first_but_waits_for_license(tmp_path):
@@ -123,20 +125,21 @@ def test_reservation_job_is_first_but_waits_for_license(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 4}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)]
-)
-def test_qos_limit_on_license_applies_without_total(tmp_path, totals, third):
-    lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
-    site = parse_site_policy_file(Path("policy.yaml"), LIMITED)
+    ("policy", "first", "totals", "expected"),
+    [
+        *(
+            (LIMITED, TWO, totals, {1: 0, 2: 500, 3: third})
+            for totals, third in ((None, 2), ({"matlab": 10}, 2), ({"matlab": 4}, 2), ({"matlab": 3}, 2),
+                                  ({"matlab": 2}, 900))
+        ),
+        ("accounts: { phys: { users: [ada] } }\nenforce: []\n", ONE, {"matlab": 1}, {1: 0, 2: 500, 3: 900}),
+    ],
+)  # fmt: skip
+def test_limits_of_qos_and_licenses_apply_without_the_other(tmp_path, policy, first, totals, expected):
+    lines = [a_line(1, 0, 0, 500, **first), a_line(2, 1, 1, 401, **first), a_line(3, 2, 2, 302, QOS="free", **ONE)]
+    site = parse_site_policy_file(Path("policy.yaml"), policy)
     starts = replayed(a_window(tmp_path, lines, site=site, totals=totals), "easy")
-    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: third}
-
-
-def test_licenses_apply_without_site_limits(tmp_path):
-    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
-    site = parse_site_policy_file(Path("policy.yaml"), "accounts: { phys: { users: [ada] } }\nenforce: []\n")
-    starts = replayed(a_window(tmp_path, lines, site=site, totals={"matlab": 1}), "easy")
-    assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: 2}
+    assert {job: start for job, (start, _) in starts.items()} == expected
 
 
 def some_lines(draw, names):
@@ -203,21 +206,6 @@ def test_reports_unlimited_licenses_without_total(tmp_path):
     ]
     plain = a_window(tmp_path, [a_line(1, 0, 0, 500), a_line(2, 1, 1, 401)])
     assert not any("license" in note for note in plain.notes)
-
-
-def test_reports_recorded_use_above_total(tmp_path):
-    lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
-             a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
-    said = "license matlab: 2 were in use at once, more than the total of 1 in the replay"
-    assert any(note.startswith(said) for note in a_window(tmp_path, lines, totals={"matlab": 1}).notes)
-    assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
-
-
-def test_compares_names_in_lower_case(tmp_path):
-    lines = [a_line(1, 0, 0, 500, AllocTRES="license/MatLab=1"), a_line(2, 1, 1, 401, **ONE)]
-    window = a_window(tmp_path, lines, totals={"matlab": 1})
-    assert replayed(window, "easy")[2] == (500, 900)
-    assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
 
 def test_escapes_license_names(tmp_path):
@@ -341,22 +329,21 @@ def of_folder(path, totals=None, earlier=None):
     return read_whatif_window(WhatIfInputs(source=path, period=period, earlier=earlier, license_totals=totals or {}))
 
 
-def test_collected_totals_are_used_in_replay(tmp_path):
-    window, digests = of_folder(a_folder(tmp_path / "site"))
-    assert (tmp_path / "site" / "licenses.txt").read_text().startswith("LicenseName=matlab Total=2 ")
-    assert (window.licenses.totals, digests["licenses"]) == ({"matlab": 2}, "matlab=2")
-
-
-def test_given_totals_precede_collected_ones(tmp_path):
-    window, digests = of_folder(a_folder(tmp_path / "site"), {"matlab": 6, "ansys": 1})
-    assert (window.licenses.totals, digests["licenses"]) == ({"matlab": 6}, "matlab=6")
-
-
-@pytest.mark.parametrize("said", ["No licenses configured in Slurm.\n", "LicenseName=b Total=3\n", None])
-def test_digest_omits_unused_licenses(tmp_path, said):
-    """So what an earlier version has replayed is found again."""
-    _, digests = of_folder(a_folder(tmp_path / "site", said, "cpu=4,mem=1G"))
-    assert "licenses" not in digests
+@pytest.mark.parametrize(
+    ("said", "asks", "given", "totals", "digest"),
+    [
+        (None, "cpu=4,license/matlab=2,mem=1G", {}, {"matlab": 2}, "matlab=2"),
+        (None, "cpu=4,license/matlab=2,mem=1G", {"matlab": 6, "ansys": 1}, {"matlab": 6}, "matlab=6"),
+        *(
+            (said, "cpu=4,mem=1G", {}, {}, None)
+            for said in ("No licenses configured in Slurm.\n", "LicenseName=b Total=3\n", None)
+        ),
+    ],
+)
+def test_given_totals_precede_collected_ones(tmp_path, said, asks, given, totals, digest):
+    """The digest omits unused licenses, so what an earlier version has replayed is found again."""
+    window, digests = of_folder(a_folder(tmp_path / "site", said, asks), given)
+    assert (dict(window.licenses.totals), digests.get("licenses")) == (totals, digest)
 
 
 def test_reads_folder_collected_without_licenses(tmp_path):

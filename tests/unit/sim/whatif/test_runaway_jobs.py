@@ -4,19 +4,17 @@ import pytest
 
 from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import (
+    BEYOND_LIMIT_REASON,
+    LONG_WAIT_REASON,
+    NODE_REUSED_REASON,
     REPLACED_LINE_NOTE,
+    RUNAWAY_HINT,
     STILL_RUNNING_NOTE,
     STILL_WAITING_NOTE,
     THROTTLED_TASKS_NOTE,
     UNLISTED_TASKS_NOTE,
-    read_history,
-)
-from cpsched_sim.whatif.runaway_jobs import (
-    BEYOND_LIMIT_REASON,
-    LONG_WAIT_REASON,
-    NODE_REUSED_REASON,
-    RUNAWAY_HINT,
     find_runaway_jobs,
+    read_history,
 )
 from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_window
 
@@ -103,5 +101,4 @@ def test_line_of_pending_tasks_stands_for_each_task(tmp_path):
 def test_counts_pending_tasks_that_are_not_replayed(tmp_path):
     lines = [a_line(f"79_[{tasks}]", 0, None, None, State="PENDING") for tasks in ("1-500%4", "20-501%4", "1,3,...")]
     history = read_history(a_file(tmp_path, [a_line(1), *lines]))
-    assert history.open == []
-    assert history.reader.tally.dropped == {THROTTLED_TASKS_NOTE: 501, UNLISTED_TASKS_NOTE: 1}
+    assert (history.open, history.reader.tally.dropped) == ([], {THROTTLED_TASKS_NOTE: 501, UNLISTED_TASKS_NOTE: 1})

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cpsched_sim.experiments.bootstrap_statistics import BlockBootstrap
 from cpsched_sim.site.policy_file import parse_site_policy_file
-from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.whatif_results import usage_against_shares
 from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule, actual_schedule
 from tests.unit.sim.whatif.accounting import a_line, a_window

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.whatif.site_changes import list_site_changes, read_slurm_parameters
 from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect_from_slurm, pseudonymize
+from cpsched_sim.whatif.slurm_collection_folder import list_site_changes, read_slurm_parameters
 from cpsched_sim.whatif.whatif_io import WhatIfInputs, read_whatif_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
@@ -38,37 +38,35 @@ def window_of(folder, earlier=None, to=""):
     return read_whatif_window(WhatIfInputs(source=folder, period=span, earlier=earlier))[0]
 
 
-def test_equal_folders_have_no_change(tmp_path):
-    earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
-    assert list_site_changes(earlier, later) == []
-    assert any(note.startswith("no change since") for note in window_of(later, earlier).notes)
+ADDED_AND_REMOVED = {
+    "config": ("SchedulerParameters     = bf_interval=45\n", ""),
+    "partitions": ("PartitionName=main", "PartitionName=old"),
+    "nodes": ("NodeName=n3 ", "NodeName=n9 "),
+}
 
 
-def test_each_change_is_named_with_both_values(tmp_path):
-    earlier = before(
-        tmp_path / "one", config=("Age       = 1000", "Age       = 500"),
-        partitions=("PriorityTier=3", "PriorityTier=1"), qos=("fast|9", "fast|4"),
-        nodes=("NodeName=n1 CPUTot=4 CPUEfctv=4", "NodeName=n1 CPUTot=2 CPUEfctv=2"),
-    )  # fmt: skip
-    found = list_site_changes(earlier, a_folder(tmp_path / "two"))
-    assert found == [
-        "slurm.conf: PriorityWeightAge was 500, is 1000",
-        "partition main: PriorityTier was 1, is 3",
-        "QOS fast: Priority was 4, is 9",
-        "1 node is with changed amounts; the replay uses the later amounts: n1",
-    ]
+@pytest.mark.parametrize(
+    ("other", "changes"),
+    [
+        ({}, []),
+        ({"config": ("Age       = 1000", "Age       = 500"), "partitions": ("PriorityTier=3", "PriorityTier=1"),
+          "qos": ("fast|9", "fast|4"), "nodes": ("NodeName=n1 CPUTot=4 CPUEfctv=4", "NodeName=n1 CPUTot=2 CPUEfctv=2")},
+         ["slurm.conf: PriorityWeightAge was 500, is 1000", "partition main: PriorityTier was 1, is 3",
+          "QOS fast: Priority was 4, is 9",
+          "1 node is with changed amounts; the replay uses the later amounts: n1"]),
+        (ADDED_AND_REMOVED,
+         ["slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
+          "1 node is new: unavailable until the first job ran there: n3",
+          "1 node is removed and not in the replay: n9"]),
+    ],
+)  # fmt: skip
+def test_each_change_is_named_with_both_values(tmp_path, other, changes):
+    assert list_site_changes(before(tmp_path / "one", **other), a_folder(tmp_path / "two")) == changes
 
 
-def test_reports_new_and_removed_nodes(tmp_path):
-    earlier = before(
-        tmp_path / "one", config=("SchedulerParameters     = bf_interval=45\n", ""),
-        partitions=("PartitionName=main", "PartitionName=old"), nodes=("NodeName=n3 ", "NodeName=n9 "),
-    )  # fmt: skip
-    found = list_site_changes(earlier, a_folder(tmp_path / "two"))
-    assert found == [
-        "slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
-        "1 node is new: unavailable until the first job ran there: n3", "1 node is removed and not in the replay: n9",
-    ]  # fmt: skip
+def test_window_notes_that_nothing_changed(tmp_path):
+    notes = window_of(a_folder(tmp_path / "two"), before(tmp_path / "one")).notes
+    assert any(note.startswith("no change since") for note in notes)
 
 
 def test_new_node_is_unavailable_until_job_ran_there(tmp_path):

@@ -94,34 +94,45 @@ def answers(command):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
+def site(tmp_path):
     return tmp_path / "site"
 
 
-def test_keeps_each_job_once_and_reports_missing_data(tmp_path):
-    found = collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
+@pytest.fixture
+def collect(site):
+    """Collect from Slurm's answers, and note the commands if `asked` is a list."""
+
+    def run(ask=answers, days=2.0, anonymous=False, asked=None):
+        noting = ask if asked is None else lambda command: asked.append(command) or ask(command)
+        return collect_from_slurm(days, site, anonymous, noting, NOW)
+
+    return run
+
+
+@pytest.fixture
+def folder(site, collect):
+    collect()
+    return site
+
+
+def test_keeps_each_job_once_and_reports_missing_data(site, collect):
+    found = collect()
     assert found.lines["jobs.txt"] == 40, "39 jobs; a job in two days counts once"
     assert list(found.lacking) == ["reservations.txt"]
-    manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
-    assert manifest["until"] == "2026-09-23T00:00:00"
+    assert json.loads((site / "collected.json").read_text())["until"] == "2026-09-23T00:00:00"
     with pytest.raises(InputError, match="choose another folder"):
-        collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
+        collect()
 
 
-def test_queries_accounting_day_by_day_without_gaps(tmp_path):
+def test_queries_accounting_day_by_day_without_gaps(collect):
     """A day of which sacct prints nothing at all loses no other day."""
-    asked = []
-
-    def ask(command):
-        words = command.split()
-        if words[0] != "sacct":
-            return answers(command)
-        asked.append(tuple(words[words.index(name) + 1] for name in ("--starttime", "--endtime")))
-        return "" if asked[-1][1] == at(48) else answers(command)
-
-    found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
-    assert asked == [(at(0), at(24)), (at(24), at(48))]
+    asked, day = [], f"--endtime {at(48)}"
+    found = collect(
+        lambda command: "" if command.startswith("sacct ") and day in command else answers(command), asked=asked
+    )
+    words = [command.split() for command in asked if command.startswith("sacct ")]
+    days = [tuple(each[each.index(name) + 1] for name in ("--starttime", "--endtime")) for each in words]
+    assert days == [(at(0), at(24)), (at(24), at(48))]
     assert found.lines["jobs.txt"] > 20
 
 
@@ -135,46 +146,32 @@ def test_queries_slurm_in_utc(tmp_path, monkeypatch):
     assert run_slurm_command_in_utc("sacct") == "UTC0 standard \n"
 
 
-def test_queries_partial_day_in_whole_seconds(tmp_path):
+def test_commands_only_read_and_have_whole_seconds(collect):
     """sacct refuses fractions: "Invalid time specification"."""
-    asked = []
-    collect_from_slurm(
-        0.012345678, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW
-    )
+    collect(days=0.012345678, asked=(asked := []))
+    assert all(command.split()[0] in ("sacct", "sshare") or " show " in command for command in asked), asked
     begins = [word for command in asked for word in command.replace("=", " ").split() if word.startswith("2026-")]
-    assert begins
-    assert not any("." in word for word in begins)
+    assert ["." in word for word in begins] == [False] * len(begins) != []
 
 
-def test_runs_read_only_commands(tmp_path):
-    asked = []
-    collect_from_slurm(1, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
-    assert all(word.split()[0] in ("sacct", "sshare") or " show " in word for word in asked), asked
-
-
-def test_replaces_names_if_requested(tmp_path):
-    collect_from_slurm(2, tmp_path / "site", True, answers, NOW)
-    text = "".join(path.read_text() for path in (tmp_path / "site").iterdir())
-    for name in ("ada", "zoe", "secret"):
-        assert name not in text
-    lines = (tmp_path / "site" / "jobs.txt").read_text().splitlines()[1:]
-    users = [line.split("|")[2] for line in lines]
-    assert len(set(users)) == 2
-    shares = (tmp_path / "site" / "shares.txt").read_text()
-    assert shares == "Account|User|RawUsage\nphys|u2|5\nphys|u1|1000\n", "the same number everywhere"
-    accounts = (tmp_path / "site" / "associations.txt").read_text().splitlines()[1:]
-    assert [row.split("|")[1] for row in accounts] == ["", "", "u1"], "accounts have no user"
-    assert "bf_interval=45" in (tmp_path / "site" / "config.txt").read_text()
+def test_replaces_names_if_requested(site, collect):
+    collect(anonymous=True)
+    text = {path.name: path.read_text() for path in site.iterdir()}
+    assert not [name for name in ("ada", "zoe", "secret") if name in "".join(text.values())]
+    assert {line.split("|")[2] for line in text["jobs.txt"].splitlines()[1:]} == {"u1", "u2"}
+    assert text["shares.txt"] == "Account|User|RawUsage\nphys|u2|5\nphys|u1|1000\n", "the same number everywhere"
+    users = [row.split("|")[1] for row in text["associations.txt"].splitlines()[1:]]
+    assert users == ["", "", "u1"], "accounts have no user"
+    assert "bf_interval=45" in text["config.txt"]
 
 
 def test_policy_is_that_of_site(folder):
     found = load_site_policy_file(folder / "policy.yaml")
-    policy = found.policy
-    assert (policy.priority.weights.age, policy.priority.weights.fair_share) == (1000, 100_000)
-    assert policy.partitions["main"] == PartitionPolicy(3, 1, "fast", grace_s=90)
-    assert policy.fair_share == FairShareRules("classic", 14 * 86_400)
+    weights = found.policy.priority.weights
+    assert (weights.age, weights.fair_share, weights.max_age_s) == (1000, 100_000, 7 * 86_400), "(null) says nothing"
+    assert found.policy.partitions["main"] == PartitionPolicy(3, 1, "fast", grace_s=90)
+    assert found.policy.fair_share == FairShareRules("classic", 14 * 86_400)
     assert found.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
-    assert policy.priority.weights.max_age_s == 7 * 86_400, "(null) says nothing"
 
 
 def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
@@ -189,12 +186,11 @@ def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
     assert policy("SUSPEND,GANG").policy.preemption is None
 
 
-def test_names_settings_that_replay_does_not_have(tmp_path):
+def test_names_settings_that_replay_does_not_have(site, collect):
     """Recorded forms of `scontrol show config`, `scontrol -o show partition` and `sacctmgr -P show qos`."""
     config = CONFIG.replace("= NO_FAIR_TREE", "= DEPTH_OBLIVIOUS,ACCRUE_ALWAYS,NO_NORMAL_QOS").replace(
         "associations,limits", "all"
-    )
-    config += (
+    ) + (
         "PreemptType = preempt/partition_prio\nPreemptMode = GANG,REQUEUE\nPreemptParameters = min_exempt_priority=5\n"
         "PriorityUsageResetPeriod = MONTHLY\nPriorityWeightTRES = CPU=5,Mem=much\nPriorityCalcPeriod = 00:01:00\n"
         "FairShareDampeningFactor = 3\nPrioritySiteFactorPlugin = site_factor/ours\n"
@@ -212,15 +208,11 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
         "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs|MaxJobsAccrue|GrpJobsAccrue|MinPrioThres\n"
         "root||||||||||\nphys|||root|1||||||5\nphys|ada||||||3|4||5\n"
     )
-    ask = replied(
-        {
-            "scontrol show config": config,
-            "scontrol -o show partition": partitions,
-            "sacctmgr --parsable2 show qos": qos,
-            "sacctmgr --parsable2 show association": associations,
-        }
-    )
-    found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
+    said = {
+        "scontrol show config": config, "scontrol -o show partition": partitions, "sacctmgr --parsable2 show qos": qos,
+        "sacctmgr --parsable2 show association": associations,
+    }  # fmt: skip
+    found = collect(replied(said))
     assert set(found.notes) == {
         "PreemptMode of the cluster: GANG is not simulated",
         "PreemptMode of partition main: GANG is not simulated",
@@ -241,8 +233,8 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
         "partition low: OverSubscribe=YES:4 is not simulated",
         "partition low: Later=1 is not simulated",
     }
-    assert SlurmCollectionFolder.of(tmp_path / "site").notes == found.notes
-    policy = load_site_policy_file(tmp_path / "site" / "policy.yaml").policy
+    assert SlurmCollectionFolder.of(site).notes == found.notes
+    policy = load_site_policy_file(site / "policy.yaml").policy
     assert (policy.preemption.mode, policy.preemption.modes) == ("requeue", {"main": "cancel", "low": "off"})
     assert (policy.fair_share.algorithm, policy.fair_share.dampening) == ("depth-oblivious", 3)
     assert (policy.priority.period_s, policy.priority.weights.tres) == (60, {"cpu": 5.0})
@@ -250,18 +242,15 @@ def test_names_settings_that_replay_does_not_have(tmp_path):
     assert (policy.limits_hold, policy.safe) == (True, True)
 
 
-def test_reads_usage_without_decay_and_omits_missing_qos(tmp_path):
+def test_reads_usage_without_decay_and_omits_missing_qos(site, collect):
     def ask(command):
         if command.startswith("sshare"):
             raise InputError("no shares")
-        told = answers(command).replace("14-00:00:00", "00:00:00")
-        return told.replace("QoS=fast", "QoS=gone")
+        return answers(command).replace("14-00:00:00", "00:00:00").replace("QoS=fast", "QoS=gone")
 
-    collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
-    found = load_site_policy_file(tmp_path / "site" / "policy.yaml")
-    assert found.policy.fair_share.half_life_s == 0
-    assert found.used_s == {}
-    assert found.policy.partitions["main"].qos == ""
+    collect(ask)
+    found = load_site_policy_file(site / "policy.yaml")
+    assert (found.policy.fair_share.half_life_s, found.used_s, found.policy.partitions["main"].qos) == (0, {}, "")
 
 
 def test_outages_hold_whole_nodes_for_their_time(folder):
@@ -273,8 +262,7 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
         WhatIfInputs(source=folder, period=WindowPeriodOptions(from_=at(0)), site=there.policy())
     )
     away = window.role == OUTAGE
-    assert away.sum() == 2
-    assert digests["outages"] == 2
+    assert away.sum() == digests["outages"] == 2
     found = replay_window(window, ReplaySpec(WhatIfCase.parse("slurm").spec).build())
     assert found.processors[away].tolist() == [4, 4]
     assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
@@ -288,13 +276,13 @@ def test_rejects_other_folder(tmp_path):
         SlurmCollectionFolder.of(tmp_path)
 
 
-def test_rejects_accounting_with_other_columns(tmp_path):
+def test_rejects_accounting_with_other_columns(site, collect):
     with pytest.raises(InputError, match="instead of the requested columns"):
-        collect_from_slurm(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
-    assert not (tmp_path / "x").exists()
+        collect(lambda command: "Slurm accounting storage is disabled\n")
+    assert not site.exists()
 
 
-def test_collects_and_reports_on_slurm_host(tmp_path, monkeypatch):
+def test_collects_and_reports_on_slurm_host(tmp_path, site, monkeypatch):
     """Stand-ins of the commands on the PATH, as a host with Slurm has them."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -305,11 +293,8 @@ def test_collects_and_reports_on_slurm_host(tmp_path, monkeypatch):
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    days = (datetime.now(UTC) - datetime.fromtimestamp(FIRST_S, UTC)).days + 2
-    if days < 1:
-        days = 1
+    days = max(1, (datetime.now(UTC) - datetime.fromtimestamp(FIRST_S, UTC)).days + 2)
     monkeypatch.setattr("cpsched_sim.whatif.slurm_collection.HOURS_PER_REQUEST", 24 * 400)
-    site = tmp_path / "site"
     said = CliRunner().invoke(app, ["whatif", "collect", "--days", str(days), "--out", str(site)])
     assert said.exit_code == 0, said.output
     assert "note: without reservations.txt" in said.stderr
@@ -320,10 +305,8 @@ def test_collects_and_reports_on_slurm_host(tmp_path, monkeypatch):
     )
     assert done.exit_code in (0, 3), done.output
     found = json.loads((out / "findings.json").read_text())
-    assert found["system"]["guessed_by"] == ""
-    assert found["window"]["jobs"]["outages of nodes"] == 2
-    assert found["twin"] == "slurm"
-    assert found["cases"][0]["name"] == "easy"
+    told = found["system"]["guessed_by"], found["window"]["jobs"]["outages of nodes"], found["twin"]
+    assert (*told, found["cases"][0]["name"]) == ("", 2, "slurm", "easy")
 
 
 def test_missing_slurm_names_how_to_collect(tmp_path, monkeypatch):
@@ -367,57 +350,42 @@ FORGED = "x\n8|8|zoe|" + "|".join(a_job(8, 1).split("|")[3:])
         ("\x1c", ""), ("", ""),
     ],
 )  # fmt: skip
-def test_job_name_may_contain_any_line_break(tmp_path, name, kept, between):
-    site = tmp_path / "site"
-    collect_from_slurm(1, site, False, replied({"sacct ": told(name, "next")}, between), NOW)
+def test_job_name_may_contain_any_line_break(site, collect, name, kept, between):
+    collect(replied({"sacct ": told(name, "next")}, between), days=1)
     lines = (site / "jobs.txt").read_bytes().decode().splitlines()
     assert [line.split("|", JOB_FORMAT.count(","))[-1] for line in lines] == ["JobName", kept, "next"]
     assert [job.id for job in read_history(site / "jobs.txt").ran] == [1, 2]
 
 
-def test_job_name_cannot_forge_job(tmp_path):
-    collect_from_slurm(1, tmp_path / "site", False, replied({"sacct ": told(FORGED)}), NOW)
-    (job,) = read_history(tmp_path / "site" / "jobs.txt").ran
+def test_job_name_cannot_forge_job(site, collect):
+    collect(replied({"sacct ": told(FORGED)}), days=1)
+    (job,) = read_history(site / "jobs.txt").ran
     assert (job.id, job.user, job.name) == (1, "ada", FORGED.replace("\n", " "))
 
 
-def test_queries_this_cluster_only(tmp_path):
-    asked = []
-
-    def ask(command):
-        asked.append(command)
-        return replied({"scontrol show config": "ClusterName = lab\n" + CONFIG})(command)
-
-    collect_from_slurm(1, tmp_path / "site", False, ask, NOW)
-    shows = {command.split()[3]: command for command in asked if command.startswith("sacctmgr")}
-    assert [" Cluster=lab " in shows[name] for name in ("association", "event", "reservation", "qos")] == [
-        True, True, True, False,
-    ]  # fmt: skip
+def test_queries_this_cluster_only(collect):
+    collect(replied({"scontrol show config": "ClusterName = lab\n" + CONFIG}), days=1, asked=(asked := []))
+    shows = {command.split()[3]: " Cluster=lab " in command for command in asked if command.startswith("sacctmgr")}
+    assert shows == {"association": True, "event": True, "reservation": True, "qos": False}
     assert all("--local" in command for command in asked if command.startswith("sacct "))
 
 
-def test_reports_and_omits_associations_of_several_clusters(tmp_path):
+def test_reports_and_omits_associations_of_several_clusters(site, collect):
     root = "root||||1|||\nphys|||root|10|||\nphys|ada|||1|||\n"
     head = "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs\n"
-    site = tmp_path / "site"
-    found = collect_from_slurm(1, site, False, replied({"sacctmgr --parsable2 show assoc": head + root + root}), NOW)
+    found = collect(replied({"sacctmgr --parsable2 show assoc": head + root + root}), days=1)
     assert "more than one cluster" in found.lacking["associations.txt"]
     assert not (site / "associations.txt").exists()
     assert load_site_policy_file(site / "policy.yaml").file.dumps.associations == ""
 
 
-def test_reports_that_sacct_hides_jobs_of_other_users(tmp_path):
-    def ask(command):
-        output = answers(command)
-        return "".join(row for row in output.splitlines(True) if "|zoe|" not in row)
-
-    found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
+def test_reports_that_sacct_hides_jobs_of_other_users(collect):
+    found = collect(lambda command: "".join(row for row in answers(command).splitlines(True) if "|zoe|" not in row))
     assert list(found.lacking) == ["the jobs of other users", "reservations.txt"]
     assert "PrivateData=jobs" in found.lacking["the jobs of other users"]
 
 
-def test_collects_without_policy_if_a_setting_cannot_be_read(tmp_path):
-    config = CONFIG + "PriorityCalcPeriod = soon\n"
-    found = collect_from_slurm(1, tmp_path / "site", False, replied({"scontrol show config": config}), NOW)
+def test_collects_without_policy_if_a_setting_cannot_be_read(site, collect):
+    found = collect(replied({"scontrol show config": CONFIG + "PriorityCalcPeriod = soon\n"}), days=1)
     assert found.lacking["policy.yaml"].startswith("PriorityCalcPeriod=soon: must be minutes")
-    assert SlurmCollectionFolder.of(tmp_path / "site").policy() is None
+    assert SlurmCollectionFolder.of(site).policy() is None

@@ -51,18 +51,25 @@ def empty(running, waiting, away=()):
     }
 
 
-def test_no_capacity_is_stranded_without_pending_jobs():
-    assert empty([(asks(1), 0)], []) == {}
-
-
-def test_usable_capacity_is_held_back_except_other_partitions():
-    assert empty([(asks(3), 2)], [asks(2, node_set=1)]) == {(PROCESSORS, HELD): 5, (PROCESSORS, PARTITION): 8}
-
-
-@pytest.mark.parametrize(("memory", "cause"), [(100, MEMORY), (99, HELD)])
-def test_nodes_without_memory_are_stranded_by_memory(memory, cause):
-    """One core has all but a mebibyte of the last node's memory."""
-    assert empty([(asks(1, 1), 2)], [asks(1, memory, node_set=1)])[PROCESSORS, cause] == 7
+@pytest.mark.parametrize(
+    ("running", "waiting", "away", "causes"),
+    [
+        ([(asks(1), 0)], [], [], {}),
+        ([(asks(3), 2)], [asks(2, node_set=1)], [], {(PROCESSORS, HELD): 5, (PROCESSORS, PARTITION): 8}),
+        # one core has all but a mebibyte of the last node's memory
+        ([(asks(1, 1), 2)], [asks(1, 100, node_set=1)], [], {(PROCESSORS, MEMORY): 7, (PROCESSORS, PARTITION): 8}),
+        ([(asks(1, 1), 2)], [asks(1, 99, node_set=1)], [], {(PROCESSORS, HELD): 7, (PROCESSORS, PARTITION): 8}),
+        # GPUs count only while a GPU job waits
+        ([(asks(8), 2)], [asks(2, node_set=1)], [], {(PROCESSORS, PARTITION): 8}),
+        ([(asks(1), 2)], [asks(2, node_set=1, exclusive=True)], [],
+         {(PROCESSORS, WHOLE): 7, (PROCESSORS, PARTITION): 8}),
+        # an exclusively used node has no unused capacity
+        ([(asks(1, exclusive=True), 2)], [asks(2, node_set=1)], [], {(PROCESSORS, PARTITION): 8}),
+        ([(asks(4), 0), (asks(4), 1)], [asks(2)], [2], {(PROCESSORS, AWAY): 8}),
+    ],
+)  # fmt: skip
+def test_unused_capacity_has_a_cause_while_jobs_wait(running, waiting, away, causes):
+    assert empty(running, waiting, away) == causes
 
 
 @pytest.mark.parametrize("name", GPU_RESOURCES)
@@ -71,25 +78,7 @@ def test_gpus_without_cores_are_stranded_by_cores(name, monkeypatch):
     named = replace(CLUSTER, resources=("cores", "memory_mib", name))
     monkeypatch.setattr("tests.unit.sim.whatif.test_unused_capacity_causes.CLUSTER", named)
     found = empty([(asks(7), 2)], [asks(2, gpus=1, node_set=1)])
-    assert found[GPUS, CORES] == 2
-    assert found[PROCESSORS, CORES] == 1
-
-
-def test_gpus_count_only_while_gpu_job_waits():
-    assert empty([(asks(8), 2)], [asks(2, node_set=1)]) == {(PROCESSORS, PARTITION): 8}
-
-
-def test_exclusive_request_strands_rest_of_node():
-    assert empty([(asks(1), 2)], [asks(2, node_set=1, exclusive=True)])[PROCESSORS, WHOLE] == 7
-
-
-def test_exclusively_used_node_has_no_unused_capacity():
-    assert (PROCESSORS, HELD) not in empty([(asks(1, exclusive=True), 2)], [asks(2, node_set=1)])
-
-
-def test_unavailable_nodes_are_away_for_any_pending_job():
-    found = empty([(asks(4), 0), (asks(4), 1)], [asks(2)], away=[2])
-    assert found == {(PROCESSORS, AWAY): 8}
+    assert (found[GPUS, CORES], found[PROCESSORS, CORES]) == (2, 1)
 
 
 def test_each_unit_of_job_takes_its_capacity():

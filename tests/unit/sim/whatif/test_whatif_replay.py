@@ -2,16 +2,30 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cpsched_sim.cluster.replay import ReplayOptions, replay
+from cpsched_sim.experiments.case_store import CaseStore
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_site_policy_file
 from cpsched_sim.systems.system_file import System
+from cpsched_sim.whatif.schedule_comparison import HALF_CLOSED_MODEL, OPEN_MODEL
+from cpsched_sim.whatif.unused_capacity_causes import CAUSES
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_replay import MAX_THINK_TIME_S, replay_window, session_followers
+from cpsched_sim.whatif.whatif_replay import (
+    MAX_THINK_TIME_S,
+    PREEMPTION_FIGURES,
+    REPLAYS_FOLDER,
+    WhatIfReplayRunner,
+    WindowReplayResult,
+    build_replay_tasks,
+    replay_format,
+    replay_window,
+    session_followers,
+)
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window, clock, replayed
 
@@ -30,12 +44,6 @@ def test_plain_window_equals_ordinary_replay(tmp_path, text):
     ours = replay_window(window, setup.build(window.jobs))
     assert np.array_equal(ours.start_s, ordinary.start_s)
     assert np.array_equal(ours.end_s, ordinary.end_s)
-
-
-def test_initially_running_job_holds_nodes_until_recorded_end(tmp_path):
-    lines = [a_line(1, 0, 10, DAY + 500, **WHOLE), a_line(2, DAY + 5, DAY + 500, DAY + 600)]
-    starts = replayed(a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY))), "easy")
-    assert starts == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
 
 
 def test_case_chooses_nodes_with_least_stranded_gpus(tmp_path):
@@ -65,42 +73,36 @@ units: { rule: cores }
     }
 
 
-def test_cancelled_job_keeps_queue_position_until_then(tmp_path):
-    lines = [
-        a_line(1, 0, 0, 1000),
-        a_line(2, 5, None, 400, State="CANCELLED by 7", **WHOLE),
-        a_line(3, 6, 400, 9000, **{**WHOLE, "NNodes": 4, "NCPUS": 16, "Timelimit": "03:00:00"}),
-    ]
-    assert replayed(a_window(tmp_path, lines), "fcfs") == {1: (0, 1000), 3: (400, 9000)}
+LONG = {**WHOLE, "NNodes": 4, "NCPUS": 16, "Timelimit": "03:00:00"}
 
 
-def test_cancelled_job_started_earlier_runs_until_then(tmp_path):
-    lines = [a_line(1, 0, 0, 1000), a_line(2, 5, None, 400, State="CANCELLED by 7"), a_line(3, 6, 6, 9)]
-    assert replayed(a_window(tmp_path, lines), "easy")[2] == (5, 400)
-
-
-def test_reservation_job_is_first_but_waits_for_nodes(tmp_path):
-    lines = [
-        a_line(1, 0, 0, 1000, **WHOLE),
-        a_line(2, 1, 2000, 2500),
-        a_line(3, 0, 500, 1500, Reservation="r", **WHOLE),
-    ]
-    window = a_window(tmp_path, lines)
-    assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
-    assert replay_window(window, ReplaySpec(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
-
-
-def test_reservation_job_starts_on_time_without_pending_jobs(tmp_path):
-    lines = [a_line(1, 0, 500, 1500, Reservation="r", **WHOLE), a_line(2, 900, 1500, 1600), a_line(3, 2, 2, 300)]
-    window = a_window(tmp_path, lines)
-    found = replay_window(window, ReplaySpec(WhatIfCase.parse("easy").spec).build())
-    assert replayed(window, "easy") == {1: (500, 1500), 3: (2, 300), 2: (1500, 1600)}
-    assert found.late_fixed == 0
-
-
-def test_last_reservation_job_starts_without_other_events(tmp_path):
-    window = a_window(tmp_path, [a_line(1, 0, 10, 700, Reservation="r", **WHOLE), a_line(2, 0, 0, 100)])
-    assert replayed(window, "easy") == {2: (0, 100), 1: (100, 700)}
+@pytest.mark.parametrize(
+    ("text", "from_s", "lines", "expected", "late_fixed"),
+    [
+        # a job that runs at the beginning holds its nodes until its recorded end
+        ("easy", DAY, [a_line(1, 0, 10, DAY + 500, **WHOLE), a_line(2, DAY + 5, DAY + 500, DAY + 600)],
+         {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}, 0),
+        # a cancelled job keeps its position in the queue until then
+        ("fcfs", -60, [a_line(1, 0, 0, 1000), a_line(2, 5, None, 400, State="CANCELLED by 7", **WHOLE),
+                       a_line(3, 6, 400, 9000, **LONG)], {1: (0, 1000), 3: (400, 9000)}, 0),
+        # a cancelled job that starts earlier runs until then
+        ("easy", -60, [a_line(1, 0, 0, 1000), a_line(2, 5, None, 400, State="CANCELLED by 7"), a_line(3, 6, 6, 9)],
+         {1: (0, 1000), 2: (5, 400), 3: (6, 9)}, 0),
+        # the job of a reservation is first, but waits for its nodes
+        ("easy", -60, [a_line(1, 0, 0, 1000, **WHOLE), a_line(2, 1, 2000, 2500),
+                       a_line(3, 0, 500, 1500, Reservation="r", **WHOLE)],
+         {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}, 1),
+        # it starts on time without pending jobs, and without other events
+        ("easy", -60, [a_line(1, 0, 500, 1500, Reservation="r", **WHOLE), a_line(2, 900, 1500, 1600),
+                       a_line(3, 2, 2, 300)], {1: (500, 1500), 3: (2, 300), 2: (1500, 1600)}, 0),
+        ("easy", -60, [a_line(1, 0, 10, 700, Reservation="r", **WHOLE), a_line(2, 0, 0, 100)],
+         {2: (0, 100), 1: (100, 700)}, 1),
+    ],
+)  # fmt: skip
+def test_jobs_that_do_not_wait_for_a_decision(tmp_path, text, from_s, lines, expected, late_fixed):
+    window = a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(from_s)))
+    assert replayed(window, text) == expected
+    assert replay_window(window, ReplaySpec(WhatIfCase.parse(text).spec).build()).late_fixed == late_fixed
 
 
 def test_reacting_user_submits_after_end_of_previous_job(tmp_path):
@@ -121,8 +123,7 @@ def test_reacting_user_submits_after_end_of_previous_job(tmp_path):
         "a pause of just 20 minutes, and none, are of a session"
     )
     starts = replayed(window, "easy", half_closed=True)
-    assert starts[2] == (100, 200)
-    assert starts[3] == (260, 300)
+    assert (starts[2], starts[3]) == ((100, 200), (260, 300))
     assert starts[5] == (1060, 1100), "another user's"
     assert replayed(window, "easy")[3] == (1060, 1100)
 
@@ -159,3 +160,70 @@ def test_preempted_job_runs_again_but_outage_does_not(tmp_path, checkpoints, kep
     outages = replace(window, role=np.where(np.arange(2) == 0, OUTAGE, window.role))
     found = replay_window(outages, ReplaySpec(WhatIfCase.parse("easy").spec).build())
     assert found.preemption["victims"] == 0
+
+
+DIGESTS = {"input_sha256": "a", "from_s": 1}
+
+
+def digests_of(text, digests=DIGESTS, seeds=2, sessions=True):
+    return [task.key(digests) for task in build_replay_tasks([WhatIfCase.parse(text)], seeds, sessions)]
+
+
+def test_replays_each_seed_open_and_first_half_closed():
+    tasks = build_replay_tasks([WhatIfCase.parse("lookahead"), WhatIfCase.parse("easy")], 2, True)
+    assert [(task.spec.dispatcher, task.spec.dispatcher_settings.get("seed"), task.mode) for task in tasks] == [
+        ("lookahead", "0", OPEN_MODEL), ("lookahead", "1", OPEN_MODEL),
+        ("lookahead", "0", HALF_CLOSED_MODEL), ("easy", None, OPEN_MODEL),
+        ("easy", None, HALF_CLOSED_MODEL),
+    ]  # fmt: skip
+    assert len(digests_of("lookahead", sessions=False)) == 2
+
+
+def test_digest_changes_with_each_input():
+    known = digests_of("lookahead")
+    assert known == digests_of("'lookahead'"), "another spelling of it"
+    others = [
+        *digests_of("easy"), *digests_of("lookahead", {**DIGESTS, "from_s": 2}), *digests_of("lookahead walltimes=0.5"),
+        *digests_of("lookahead / quantile"), *digests_of("lookahead objective=slowdown"), *digests_of("control"),
+        *digests_of("lookahead lag=1"), *digests_of("control lag=1"), *digests_of("control interval=5"),
+    ]  # fmt: skip
+    assert len({*known, *others}) == len(known) + len(others)
+
+
+def test_digest_includes_policy_dumps(tmp_path):
+    (tmp_path / "policy.yaml").write_text("dumps: { shares: shares.txt }\n")
+    names = []
+    for used in (1, 2):
+        (tmp_path / "shares.txt").write_text(f"Account|User|RawUsage\nphys|ada|{used}\n")
+        names += digests_of(f"policy={tmp_path / 'policy.yaml'}", sessions=False)
+    assert len(set(names)) == 2
+
+
+def test_stored_replay_is_read_back_and_damaged_one_rejected():
+    columns = [np.arange(3, dtype=np.int64) + at for at in range(4)]
+    empty = np.arange(2.0 * len(CAUSES)).reshape(2, -1)
+    counts = {name: float(at) for at, name in enumerate(PREEMPTION_FIGURES)}
+    stored = replay_format(3)
+    for preemption in (counts, {}):
+        content = stored.encode(WindowReplayResult(*columns, 7, 0.5, 2, empty, 0.25, preemption))
+        found = stored.decode(content)
+        assert (found.rounds, found.cpu_s, found.late_fixed, found.preemption) == (7, 0.5, 2, preemption)
+        assert found.stranded_gpus == 0.25
+        assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
+        assert np.array_equal(found.stranded, empty)
+    with pytest.raises(ValueError, match="must have 4 jobs"):  # of another window
+        replay_format(4).decode(content)
+    narrow = stored.encode(WindowReplayResult(*columns, 7, 0.5, 2, empty[:, 1:]))
+    with pytest.raises(ValueError, match="causes"):
+        stored.decode(narrow)
+
+
+def test_runs_nothing_if_all_is_stored(tmp_path):
+    tasks = build_replay_tasks([WhatIfCase.parse("easy")], 1, False)
+    columns = [np.zeros(0, np.int64)] * 4
+    result = WindowReplayResult(*columns, 7, 0.5, 2, np.zeros((2, len(CAUSES))))
+    window = SimpleNamespace(jobs=())
+    CaseStore(tmp_path / REPLAYS_FOLDER, replay_format(0)).store(tasks[0].key(DIGESTS), result)
+    told = []
+    (found,) = WhatIfReplayRunner(window, tmp_path, DIGESTS).run(tasks, lambda done, of: told.append((done, of)))
+    assert (found.rounds, told) == (7, [(1, 1)])

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched_sim.experiments.bootstrap_statistics import BOOTSTRAP_DRAWS, bootstrap_interval
-from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
-from cpsched_sim.whatif.case_comparison import (
+from cpsched_sim.experiments.bootstrap_statistics import (
+    BOOTSTRAP_DRAWS,
+    BlockBootstrap,
+    bootstrap_interval,
+    union_interval,
+)
+from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
+from cpsched_sim.whatif.schedule_comparison import (
     HALF_CLOSED_MODEL,
     OPEN_MODEL,
     SIGNIFICANT,
     ComparedRuns,
     compare_case_with_twin,
+    grade_twin,
     users_waiting_longer,
 )
-from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
-from cpsched_sim.whatif.twin_fidelity import grade_twin
 from cpsched_sim.whatif.whatif_cases import WhatIfCase, build_whatif_cases, with_slurm_config_file
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
@@ -53,8 +57,16 @@ def later(made, by_s):
     return WindowSchedule(made.arrival_s, made.start_s + by_s, made.end_s + by_s)
 
 
-def mean_wait_of(found):
-    return found["figures"][0]
+def compared(window, twin, case, by_class=False):
+    """Compare schedules that are later than the real one by these seconds, in the open model or by model."""
+    facts, really = facts_and_real(window)
+    runs = [
+        {model: [later(really, by_s) for by_s in each] for model, each in side.items()}
+        for side in (twin if isinstance(twin, dict) else {OPEN_MODEL: [twin]},
+                     case if isinstance(case, dict) else {OPEN_MODEL: [case]})
+    ]  # fmt: skip
+    groupings = classify_jobs(window, facts.processors) if by_class else []
+    return compare_case_with_twin(facts, facts, ComparedRuns(really, *runs), groupings)
 
 
 # ------------------------------------------------------------------------------------------ resampled weeks
@@ -80,17 +92,43 @@ def test_uses_longest_blocks_that_are_enough(lasts_s, kind, length_s, count):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("twin", "case", "expected"),
+    [
+        (10, -300, {"difference": -310, "interval": (-310, -310), "twin_error": 10, "verdict": SIGNIFICANT}),
+        (400, 100, {"difference": -300, "verdict": "not significant: the twin's own error is larger"}),
+        # the interval covers all seeds and user models
+        ({OPEN_MODEL: [0], HALF_CLOSED_MODEL: [5]}, {OPEN_MODEL: [-100, -50], HALF_CLOSED_MODEL: [25]},
+         {"difference": -75, "interval": (-100, 20), "half_closed": 20,
+          "verdict": "not significant: the interval includes zero"}),
+    ],
+)  # fmt: skip
+def test_reports_gain_above_twin_error(window, twin, case, expected):
+    row = compared(window, twin, case)["figures"][0]
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_findings_are_plain_values_by_class(window):
+    found = json.loads(json.dumps(compared(window, 0, 9, by_class=True)))
+    assert found["figures"][0]["difference"] == 9
+    assert {each["kind"] for each in found["classes"]} >= {"size", "hour of the week"}
+
+
 def test_too_few_blocks_give_no_interval(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 200, 400, 500)])
-    facts, really = facts_and_real(window)
-    assert not facts.blocks.has_enough_blocks
-    row = mean_wait_of(
-        compare_case_with_twin(
-            facts, facts, ComparedRuns(really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -50)]}), []
-        )
-    )
-    assert (row["difference"], row["interval"]) == (-50, None)
-    assert row["verdict"] == "not significant: no interval, the window is too short"
+    assert not facts_and_real(window)[0].blocks.has_enough_blocks
+    row = compared(window, 0, -50)["figures"][0]
+    verdict = "not significant: no interval, the window is too short"
+    assert (row["difference"], row["interval"], row["verdict"]) == (-50, None, verdict)
+
+
+@pytest.mark.parametrize(
+    ("days", "users", "why"), [(13, "abcdefg", "13.0 days and 7 users"), (15, "abcd", "15.0 days and 4 users")]
+)
+def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
+    found = compared(a_window(tmp_path, hourly(days, users)), 0, -300, by_class=True)
+    told = f"not significant: {why}; a verdict needs 14 days and 5 users"
+    assert (found["figures"][0]["verdict"], found["classes"][0]["verdict"]) == (told, told)
 
 
 def test_constant_figure_has_interval_of_zero_width():
@@ -121,137 +159,80 @@ def test_computes_figures_of_schedule(tmp_path):
     whole = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
     window = a_window(tmp_path, [a_line(1, 0, 0, 7200, **whole), a_line(2, 0, 7200, 9000), a_line(3, 7260, 7260, 7300)])
     facts, really = facts_and_real(window)
-    value = dict(
-        zip((f.name for f in WINDOW_METRICS), (each for each, _ in compute_window_metrics(facts, really)), strict=True)
-    )
-    assert value["mean wait"] == 2400
-    assert value["median wait"] == 0
-    assert value["longest wait"] == 7200
-    assert value["jobs that waited an hour and more"] == pytest.approx(100 / 3)
-    assert value["mean wait of wide jobs"] == pytest.approx(2400), "a tenth of 20 cores: all of them"
-    assert np.isnan(value["GPUs empty though somebody waited for one"])
-    assert hourly_usage(facts, really).used[0] == pytest.approx(20 * 59 / 60), (
-        "the window begins a minute before midnight"
-    )
+    computed = (each for each, _ in compute_window_metrics(facts, really))
+    value = dict(zip((metric.name for metric in WINDOW_METRICS), computed, strict=True))
+    expected = {
+        "mean wait": 2400, "median wait": 0, "longest wait": 7200, "jobs that waited an hour and more": 100 / 3,
+        "mean wait of wide jobs": 2400,  # a tenth of 20 cores: all of them
+        "GPUs empty though somebody waited for one": np.nan,
+    }  # fmt: skip
+    assert {name: value[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+    # the window begins a minute before midnight
+    assert hourly_usage(facts, really).used[0] == pytest.approx(20 * 59 / 60)
 
 
 def test_capacity_counts_as_unused_only_while_jobs_wait(tmp_path):
     lines = [a_line(1, 0, 3600, 7200), a_line(2, 14400, 14400, 14460)]
-    facts, really = facts_and_real(a_window(tmp_path, lines))
-    empty = hourly_usage(facts, really).empty
-    assert empty[0] == pytest.approx(20 * 59 / 60)
-    assert empty[3] == 0
+    empty = hourly_usage(*facts_and_real(a_window(tmp_path, lines))).empty
+    assert empty[[0, 3]].tolist() == pytest.approx([20 * 59 / 60, 0])
 
 
 # ------------------------------------------------------------------------------------------ significance
 
 
-def test_reports_gain_above_twin_error(window):
-    facts, really = facts_and_real(window)
-    twin = {OPEN_MODEL: [later(really, 10)]}
-    found = compare_case_with_twin(
-        facts,
-        facts,
-        ComparedRuns(really, twin, {OPEN_MODEL: [later(really, -300)]}),
-        classify_jobs(window, facts.processors),
-    )
-    row = mean_wait_of(found)
-    assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), SIGNIFICANT)
-    assert row["twin_error"] == 10
-    assert {each["kind"] for each in found["classes"]} >= {"size", "hour of the week"}
-
-
-@pytest.mark.parametrize(
-    ("days", "users", "why"), [(13, "abcdefg", "13.0 days and 7 users"), (15, "abcd", "15.0 days and 4 users")]
-)
-def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
-    facts, really = facts_and_real(a_window(tmp_path, hourly(days, users)))
-    found = compare_case_with_twin(
-        facts,
-        facts,
-        ComparedRuns(really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -300)]}),
-        classify_jobs(facts.window, facts.processors),
-    )
-    told = f"not significant: {why}; a verdict needs 14 days and 5 users"
-    assert (mean_wait_of(found)["verdict"], found["classes"][0]["verdict"]) == (told, told)
-
-
-def test_gain_below_twin_error_is_not_significant(window):
-    facts, really = facts_and_real(window)
-    twin = {OPEN_MODEL: [later(really, 400)]}
-    row = mean_wait_of(
-        compare_case_with_twin(facts, facts, ComparedRuns(really, twin, {OPEN_MODEL: [later(really, 100)]}), [])
-    )
-    assert row["difference"] == -300
-    assert row["verdict"] == "not significant: the twin's own error is larger"
-
-
-def test_interval_covers_all_seeds_and_user_models(window):
-    facts, really = facts_and_real(window)
-    twin = {OPEN_MODEL: [really], HALF_CLOSED_MODEL: [later(really, 5)]}
-    case = {OPEN_MODEL: [later(really, -100), later(really, -50)], HALF_CLOSED_MODEL: [later(really, 25)]}
-    row = mean_wait_of(compare_case_with_twin(facts, facts, ComparedRuns(really, twin, case), []))
-    assert row["difference"] == -75
-    assert row["interval"] == (-100, 20)
-    assert row["half_closed"] == 20
-    assert row["verdict"] == "not significant: the interval includes zero"
-
-
 def test_lists_only_losers_worst_first(tmp_path, monkeypatch):
     """Users by the sum of what their jobs wait longer: eve more than bob, ada less, and for max it is all the same."""
-    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MAX_LISTED_LOSERS", 4)
+    monkeypatch.setattr("cpsched_sim.whatif.schedule_comparison.MAX_LISTED_LOSERS", 4)
     names = ("ada", "bob", "bob", "eve", "max", "old")
     lines = [a_line(at + 1, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User=names[at % 6]) for at in range(24)]
     window = a_window(tmp_path, lines)
     facts, really = facts_and_real(window)
     more_s = np.array([{"ada": -60, "bob": 30, "eve": 90, "max": 0, "old": 5}[item.job.user] for item in window.jobs])
     case = WindowSchedule(really.arrival_s, really.start_s + more_s, really.end_s)
-    rows = users_waiting_longer(facts, {OPEN_MODEL: [really]}, {OPEN_MODEL: [case]}, classify_by_user(window))
+    runs = {OPEN_MODEL: [really]}, {OPEN_MODEL: [case]}
+    rows = users_waiting_longer(facts, *runs, classify_by_user(window))
     assert [tuple(row.values()) for row in rows] == [
         ("eve", 4, 600, 690, 360), ("bob", 8, 600, 630, 240), ("old", 4, 600, 605, 20),
     ]  # fmt: skip
-    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MAX_LISTED_LOSERS", 1)
-    assert [
-        row["user"]
-        for row in users_waiting_longer(facts, {OPEN_MODEL: [really]}, {OPEN_MODEL: [case]}, classify_by_user(window))
-    ] == ["eve"]
+    monkeypatch.setattr("cpsched_sim.whatif.schedule_comparison.MAX_LISTED_LOSERS", 1)
+    assert [row["user"] for row in users_waiting_longer(facts, *runs, classify_by_user(window))] == ["eve"]
 
 
 @pytest.mark.parametrize(
-    ("really_s", "twin_s", "use_off", "grade"),
-    [(600, 650, 0.01, "good"), (6000, 6800, 0.01, "good"), (6000, 8000, 0.0, "fair"), (6000, 11000, 0, "poor"),
-     (6000, 13000, 0, "hopeless"), (6000, 2500, 0, "hopeless"), (0, 50, 0, "good"), (600, 600, 0.3, "hopeless"),
-     (6000, 6900, 0, "good"), (6000, 6901, 0, "fair"), (6000, 8400, 0, "fair"), (6000, 8401, 0, "poor"),
-     (6000, 12000, 0, "poor"), (6000, 12001, 0, "hopeless"), (8400, 6000, 0, "fair"), (30, 90, 0, "good"),
-     (30, 91, 0, "hopeless"), (600, 600, 0.2, "good"), (600, 600, 0.21, "hopeless")],
+    ("really_s", "twin_s", "use_off", "by_size_s", "grade"),
+    [
+        *((*case[:3], 0.0, case[3]) for case in (
+            (600, 650, 0.01, "good"), (6000, 6800, 0.01, "good"), (6000, 8000, 0.0, "fair"), (6000, 11000, 0, "poor"),
+            (6000, 13000, 0, "hopeless"), (6000, 2500, 0, "hopeless"), (0, 50, 0, "good"), (600, 600, 0.3, "hopeless"),
+            (6000, 6900, 0, "good"), (6000, 6901, 0, "fair"), (6000, 8400, 0, "fair"), (6000, 8401, 0, "poor"),
+            (6000, 12000, 0, "poor"), (6000, 12001, 0, "hopeless"), (8400, 6000, 0, "fair"), (30, 90, 0, "good"),
+            (30, 91, 0, "hopeless"), (600, 600, 0.2, "good"), (600, 600, 0.21, "hopeless"),
+        )),
+        # only the mean is correct
+        (6000, 6000, 0.0, 2000, "fair"),
+        (6000, 6000, 0.0, 50, "good"),
+    ],
 )  # fmt: skip
-def test_grades_twin(really_s, twin_s, use_off, grade):
-    assert grade_twin(really_s, twin_s, use_off)[0] == grade
+def test_grades_twin(really_s, twin_s, use_off, by_size_s, grade):
+    assert grade_twin(really_s, twin_s, use_off, by_size_s)[0] == grade
 
 
 def test_computes_classes_of_size_and_length(tmp_path, monkeypatch):
     """On a machine of 400 processors a job of 40, just a tenth, is wide."""
     monkeypatch.setattr("cpsched_sim.whatif.job_classes.machine_processors", lambda window: 400)
     runs_s = (599, 600, 3599, 3600, 21599, 21600, 86399, 86400)
-    processors = (1, 2, 4, 5, 16, 17, 39, 40)
     lines = [a_line(at + 1, at, at, at + run_s, Timelimit="3-00:00:00") for at, run_s in enumerate(runs_s)]
-    window = a_window(tmp_path, lines)
-    found = {each.kind: each for each in classify_jobs(window, np.array(processors))}
-    size, length = found["size"], found["length"]
-    assert [size.names[at] for at in size.of] == [
-        "1", "2 to 4", "2 to 4", "5 to 16", "5 to 16", "17 to 64", "17 to 64", "wide: 10% of the machine and more",
-    ]  # fmt: skip
-    assert [length.names[at] for at in length.of] == [
-        "below 10 min", "10 min to 1 h", "10 min to 1 h", "1 to 6 h", "1 to 6 h", "6 h to 1 day", "6 h to 1 day",
-        "1 day and more",
-    ]  # fmt: skip
-    assert size.names == tuple(dict.fromkeys(size.names[at] for at in size.of))
-    assert length.names == tuple(dict.fromkeys(length.names[at] for at in length.of))
-
-
-def test_twin_with_only_correct_mean_is_not_good():
-    assert grade_twin(6000, 6000, 0.0, by_size_s=2000)[0] == "fair"
-    assert grade_twin(6000, 6000, 0.0, by_size_s=50)[0] == "good"
+    processors = np.array((1, 2, 4, 5, 16, 17, 39, 40))
+    found = {each.kind: each for each in classify_jobs(a_window(tmp_path, lines), processors)}
+    expected = {
+        "size": ["1", "2 to 4", "2 to 4", "5 to 16", "5 to 16", "17 to 64", "17 to 64",
+                 "wide: 10% of the machine and more"],
+        "length": ["below 10 min", "10 min to 1 h", "10 min to 1 h", "1 to 6 h", "1 to 6 h", "6 h to 1 day",
+                   "6 h to 1 day", "1 day and more"],
+    }  # fmt: skip
+    for kind, names in expected.items():
+        assert [found[kind].names[at] for at in found[kind].of] == names
+        assert found[kind].names == tuple(dict.fromkeys(names))
 
 
 # ------------------------------------------------------------------------------------------ cases
@@ -259,17 +240,17 @@ def test_twin_with_only_correct_mean_is_not_good():
 
 def test_case_is_policy_with_site_changes():
     case = WhatIfCase.parse("advise / quantile objective=slowdown walltimes=0.5")
-    assert (case.spec.dispatcher, case.spec.predictor) == ("advised", "quantile")
-    assert case.changes == {"walltimes": "0.5"}
+    assert (case.spec.dispatcher, case.spec.predictor, case.changes) == ("advised", "quantile", {"walltimes": "0.5"})
     assert case.spec.dispatcher_settings == {"every_s": "30", "objective": "slowdown"}
     assert WhatIfCase.parse("scheduler_parameters=bf_interval=60").spec.dispatcher == "slurm"
-    assert [spec.dispatcher_settings["seed"] for spec in WhatIfCase.parse("lookahead").policies_by_seed(3)] == [
-        "0",
-        "1",
-        "2",
-    ]
-    assert len(WhatIfCase.parse("easy").policies_by_seed(3)) == 1
-    assert len(WhatIfCase.parse("lookahead seed=7").policies_by_seed(3)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("lookahead", ["0", "1", "2"]), ("easy", [None]), ("lookahead seed=7", ["7"])]
+)
+def test_random_policy_has_several_seeds(text, seeds):
+    specs = WhatIfCase.parse(text).policies_by_seed(3)
+    assert [spec.dispatcher_settings.get("seed") for spec in specs] == seeds
 
 
 def test_parses_cases_from_command_line():
@@ -311,6 +292,13 @@ def test_case_parameters_stand_beside_configuration(tmp_path):
         ("advise walltime=0.5", InvalidValue, "walltimes"),
         ("control least-stranded-gpus=yes", InvalidValue, "must be true or false"),
         ("advise least-stranded-gpus=true", InvalidValue, "applies to a bridge that starts jobs"),
+        ("add-nodes=none", InvalidValue, "must be a whole number from 1"),
+        ("walltimes=2", InvalidValue, "above 0 and at most 1"),
+        ("into=main", InvalidValue, "requires remove-partition"),
+        ("like=a", InvalidValue, "requires add-nodes"),
+        ("walltimes=", InvalidValue, "must have a value"),
+        ("easy 'x", InvalidValue, "must be quoted as in a shell"),
+        ("lukahead", UnknownName, "unknown dispatcher 'lukahead'"),
     ],
 )
 def test_invalid_setting_names_its_owner_before_reading(text, error, says):
@@ -318,55 +306,40 @@ def test_invalid_setting_names_its_owner_before_reading(text, error, says):
         WhatIfCase.parse(text)
 
 
-@pytest.mark.parametrize("text", ["add-nodes=none", "walltimes=2", "into=main", "like=a", "walltimes=", "easy 'x"])
-def test_rejects_invalid_change(text):
+@pytest.mark.parametrize(
+    ("case", "nodes_of_b", "partitions", "queues", "walltimes_s"),
+    [
+        ("add-nodes=2 like=b1", 4, ["main", "old"], ["old", "main"], [3600, 36_000]),
+        ("remove-partition=old", 2, ["main"], ["main", "main"], [3600, 36_000]),
+        ("walltimes=0.1", 2, ["main", "old"], ["old", "main"], [360, 3600]),
+        ("walltimes=0.001", 2, ["main", "old"], ["old", "main"], [100, 100]),
+    ],
+)
+def test_case_changes_window(tmp_path, case, nodes_of_b, partitions, queues, walltimes_s):
+    window = WhatIfCase.parse(case).apply_to_window(
+        a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
+    )
+    assert (window.system.node_types["b"].count, [*window.system.partitions]) == (nodes_of_b, partitions)
+    assert [item.job.queue for item in window.jobs] == queues
+    assert [item.job.walltime_s for item in window.jobs] == walltimes_s
+
+
+@pytest.mark.parametrize(
+    "case", ["add-nodes=2 like=zz", "add-nodes=2", "remove-partition=zz", "remove-partition=old into=zz"]
+)
+def test_rejects_change_that_site_cannot_have(tmp_path, case):
+    window = a_window(tmp_path, [a_line(1, Partition="old")])
     with pytest.raises(InvalidValue):
-        WhatIfCase.parse(text)
-
-
-def test_rejects_unknown_dispatcher():
-    with pytest.raises(UnknownName):
-        WhatIfCase.parse("lukahead")
-
-
-def test_adds_nodes_removes_partitions_and_shortens_limits(tmp_path):
-    window = a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
-    more = WhatIfCase.parse("add-nodes=2 like=b1").apply_to_window(window)
-    assert more.system.node_types["b"].count == 4
-    less = WhatIfCase.parse("remove-partition=old").apply_to_window(window)
-    assert list(less.system.partitions) == ["main"]
-    assert [item.job.queue for item in less.jobs] == ["main", "main"]
-    shorter = WhatIfCase.parse("walltimes=0.1").apply_to_window(window)
-    assert [item.job.walltime_s for item in shorter.jobs] == [360, 3600]
-    assert [item.job.walltime_s for item in WhatIfCase.parse("walltimes=0.001").apply_to_window(window).jobs] == [
-        100,
-        100,
-    ]
-    for wrong in ("add-nodes=2 like=zz", "add-nodes=2", "remove-partition=zz", "remove-partition=old into=zz"):
-        with pytest.raises(InvalidValue):
-            WhatIfCase.parse(wrong).apply_to_window(window)
+        WhatIfCase.parse(case).apply_to_window(window)
 
 
 def test_hours_of_week_use_given_zone(tmp_path):
     lines = [a_line(1, 3600, 3600, 3700), a_line(2, 20 * 3600, 20 * 3600, 20 * 3600 + 5)]
-    names = []
-    for zone in ("", "Asia/Tokyo"):
-        window = a_window(tmp_path, lines, zone=zone)
-        one = np.ones(2, np.int64)
-        names.append(next(g.names for g in classify_jobs(window, one) if g.kind == "hour of the week"))
-    assert names[0] != names[1]
-    assert all(len(each) == 2 for each in names)
-
-
-def test_findings_are_plain_values(window):
-    facts, really = facts_and_real(window)
-    found = compare_case_with_twin(
-        facts,
-        facts,
-        ComparedRuns(really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, 9)]}),
-        classify_jobs(window, facts.processors),
-    )
-    assert json.loads(json.dumps(found))["figures"][0]["difference"] == 9
+    windows = (a_window(tmp_path, lines, zone=zone) for zone in ("", "Asia/Tokyo"))
+    kinds = [{each.kind: each.names for each in classify_jobs(window, np.ones(2, np.int64))} for window in windows]
+    utc, tokyo = (each["hour of the week"] for each in kinds)
+    assert utc != tokyo
+    assert len(utc) == len(tokyo) == 2
 
 
 def test_site_has_users_and_waits(tmp_path):

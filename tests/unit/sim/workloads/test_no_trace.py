@@ -10,7 +10,7 @@ import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.traces.native_format import write
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import TraceDialect
 from cpsched_sim.workloads.workload_loader import load, open_trace
 from tests.traces import XDMOD, trace
 from tests.unit.sim.traces.test_pbs_accounting import line as pbs_line

@@ -1,7 +1,5 @@
 """Published formats are recognised by every command that accepts a trace."""
 
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -51,13 +49,6 @@ FORMATS = pytest.mark.parametrize("format", ["swf", "pm100", "kestrel"])
 
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-@FORMATS
-def test_simulate_recognises_published_format(traces, format):
-    result = invoke("simulate", traces[format], "--system", traces["system"], "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["jobs"] == 3
 
 
 @FORMATS

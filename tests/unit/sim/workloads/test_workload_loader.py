@@ -7,7 +7,7 @@ from cpsched.errors import CpschedError, InvalidValue
 from cpsched.model import Request
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.simulation import simulate
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import TraceDialect
 from cpsched_sim.workloads.arrival_date_range import ArrivalDateRange
 from cpsched_sim.workloads.workload_loader import load, open_trace, read_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
@@ -17,23 +17,27 @@ from tests.unit.sim.traces.test_swf import line
 HEADER = "; MaxProcs: 8\n"
 
 
-def test_sorts_jobs_by_arrival_then_file_order(tmp_path):
-    path = tmp_path / "t.swf"
-    path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="5"), line("3", submit="9"), ""]))
-    workload = load(path)
+@pytest.fixture
+def swf(tmp_path):
+    """Write a trace with these lines."""
+
+    def written(*lines, header=HEADER):
+        path = tmp_path / "t.swf"
+        path.write_text(header + "\n".join([*lines, ""]))
+        return path
+
+    return written
+
+
+def test_sorts_jobs_by_arrival_then_file_order(swf):
+    workload = load(swf(line("4", submit="9"), line("2", submit="5"), line("3", submit="9")))
     assert [entry.job.id for entry in workload.jobs] == [2, 4, 3]
     assert "sorted by submit time: 1 job was" in workload.notes[0]
+    assert load(swf(line("4", submit="9"), line("2", submit="9"), line("3", submit="10"))).notes == ()
 
 
-def test_jobs_of_same_second_are_in_order(tmp_path):
-    path = tmp_path / "t.swf"
-    path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="9"), line("3", submit="10"), ""]))
-    assert load(path).notes == ()
-
-
-def test_infeasible_job_is_error_with_line_or_skipped(tmp_path):
-    path = tmp_path / "t.swf"
-    path.write_text(HEADER + "\n".join([line("1"), line("2", processors="9"), ""]))
+def test_infeasible_job_is_error_with_line_or_skipped(swf):
+    path = swf(line("1"), line("2", processors="9"))
     with pytest.raises(InvalidTrace, match=r"t\.swf:3: units: 9: must be at most 8"):
         load(path)
     workload = load(path, lenient=True)
@@ -41,18 +45,14 @@ def test_infeasible_job_is_error_with_line_or_skipped(tmp_path):
     assert workload.notes[0].startswith("skipped 1 job: units")
 
 
-def test_reading_stops_after_max_jobs_before_bad_line(tmp_path):
-    path = tmp_path / "t.swf"
-    path.write_text(HEADER + line() + "\n" + "garbage\n")
-    assert len(load(path, max_jobs=1).jobs) == 1
+def test_reading_stops_after_max_jobs_before_bad_line(swf):
+    assert len(load(swf(line(), "garbage"), max_jobs=1).jobs) == 1
 
 
-@pytest.mark.parametrize("content", ["", HEADER, HEADER + line(run="0")])
-def test_rejects_trace_without_jobs(tmp_path, content):
-    path = tmp_path / "t.swf"
-    path.write_text(content)
+@pytest.mark.parametrize(("header", "lines"), [("", []), (HEADER, []), (HEADER, [line(run="0")])])
+def test_rejects_trace_without_jobs(swf, header, lines):
     with pytest.raises(InputError, match=r"no jobs to replay|no MaxProcs|seems to be empty, not a trace"):
-        load(path)
+        load(swf(*lines, header=header))
 
 
 @pytest.mark.parametrize(
@@ -67,22 +67,18 @@ def test_filtered_shared_traces_are_unchanged(name, system, jobs, processors):
     assert len({id(entry.job.request) for entry in workload.jobs}) < 400
 
 
-def test_recognises_accounting_data_by_separators(tmp_path):
-    system = tmp_path / "site.yaml"
-    system.write_text(
-        "name: site\nresources: [cores, memory_mib, gpus]\nunits: { rule: cores }\n"
-        "node_types: { n: { count: 40, each: { cores: 16, memory_mib: 64000, gpus: 2 } } }\n"
-    )
-    assert len(load(trace(XDMOD), str(system)).jobs) == 4024
-
-
-def a_system(folder, partitions="{}"):
+def a_system(folder, partitions="{}", each="cores: 16", count=4):
     path = folder / "site.yaml"
     path.write_text(
         "name: site\nresources: [cores, memory_mib, gpus]\nunits: { rule: cores }\n"
-        f"node_types: {{ n: {{ count: 4, each: {{ cores: 16 }} }} }}\npartitions: {partitions}\n"
+        f"node_types: {{ n: {{ count: {count}, each: {{ {each} }} }} }}\npartitions: {partitions}\n"
     )
     return str(path)
+
+
+def test_recognises_accounting_data_by_separators(tmp_path):
+    system = a_system(tmp_path, each="cores: 16, memory_mib: 64000, gpus: 2", count=40)
+    assert len(load(trace(XDMOD), system).jobs) == 4024
 
 
 def accounting(folder, *rows):
@@ -156,11 +152,9 @@ def test_accounting_options_are_part_of_origin(tmp_path):
     assert plain.origin != zoned.origin
 
 
-def test_rejects_accounting_options_for_other_traces(tmp_path):
-    path = tmp_path / "t.swf"
-    path.write_text(HEADER + line())
+def test_rejects_accounting_options_for_other_traces(swf):
     with pytest.raises(InputError, match="is read as swf; --columns, --zone and --arrival require accounting data"):
-        load(path, dialect=TraceDialect(zone="Europe/Berlin"))
+        load(swf(line()), dialect=TraceDialect(zone="Europe/Berlin"))
 
 
 def test_given_columns_make_table_accounting_data(tmp_path):
@@ -171,18 +165,13 @@ def test_given_columns_make_table_accounting_data(tmp_path):
     assert (job.job.id, job.recorded_start_s - job.job.submit_s) == (7, 60)
 
 
-def test_loads_jobs_without_system_with_same_request(tmp_path):
-    path = tmp_path / "t.swf"
-    path.write_text(HEADER + line("1", processors="3") + "\n" + line("2", submit="5") + "\n")
+def test_loads_jobs_without_system_with_same_request(tmp_path, swf):
+    path = swf(line("1", processors="3"), line("2", submit="5"))
     assert read_jobs(open_trace(path)) == load(path).jobs
-    path.write_text(line("1", processors="900") + "\n" + line("2", submit="5") + "\n")
-    assert [job.job.request.units for job in read_jobs(open_trace(path))] == [900, 4]
-
-
-def test_loads_accounting_data_without_system(tmp_path):
-    path = tmp_path / "jobs.txt"
-    path.write_text(f"{NAMED}\n{row(cpus='12', tres='mem=1G,gres/gpu=3')}\n")
-    assert read_jobs(open_trace(path))[0].job.request == Request(1, (12, 1024, 3))
+    large = swf(line("1", processors="900"), line("2", submit="5"), header="")
+    assert [job.job.request.units for job in read_jobs(open_trace(large))] == [900, 4]
+    records = accounting(tmp_path, row(cpus="12", tres="mem=1G,gres/gpu=3"))
+    assert read_jobs(open_trace(records))[0].job.request == Request(1, (12, 1024, 3))
 
 
 # ------------------------------------------------------------------------------------------ parts by date
@@ -288,8 +277,8 @@ def test_workload_repr_is_one_line(five_days):
     """Not with all of its jobs: a notebook shows it."""
     words = "5 jobs, 2024-10-04 to 2024-10-08, on pool: 1 node, 8 processors"
     workload = load(five_days)
-    assert repr(workload) == f"<Workload days.swf: {words}>"
-    assert workload._repr_html_() == f"<p><b>days.swf</b>: {words}</p>"
+    shown = repr(workload), workload._repr_html_()
+    assert shown == (f"<Workload days.swf: {words}>", f"<p><b>days.swf</b>: {words}</p>")
     five_days.write_text(five_days.read_text().replace("UnixStartTime", "Note"))
     assert "5 jobs, 4.0 days, on pool" in repr(load(five_days))
 

@@ -1,4 +1,7 @@
-"""A trace's jobs in columns. Job objects are created only when they are accessed."""
+"""The jobs of a trace, as objects and in columns.
+
+`ColumnarTrace` creates job objects only when they are accessed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,28 @@ from typing import Self, overload
 import numpy as np
 from typing_extensions import override
 
+from cpsched.errors import require
 from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job, Request
-from cpsched_sim.traces.trace_job import TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job of a trace. Dispatchers see only `job`, not what actually happened.
+
+    `recorded_start_s` is the start on the original machine, `soft_walltime_s` the run time that the site expected, and
+    `power_w` the mean power on that machine. Each is None if unknown.
+    """
+
+    job: Job
+    run_s: int
+    recorded_start_s: int | None = None
+    soft_walltime_s: int | None = None
+    power_w: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.run_s > 0, "run_s", self.run_s, "must be positive")
+
 
 _CHUNK_JOBS = 4096
 """Number of job objects to create at a time when all are requested."""

@@ -6,9 +6,8 @@ from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.experiments.slurm_start_estimates import HEADING, compare_forecasts_with_slurm
-from cpsched_sim.start_time_accuracy import replay_start_forecasts
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.start_time_accuracy import HEADING, compare_forecasts_with_slurm, replay_start_forecasts
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload
 from tests.builders import a_cluster, a_job
 

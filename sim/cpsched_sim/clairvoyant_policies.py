@@ -1,28 +1,31 @@
-"""Dispatchers `cp-off-*`, which plan a whole trace in advance (debs24 section 4).
+"""Policies with access to the whole trace, which show the value of perfect information. No real scheduler has it.
 
-They use the known run times and arrivals.
-
-No real scheduler can do this. The result shows the value of perfect information. Use them only for small traces.
+- The dispatchers `cp-off-*` plan a whole trace in advance (debs24 section 4), with the known run times and arrivals.
+  Use them only for small traces.
+- The predictor `oracle` (-R) returns the real run time, and `soft-walltime` the soft walltime.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
+from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import require
-from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Need, Snapshot
+from cpsched.model import Cluster, Decision, Effort, IntArray, Job, JobTable, Need, Snapshot
 from cpsched.planning import EVERY_JOB, GREEDY, ListSchedulerSpec, plan_by_spec
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched.registration import Registration
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched.registry import PolicyRegistries
+from cpsched_sim.traces.trace_jobs import TraceJob
 
-if TYPE_CHECKING:  # importing this module loads the solver
+if TYPE_CHECKING:
     from cpsched.dispatchers.cp.cp_sat import CpSatSolution
 
 _HINT_ORDERS = ("reg", "saf", "spf", "laf")
@@ -97,7 +100,8 @@ class OfflineDispatcher(Dispatcher):
         from cpsched.kernels.cp.delay_costs import plan_delay_cost
 
         jobs = [item.job for item in self._trace]
-        submit_s, run_s = (np.array(column, np.int64) for column in zip(*self._submits_and_run_times(), strict=True))
+        submit_s = np.array([job.submit_s for job in jobs], np.int64)
+        run_s = np.array([item.run_s for item in self._trace], np.int64)
         amounts = np.array([[job.request.units * each for each in job.request.per_unit] for job in jobs], np.int64)
         first_s = int(submit_s.min())
         total = cluster.capacity.sum(axis=0)
@@ -119,9 +123,6 @@ class OfflineDispatcher(Dispatcher):
             self.found = replace(found, start_s=worth, cost=cost.constant + plan_delay_cost(cost, worth))
         planned: IntArray = self.found.start_s if self.found.start_s is not None else best
         self._start_s = dict(zip((job.id for job in jobs), planned.tolist(), strict=True))
-
-    def _submits_and_run_times(self) -> list[tuple[int, int]]:
-        return [(item.job.submit_s, item.run_s) for item in self._trace]
 
     def _compute_list_schedules(self, cluster: Cluster) -> list[IntArray]:
         """Return the start times under list scheduling, per order in `_HINT_ORDERS`."""
@@ -152,3 +153,69 @@ REGISTRATIONS = tuple(
     )
     for name in ("bsld", "af", "awf", "p2sf")
 )
+
+
+@runtime_checkable
+class Clairvoyant(Protocol):
+    """A predictor or dispatcher that receives the real run times before a replay."""
+
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
+        """Store the real run time of each job."""
+        ...
+
+
+class OraclePredictor(Predictor, Clairvoyant):
+    """Predict each job's real run time, capped at its walltime."""
+
+    def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
+        self.observe_truth(trace)
+
+    @override
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
+        self._run_s = {item.job.id: item.run_s for item in trace}
+
+    def predict(self, job: Job) -> int:
+        """Return the real run time, capped at the walltime."""
+        return min(self._run_s[job.id], job.walltime_s)
+
+    def fill(self, table: JobTable, slots: IntArray) -> None:
+        """Write the real run times of the jobs in `slots` into the table."""
+        jobs, run_s = table.jobs, self._run_s
+        truth = np.fromiter((run_s[jobs[slot].id] for slot in slots.tolist()), np.int64, len(slots))
+        table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])
+
+
+class SoftWalltimePredictor(Predictor):
+    """Predict each job's soft walltime, capped at its walltime.
+
+    Predict the walltime of a job without a soft walltime.
+    """
+
+    def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
+        self.observe_truth(trace)
+
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
+        """Store the soft walltime of each job."""
+        self._soft_s = {item.job.id: item.soft_walltime_s for item in trace if item.soft_walltime_s is not None}
+
+    def predict(self, job: Job) -> int:
+        """Return the soft walltime, capped at the walltime, or the walltime without one."""
+        return min(self._soft_s.get(job.id, job.walltime_s), job.walltime_s)
+
+
+SOFT_WALLTIME = Registration(
+    "soft-walltime",
+    "The soft walltime in the trace (SWF with 21 fields), or else the walltime. In simulation only.",
+    "Klusáček and Chlumský, JSSPP 2018",
+    SoftWalltimePredictor,
+)
+ORACLE = Registration(
+    "oracle",
+    "The real run time, capped at the walltime. In simulation only.",
+    "-R in cp19, pcp20, mod17; clairvoyant in debs24",
+    OraclePredictor,
+)
+PREDICTORS = registry.PREDICTORS.extended_with(ORACLE, SOFT_WALLTIME)
+SIMULATION_REGISTRIES = PolicyRegistries(registry.DISPATCHERS.extended_with(*REGISTRATIONS), PREDICTORS)
+"""Policy registries for simulations: the core's registries, plus predictors and dispatchers that use the whole trace.
+"""

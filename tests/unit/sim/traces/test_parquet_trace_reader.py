@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.input import parquet_reader
-from cpsched_sim.input.parquet_reader import parquet_column_names, read_parquet_rows
+from cpsched_sim.traces import parquet_trace_reader
+from cpsched_sim.traces.parquet_trace_reader import parquet_column_names, read_parquet_rows
 
 
 @pytest.fixture
@@ -20,13 +20,13 @@ def table(tmp_path):
 
 
 def test_numbers_rows_across_batches_and_row_groups(table, monkeypatch):
-    monkeypatch.setattr(parquet_reader, "BATCH_ROWS", 2)
+    monkeypatch.setattr(parquet_trace_reader, "BATCH_ROWS", 2)
     rows = list(read_parquet_rows(table(a=list(range(8)), b=["x"] * 8), ["a"]))
     assert rows == [(number, {"a": number - 1}) for number in range(1, 9)]
 
 
 def test_lists_keep_their_rows_in_every_batch(table, monkeypatch):
-    monkeypatch.setattr(parquet_reader, "BATCH_ROWS", 2)
+    monkeypatch.setattr(parquet_trace_reader, "BATCH_ROWS", 2)
     lists = [[1, 2], None, [], [3], [4, 5, 6], [7]]
     rows = [row["a"] for _, row in read_parquet_rows(table(a=pa.array(lists, pa.list_(pa.int32()))), ["a"])]
     assert [None if row is None else row.tolist() for row in rows] == lists
@@ -69,7 +69,7 @@ def test_damaged_table_names_row(table):
 
 
 def test_rejects_table_with_too_many_rows(table, monkeypatch):
-    monkeypatch.setattr(parquet_reader, "MAX_LINES", 4)
+    monkeypatch.setattr(parquet_trace_reader, "MAX_LINES", 4)
     with pytest.raises(InvalidTrace, match="rows: 5: must be at most 4"):
         list(read_parquet_rows(table(a=[1] * 5), ["a"]))
 
