@@ -5,6 +5,6 @@
   page and API), `adapters` (one per kind of cluster), `program` (the command line).
 """
 
-from cpsched.installation_check import warn_if_installations_differ
+from cpsched.package_imports import warn_if_installations_differ
 
 warn_if_installations_differ(__file__)

@@ -84,18 +84,12 @@ NO_BACKOFF = JobsInBackoff()
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoostReport:
-    """The cluster's order as last read in advise mode, and the changes made."""
+    """The cluster's order as last read in advise mode."""
 
     jobs: int
     """Number of entries in the cluster's queue that advise mode orders."""
-    boosted: int
-    """Number of entries that have the bridge's boost after the last commands."""
-    changes: int
-    """Number of jobs whose boost changed."""
     in_order: float
-    """Share of pairs of these entries that the cluster ranked in plan order before the change."""
-    others: int
-    """Number of jobs with another actor's boost, which the bridge does not change."""
+    """Share of pairs of these entries that the cluster ranked in plan order before the last changes."""
 
 
 @dataclass(frozen=True, slots=True)

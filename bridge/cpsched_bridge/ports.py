@@ -486,6 +486,16 @@ class Outcome:
         """Return the outcome of a command that is not sent, for a reason unrelated to the job."""
         return cls(job_id, "refused", why, "not_sent")
 
+    @property
+    def was_sent(self) -> bool:
+        """Whether the command was sent. A command that was not sent may succeed later."""
+        return self.code != "not_sent"
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the command was sent and had no effect."""
+        return self.was_sent and self.result == "refused"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadinessCheck:
@@ -523,7 +533,7 @@ class Backend(Protocol):
     `adapters/mock/mock_backend.py` is a complete, minimal example.
     """
 
-    epoch: int
+    epoch: int = 0
     """The epoch that changes of jobs carry, or 0 if they carry none.
 
     A cluster that supports it refuses a change with a smaller epoch than an earlier change.
@@ -531,26 +541,26 @@ class Backend(Protocol):
 
     @property
     def child_starts(self) -> int:
-        """Number of child processes started so far to access the cluster, or 0."""
-        ...
+        """Number of child processes started so far to access the cluster, by default none."""
+        return 0
 
     @property
     def history_missing(self) -> bool:
-        """Whether `read_history` was last incomplete because its source did not answer."""
-        ...
+        """Whether `read_history` was last incomplete because its source did not answer; by default, it is not."""
+        return False
 
     @property
     def transport_info(self) -> str:
-        """The transport in use and why, or empty if unknown or if there is only one."""
-        ...
+        """The transport in use and why, or empty, the default, if there is only one."""
+        return ""
 
     @property
     def starts_in_one_change(self) -> bool:
-        """Whether a start pins and releases the job in a single change.
+        """Whether a start pins and releases the job in a single change, which is the default.
 
         If not, a bridge that dies during a start may leave the job held and pinned.
         """
-        ...
+        return True
 
     def not_ready_reason(self) -> str | None:
         """Return the start-up step that the backend is running, or None. Never block."""
@@ -702,25 +712,4 @@ class QueueGate(Protocol):
 
         The bridge calls this method repeatedly while it is not in control. Raise the same errors as `Backend`.
         """
-        ...
-
-
-class LoopClock(Protocol):
-    """The clock that the loop uses to measure time and to wait between cycles."""
-
-    def monotonic_s(self) -> float:
-        """Return the time of a monotonic clock in seconds."""
-        ...
-
-    def unix_s(self) -> float:
-        """Return the wall-clock time as Unix time in seconds, for display and Prometheus."""
-        ...
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the loop ends after the current cycle."""
-        ...
-
-    def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`, or less if woken. Return False if the loop must end."""
         ...

@@ -16,7 +16,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.errors import InvalidSetting, SettingsError
 from cpsched_bridge.ports import Capabilities
-from cpsched_bridge.proxy_users import parse_trusted_network, validate_user_header, validate_user_name
+from cpsched_bridge.users import parse_trusted_network, validate_user_header, validate_user_name
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.input.yaml_tree import YamlTree, read_yaml_tree, value_for_message
 

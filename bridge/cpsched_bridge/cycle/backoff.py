@@ -385,15 +385,15 @@ class CommandRetryTracker:
 
     def record_sent(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
         """Record commands that are being sent. Return the ids of jobs to report."""
-        in_vain = []
+        without_effect = []
         for job_id in job_ids:
             last = self._sent.get(job_id)
             times = last.times + 1 if last is not None and last.kind == kind else 1
             delay_s = 0 if times < MAX_REPETITIONS else COMMAND_BACKOFF.delay_s(times - MAX_REPETITIONS)
             self._sent[job_id] = _SentCommand(kind, times, now_s, now_s + delay_s)
             if times == MAX_REPETITIONS:
-                in_vain.append(job_id)
-        return in_vain
+                without_effect.append(job_id)
+        return without_effect
 
     def update_overdue_jobs(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
         """Record the jobs with current intents, and return the newly overdue jobs.

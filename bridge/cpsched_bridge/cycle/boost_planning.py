@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cpsched.errors import require
+from cpsched_bridge.ordered_subsequence import find_longest_ordered_subsequence
 
 HEADROOM_DIVISOR = 2
 """Divisor of the bound for a new order. The rest of the bound is left for jobs that move to the front later."""
@@ -165,7 +166,7 @@ def _keep_longest_run(
         if each.displayed_priority >= min(least[at], fresh[at])
         and (not each.movable or 0 <= each.points <= bounds.points)
     ]
-    stay = _find_longest_ordered_subsequence([(at, keys[at] + step * at) for at in may_stay])
+    stay = [may_stay[i] for i in find_longest_ordered_subsequence([-keys[at] - step * at for at in may_stay])]
     values = [each.displayed_priority for each in front]
     for above, below in zip([None, *stay], [*stay, None], strict=True):
         between = range(0 if above is None else above + 1, len(front) if below is None else below)
@@ -179,23 +180,6 @@ def _keep_longest_run(
                 room = low + (high - low) * (below - at) // (below - above)
             values[at] = _find_nearest_reachable_priority(front[at], room, bounds)
     return values
-
-
-def _find_longest_ordered_subsequence(keys: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the positions of a longest non-increasing run of keys."""
-    ends: list[int] = []
-    last: list[int] = []
-    before: list[int] = []
-    for at, (_, key) in enumerate(keys):
-        length = bisect_right(ends, -key)
-        before.append(last[length - 1] if length else -1)
-        ends[length : length + 1] = [-key]
-        last[length : length + 1] = [at]
-    found, at = [], last[-1] if last else -1
-    while at >= 0:
-        found.append(keys[at][0])
-        at = before[at]
-    return found[::-1]
 
 
 def _compute_boost(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:

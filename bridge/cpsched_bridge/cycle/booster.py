@@ -16,14 +16,14 @@ from cpsched_bridge.cycle.boost_planning import (
     compute_order_agreement,
     plan_boost_changes,
 )
+from cpsched_bridge.cycle.cluster_state import Observed
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import Observed
 from cpsched_bridge.cycle_report import Decided, Mode, PriorityBoostReport
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, BoostCommand, Outcome, QueueRank, SupportsBoost
 from cpsched_bridge.settings import AdviseModeSettings, Settings
-from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_file import StateFile
+from cpsched_bridge.store.state_tables import BoostLedger
 
 COMMAND_KIND = "boost"
 """Name of the command in the journal and the metrics."""
@@ -125,17 +125,7 @@ class PriorityBooster:
             self._zeroed -= raised.keys()
             self.book.record_intended(raised, snapshot.now_s)
         self._send(boosts, recorder)
-        boosted_by_others = [
-            rank for rank in ranks if not rank.hidden and rank.points and not _is_own_boost(rank, self.book)
-        ]
-        boosts_in_front = {each.id: each.points for each in front if each.movable} | dict(changes)
-        self.last = PriorityBoostReport(
-            len(front),
-            sum(points > 0 for points in boosts_in_front.values()),
-            len(changes),
-            compute_order_agreement(front),
-            len(boosted_by_others),
-        )
+        self.last = PriorityBoostReport(len(front), compute_order_agreement(front))
         return self.last
 
     def _select_long_unplanned(self, others: Sequence[RankedPendingJob], monotonic_s: float) -> list[RankedPendingJob]:
@@ -157,7 +147,8 @@ class PriorityBooster:
         wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._zeroed]
         outcomes = self._send(wanted[:MAX_REMOVED_BOOSTS], recorder)
         unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
-        self._zeroed |= {outcome.job_id for outcome in outcomes if outcome.result != "unknown"} & unseen
+        answered = {outcome.job_id for outcome in outcomes if outcome.result == "done" or outcome.is_refusal}
+        self._zeroed |= answered & unseen
         self._clean = all(each.id in self._zeroed for each in wanted)
 
     def count_boosted_jobs(self) -> int:
@@ -198,7 +189,7 @@ def split_ranks_by_plan(
     for rank in ranks:
         if rank.hidden:
             continue
-        movable = not rank.fixed and (rank.points == 0 or _is_own_boost(rank, book))
+        movable = not rank.fixed and (rank.points == 0 or rank.points in _list_possible_boosts(rank, book))
         candidate = RankedPendingJob(rank.id, rank.own, rank.points, rank.tier, movable)
         places = [place[job_id] for job_id in rank.jobs if job_id in place]
         if places:
@@ -213,7 +204,7 @@ def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[Bo
     found = []
     for rank in ranks:
         known = _list_possible_boosts(rank, book)
-        if any(known) and (rank.hidden or rank.fixed or (rank.points and _is_own_boost(rank, book))):
+        if any(known) and (rank.hidden or rank.fixed or (rank.points and rank.points in known)):
             found.append(BoostCommand(rank.id, 0, known))
     return found
 
@@ -240,10 +231,6 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
         if not problems:
             break
     return problems
-
-
-def _is_own_boost(rank: QueueRank, book: BoostLedger) -> bool:
-    return rank.points in book.list_possible_boosts(rank.id, rank.array_id)
 
 
 def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Run the main loop: observe, learn, reconcile, decide, apply, record, and notify.
 
 The loop uses ports, never adapters. Each cycle makes one observation and produces one `CycleReport`. Its steps return
-values (`cycle_values.py`) and add events to one `CycleRecorder`. If the cluster, the disk, the policy or the bridge
+values (`cluster_state.py`) and add events to one `CycleRecorder`. If the cluster, the disk, the policy or the bridge
 itself fails, the cycle fails and the loop continues. Only `SystemExit` and `KeyboardInterrupt` end the loop, which also
 releases the held jobs.
 """
@@ -22,36 +22,37 @@ from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
 from cpsched_bridge.cycle.bridge_memory import BridgeMemory
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
-from cpsched_bridge.cycle.cluster_state_builder import explain_unscheduled_jobs
+from cpsched_bridge.cycle.cluster_state import ClusterReading, Observed, SelectedPreemptions, explain_unscheduled_jobs
 from cpsched_bridge.cycle.cycle_command_sender import OUTDATED_OBSERVATION, CycleCommandSender
-from cpsched_bridge.cycle.cycle_failures import describe_failure
-from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder, describe_failure
 from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
-from cpsched_bridge.cycle.cycle_values import ClusterReading, Observed, SelectedPreemptions
-from cpsched_bridge.cycle.decision_deadline import can_enforce_deadline
-from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle.leader_election import LeaderElection, PeerLink
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
-from cpsched_bridge.cycle.observation_reader import ObservationReader
-from cpsched_bridge.cycle.peer_link import PeerLink
+from cpsched_bridge.cycle.observation_reader import ObservationReader, TypicalJobs
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.preemption_executor import PreemptionExecutor
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
-from cpsched_bridge.cycle.typical_jobs import TypicalJobs
-from cpsched_bridge.cycle.verified_decision import DecisionFailure
+from cpsched_bridge.cycle.verified_decision import DecisionFailure, can_enforce_deadline
 from cpsched_bridge.cycle_report import NO_BACKOFF, BridgeRole, CycleReport, Decided, JobChanges, PriorityBoostReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import BackendError
-from cpsched_bridge.ports import Backend, LoopClock, Observation
+from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.bridge_identity import make_lease
 from cpsched_bridge.store.heartbeat import Heartbeat, read_heartbeat_file_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
-from cpsched_bridge.store.lock_and_request_files import PauseFile
-from cpsched_bridge.store.state_paths import forget_file, leadership_file, memory_file, take_leadership_file
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.store.lock_and_request_files import (
+    ForgetFile,
+    LeadershipFile,
+    MemoryFile,
+    PauseFile,
+    TakeLeadershipFile,
+)
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 
 STOP_TIMEOUT_S = 120.0
 """Time limit in seconds for each part of a stop, equal to the systemd unit's `TimeoutStopSec`."""
@@ -85,8 +86,8 @@ class Bridge:
 
     def __init__(self, parts: BridgeComponents) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
-        asked = take_leadership_file(settings).consume_request
-        self._leadership = leadership_file(settings)
+        asked = TakeLeadershipFile(settings.state_dir).consume_request
+        self._leadership = LeadershipFile(settings.state_dir)
         last_status = self._leadership.read()
         last_epoch = 0 if last_status is None else last_status.epoch
         lease = make_lease(settings.state_dir, pace.unix_s(), last_epoch)
@@ -101,7 +102,7 @@ class Bridge:
         self._policies = PolicyWithFallback.from_policies(parts.policy, parts.fallback, pace, settings)
         self._typical = TypicalJobs(settings.policy.least_stranded_gpus)
         self._backoff = BackoffQueue()
-        files = forget_file(settings), memory_file(settings)
+        files = ForgetFile(settings.state_dir), MemoryFile(settings.state_dir)
         self._memory = BridgeMemory(ledger, self._backoff, breaker, *files)
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
         self._booster = PriorityBooster.from_settings(backend, settings, ledger.file)

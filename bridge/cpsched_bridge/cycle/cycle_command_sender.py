@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import Job, Placement
+from cpsched_bridge.cycle.cluster_state import Observed
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
-from cpsched_bridge.cycle.cycle_values import Observed
 from cpsched_bridge.cycle.intent_sender import (
     TRANSIENT_STATES,
     CycleCommandBudget,

@@ -1,18 +1,41 @@
-"""Record a cycle while it runs: events, outcomes of commands, durations and failures.
+"""Record a cycle while it runs: events, outcomes of commands, durations and named failures.
 
 Each step adds to the record, so that a failed cycle also reports what happened before its failure.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cpsched_bridge.cycle.cycle_failures import INTERNAL, STORAGE, describe_failure, get_failure_kind, log_traceback
+import structlog
+
+from cpsched.errors import MAX_PLUGIN_MESSAGE_CHARS, PolicyError, exception_message
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.cycle_report import OK_RESULT, CycleEvent, Phase
-from cpsched_bridge.errors import BackendError, BackendTimeout, InvalidSetting
-from cpsched_bridge.ports import LoopClock, Outcome, Result
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, InvalidSetting
+from cpsched_bridge.ports import Outcome, Result
+
+INTERNAL = "internal_error"
+"""Name of an unexpected exception, which indicates a bug in the bridge, an adapter or a listener."""
+
+STORAGE = "storage_error"
+
+_MAX_TRACEBACK_CHARS = 10_000
+_MAX_TRACEBACK_CALLS = 30
+"""Maximum number of calls shown in a logged traceback."""
+
+_FAILURE_NAMES: tuple[tuple[type[Exception], str], ...] = (
+    (BackendTimeout, "backend_timeout"),
+    (BackendUnavailable, "backend_unavailable"),
+    (CommandRefused, "command_refused"),
+    (BackendError, "backend_error"),
+    (sqlite3.Error, STORAGE),
+)
 
 
 @dataclass(slots=True)
@@ -76,3 +99,29 @@ class CycleRecorder:
             raise
         self.outcomes += [(kind, outcome) for outcome in outcomes]
         return outcomes
+
+
+def get_failure_kind(error: Exception) -> str:
+    """Return the snake-case name of a failure."""
+    return next((name for kind, name in _FAILURE_NAMES if isinstance(error, kind)), INTERNAL)
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return an exception's type and message, with limited length. Never raise.
+
+    The type of a `PolicyError` is omitted because its message names the part of the policy and the original exception.
+    """
+    text = exception_message(error)
+    named = text if isinstance(error, PolicyError) else f"{type(error).__name__}: {text}"
+    return named[:MAX_PLUGIN_MESSAGE_CHARS]
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return the innermost calls of an exception's traceback, with limited length."""
+    return "".join(traceback.format_exception(error, limit=-_MAX_TRACEBACK_CALLS))[:_MAX_TRACEBACK_CHARS]
+
+
+def log_traceback(number: int, error: Exception) -> None:
+    """Log the traceback of an unexpected exception in a cycle, if the log can be written."""
+    with contextlib.suppress(OSError, ValueError):
+        structlog.get_logger("bridge").error(INTERNAL, round=number, exception=format_traceback(error))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from cpsched_bridge.cycle.cluster_state_builder import list_unscheduled_jobs
-from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, log_traceback
-from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.cluster_state import list_unscheduled_jobs
+from cpsched_bridge.cycle.cycle_recorder import INTERNAL, CycleRecorder, describe_failure, log_traceback
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.cycle_report import (
     OK_RESULT,
     SETTINGS_EVENT,
@@ -24,7 +24,6 @@ from cpsched_bridge.cycle_report import (
     limit_events_per_kind,
 )
 from cpsched_bridge.effective_config import EffectiveConfig
-from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger

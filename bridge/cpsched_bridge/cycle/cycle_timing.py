@@ -1,4 +1,4 @@
-"""Schedule cycles: later after failures or under load, sooner after triggers.
+"""Schedule cycles: later after failures or under load, and sooner after triggers.
 
 The pause between two cycles is split into short waits, with a keep-alive to systemd after each.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.cycle_report import LATE_INTERVALS, OK_RESULT
-from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.settings import CycleSettings
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 
 INTERRUPTED_S = 60.0
 """Seconds without a successful cycle until the dead-man timer may release jobs, and the release's maximum duration."""
@@ -125,20 +125,22 @@ class CycleTiming:
         self._due_s = self._began_s + self.cycle_interval_s
         left_s = self._due_s - self.pace.monotonic_s()
         wakes = bool(self.settings.trigger_files) and not self._failed and self._interval_factor == 1.0
-        soonest_s = self._due_s - self.settings.interval_s + min(MIN_TRIGGERED_INTERVAL_S, self.settings.interval_s)
-        slice_s = _TRIGGER_POLL_S if wakes else _KEEP_ALIVE_INTERVAL_S
-        since_sign_s = _KEEP_ALIVE_INTERVAL_S
+        silent_s = _KEEP_ALIVE_INTERVAL_S
         while True:
-            if since_sign_s >= _KEEP_ALIVE_INTERVAL_S:
+            if silent_s >= _KEEP_ALIVE_INTERVAL_S:
                 self.systemd.notify("WATCHDOG=1")
-                since_sign_s = 0.0
-            waited_s = max(0.0, min(left_s, slice_s))
+                silent_s = 0.0
+
+            waited_s = max(0.0, min(left_s, _TRIGGER_POLL_S if wakes else _KEEP_ALIVE_INTERVAL_S))
             if not self.pace.wait(waited_s):
                 return False
+            # The clock is not read, because a simulated clock does not wait in real time.
             left_s -= waited_s
-            since_sign_s += waited_s
+            silent_s += waited_s
+
             if wakes and self._read_trigger_file_signatures() != self._files:
-                wakes, slice_s = False, _KEEP_ALIVE_INTERVAL_S
+                wakes = False
+                soonest_s = self._began_s + MIN_TRIGGERED_INTERVAL_S
                 left_s = min(left_s, max(_TRIGGER_POLL_S, soonest_s - self.pace.monotonic_s()))
             elif left_s <= 0:
                 return True

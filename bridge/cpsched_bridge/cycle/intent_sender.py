@@ -219,7 +219,7 @@ class LedgerCommandSender:
 
     def _make_refused_start_transition(self, job: Job, outcome: Outcome, now_s: int) -> LedgerTransition:
         entry, why = self._get_entry(job.id), f"start rejected: {outcome.detail}"
-        if outcome.code == "not_sent":  # does not count as this job's failure
+        if not outcome.was_sent:  # does not count as this job's failure
             return make_transition(entry, LedgerState.HELD, now_s, why, pinned=False)
         refused = make_transition(entry, LedgerState.HELD, now_s, why, pinned=False, cause="refused")
         return make_transition_after_failure(entry, job, refused, self.max_failures)
@@ -229,26 +229,36 @@ class LedgerCommandSender:
     ) -> None:
         if not entries:
             return
-        for job_id in self.retries.record_sent(command.kind, [entry.job_id for entry in entries], seen.now_s):
-            times = f"{command.kind} was sent {MAX_REPETITIONS} times without effect and is now retried less often"
-            recorder.add_event("no_effect", f"{times}: {self._get_entry(job_id).why}", job_id)
         pinned = seen.list_pinned_job_ids()
         orders = [replace(entry.make_undo_order(), pinned=entry.pinned or entry.job_id in pinned) for entry in entries]
-        outcomes = recorder.send(command.kind, [entry.job_id for entry in entries], lambda: command.send(orders))
+
+        # An error counts for all jobs, because any of the commands may be its cause.
+        ids = sent_ids = [entry.job_id for entry in entries]
+        try:
+            outcomes = recorder.send(command.kind, ids, lambda: command.send(orders))
+            sent_ids = [outcome.job_id for outcome in outcomes if outcome.was_sent]
+        finally:
+            self._record_sent_commands(command.kind, sent_ids, seen.now_s, recorder)
+
         settled = [command.settle(self._get_entry(outcome.job_id), outcome, seen.now_s) for outcome in outcomes]
         self.ledger.record((t for t in settled if t is not None), recorder.number)
+
+    def _record_sent_commands(self, kind: str, sent_ids: Sequence[int], now_s: int, recorder: CycleRecorder) -> None:
+        for job_id in self.retries.record_sent(kind, sent_ids, now_s):
+            message = f"{kind} was sent {MAX_REPETITIONS} times without effect and is now retried less often"
+            recorder.add_event("no_effect", f"{message}: {self._get_entry(job_id).why}", job_id)
 
     def _process_hold_outcome(
         self, jobs: Mapping[int, Job], entry: ManagedJobEntry, outcome: Outcome, now_s: int
     ) -> LedgerTransition | None:
         if outcome.result == "done":
             return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
-        if outcome.result == "refused":
-            if outcome.code == "held_by_administrator":  # not a failure: the next observation shows the holder
-                return make_caused_transition(entry, entry.state, now_s, outcome.code)
-            refused = make_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}")
-            return make_transition_after_failure(entry, jobs[entry.job_id], refused, self.max_failures)
-        return None
+        if not outcome.is_refusal:
+            return None
+        if outcome.code == "held_by_administrator":  # not a failure: the next observation shows the holder
+            return make_caused_transition(entry, entry.state, now_s, outcome.code)
+        refused = make_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}")
+        return make_transition_after_failure(entry, jobs[entry.job_id], refused, self.max_failures)
 
     def _get_entry(self, job_id: int) -> ManagedJobEntry:
         entry = self.ledger.get(job_id)
@@ -269,7 +279,7 @@ def make_start_orders(starts: Sequence[tuple[Job, Placement]], seen: Observation
 
 def _report_refused_starts(outcomes: Sequence[Outcome], recorder: CycleRecorder) -> None:
     for outcome in outcomes:
-        kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
+        kind = "start_refused" if outcome.was_sent else "start_postponed"
         recorder.add_event(kind, outcome.detail, outcome.job_id)
 
 

@@ -15,7 +15,6 @@ thread cannot be killed. A process that hangs is killed, and the next decision u
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,15 +103,9 @@ class IsolatedDispatcher(Dispatcher):
     interrupts a call, for example the exception of `run_within_time_limit`, kills the child.
     """
 
-    def __init__(
-        self,
-        spec: PolicySpec,
-        module: str = WORKER_MODULE,
-        compiles: tuple[str, ...] = (),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        program = ChildProgram(module, "its process", "the dispatcher's process is starting")
-        self._server = ChildServer(program, WorkerInit(spec, compiles), clock)
+    def __init__(self, spec: PolicySpec, compiles: tuple[str, ...] = ()) -> None:
+        program = ChildProgram(WORKER_MODULE, "its process", "the dispatcher's process is starting")
+        self._server = ChildServer(program, WorkerInit(spec, compiles))
         self._sent = SentState()
         self._unsent_ended_jobs: list[EndedJob] = []
         self._memory: Any = None

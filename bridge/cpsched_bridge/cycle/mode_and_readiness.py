@@ -13,7 +13,7 @@ from cpsched_bridge.cycle_report import Mode
 from cpsched_bridge.errors import BackendError, NotReady
 from cpsched_bridge.ports import Backend, ReadinessCheck
 from cpsched_bridge.store.lock_and_request_files import PauseFile
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 
 CHECKS_ANSWERED = "checks"
 """Name of the check that fails if the other checks could not run."""

@@ -1,4 +1,4 @@
-"""Decide with the configured policy, or with the fallback if the policy fails.
+"""Train the configured policy and decide with it, or with the fallback if the policy fails.
 
 The fallback decides in the same cycle. A failed policy is retried in each of the next few cycles, then less and less
 often. To limit the cost of failures, the pause is at least ten times as long as the last failed call, up to a maximum.
@@ -9,24 +9,94 @@ fallback, there is no decision.
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cpsched.formatting import format_count
+from cpsched.model import EndedJob, Job
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
-from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import Observed
-from cpsched_bridge.cycle.policy_training import PolicyTrainer
-from cpsched_bridge.cycle.verified_decision import FALLBACK_PATH, DecisionFailure, VerifiedDecider
-from cpsched_bridge.cycle_report import Decided
+from cpsched_bridge.cycle.cluster_state import ClusterReading, Observed
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder, describe_failure
+from cpsched_bridge.cycle.loop_clock import LoopClock
+from cpsched_bridge.cycle.verified_decision import FALLBACK_PATH, DecisionFailure, VerifiedDecider, call_policy
+from cpsched_bridge.cycle_report import Decided, JobChanges
 from cpsched_bridge.errors import PolicyFailure
-from cpsched_bridge.ports import LoopClock
+from cpsched_bridge.ports import Observation
 from cpsched_bridge.settings import Settings
 
+_MAX_STORED_ENDS = 100_000
+"""Maximum number of job ends stored to detect repeats, which may occur after a reconnect."""
 MAX_CONSECUTIVE_FAILURES = 3
 """Number of consecutive failures after which the policy is retried less often."""
 _PAUSE_FACTOR = 10.0
 _MAX_PAUSE_S = 600.0
+
+
+@dataclass(slots=True)
+class PolicyTrainer:
+    """A trainer for `policy`, which trains for at most `limit_s` seconds per call."""
+
+    policy: Policy
+    limit_s: float
+    _known: OrderedDict[tuple[int, int], None] = field(default_factory=OrderedDict)
+    """Known ends, oldest first. In a plain `dict`, each deletion makes the oldest entry slower to find."""
+    _unlearned: deque[EndedJob] = field(default_factory=deque)
+    _running: frozenset[int] | None = None
+
+    def add_ended_jobs(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
+        """Return the ends that are new, and store them for the next call to `train`."""
+        fresh = []
+        for each in ended:
+            key = (each.job.id, each.end_s)
+            if key not in self._known:
+                self._known[key] = None
+                fresh.append(each)
+        self._unlearned.extend(fresh)
+        while len(self._known) > _MAX_STORED_ENDS:
+            self._known.popitem(last=False)
+        return fresh
+
+    def record_reading(self, reading: ClusterReading) -> JobChanges:
+        """Return the jobs that have newly started or ended."""
+        past = self.add_ended_jobs(reading.past)
+        ended = self.add_ended_jobs(reading.ended)
+        return JobChanges(self.find_newly_started_jobs(reading.observation, ended), ended, past)
+
+    def train(self) -> None:
+        """Train the policy on the stored ends.
+
+        Raise `PolicyFailure` if the policy fails for a job or runs out of time. A job for which it fails is not
+        retried. Jobs that remain when time runs out are used in the next call.
+        """
+        if self._unlearned:
+            call_policy(self.limit_s, self._train_with_stored_jobs, "learning_failed")
+
+    def _train_with_stored_jobs(self) -> None:
+        failures: list[str] = []
+        while self._unlearned:
+            ended = self._unlearned.popleft()
+            try:
+                self.policy.learn(ended)
+            except Exception as error:
+                failures.append(f"job {ended.job.id}: {describe_failure(error)}")
+        if failures:
+            raise PolicyFailure(
+                "learning_failed",
+                f"learning from {format_count(len(failures), 'ended job')} failed; first error: {failures[0]}",
+            )
+
+    def find_newly_started_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
+        """Return (job, start in seconds) for jobs started since the last observation.
+
+        The result is empty for the first observation, because it cannot show which jobs are new.
+        """
+        before, self._running = self._running, frozenset(r.job.id for r in seen.running)
+        if before is None:
+            return []
+        found = [(r.job, r.start_s) for r in seen.running if r.job.id not in before]
+        return found + [(e.job, e.start_s) for e in ended if e.job.id not in before]
 
 
 @dataclass(slots=True)

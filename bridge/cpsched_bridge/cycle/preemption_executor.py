@@ -16,9 +16,8 @@ from functools import partial
 from cpsched.formatting import format_count
 from cpsched.model import Job, PendingCode, PendingReason, Placement, RunningJob
 from cpsched.site.preemption_plans import verify_preemption
-from cpsched_bridge.cycle.cycle_failures import describe_failure
-from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
-from cpsched_bridge.cycle.cycle_values import ClusterReading, SelectedPreemptions
+from cpsched_bridge.cycle.cluster_state import ClusterReading, SelectedPreemptions
+from cpsched_bridge.cycle.cycle_recorder import CycleRecorder, describe_failure
 from cpsched_bridge.cycle_report import BridgeRole
 from cpsched_bridge.ports import (
     Backend,
@@ -33,8 +32,8 @@ from cpsched_bridge.ports import (
 from cpsched_bridge.settings import PreemptionSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
-from cpsched_bridge.store.preemption_ledger import PreemptionEntry, PreemptionLedger
 from cpsched_bridge.store.state_file import StateFile
+from cpsched_bridge.store.state_tables import PreemptionEntry, PreemptionLedger
 
 COMMAND_KIND = "preempt"
 """Name of the command in the journal and the metrics."""
@@ -204,7 +203,7 @@ class PreemptionExecutor:
                 continue
             self._asked_s |= dict.fromkeys((victim.job_id for victim in due), now_s)
             outcomes = recorder.send(COMMAND_KIND, [each.job_id for each in due], partial(self.backend.preempt, due))
-            refused = [each for each in outcomes if each.result == "refused" and each.code != "not_sent"]
+            refused = [each for each in outcomes if each.is_refusal]
             if refused:
                 why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
                 self._drop(self.ledger.open_by_job_id[job_id], why, seen.now_s, recorder)

@@ -179,6 +179,10 @@ def _reconcile_pending(
         return _release_to_cluster(entry, pending, now_s, options)
     if entry is None:
         return _reconcile_unadopted(None, pending, now_s, options)
+    if pending.hold is Hold.USER and entry.state in MANAGED_STATES:
+        return _leave_to_holder(entry, pending, now_s)
+    if pending.hold is Hold.CLUSTER and entry.state not in _STATES_WITH_CLUSTER_HOLD_RULE:
+        return _leave_to_cluster(entry, pending, now_s)
     found = RULES_BY_STATE[entry.state](entry, pending, now_s, options)
     return (
         _keep_held_instead_of_release(entry, found, now_s)
@@ -219,10 +223,10 @@ def _leave_to_other_bridge(entry: ManagedJobEntry | None, now_s: int) -> LedgerT
 def _release_to_cluster(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    if entry is not None and entry.state is LedgerState.RELEASING:
-        return _reconcile_releasing(entry, pending, now_s)
     if entry is not None and entry.state in MANAGED_STATES and pending.hold is Hold.USER:
         return _leave_to_holder(entry, pending, now_s)
+    if entry is not None and entry.state is LedgerState.RELEASING:
+        return _reconcile_releasing(entry, pending, now_s)
     if entry is not None and entry.state is LedgerState.STARTING and _was_held_after_start(entry, pending, options):
         return _leave_to_administrator(entry, now_s)
     if entry is not None and _was_hold_refused_as_already_held(entry, pending):
@@ -306,10 +310,6 @@ def _reconcile_holding(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
     """Process an intended hold. Return None if the hold must be sent again."""
-    if pending.hold is Hold.USER:
-        return _leave_to_holder(entry, pending, now_s)
-    if pending.hold is Hold.CLUSTER:
-        return _leave_to_cluster(entry, pending, now_s)
     if _was_hold_refused_as_already_held(entry, pending):
         return _leave_to_administrator(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
@@ -320,10 +320,6 @@ def _reconcile_holding(
 def _reconcile_held(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    if pending.hold is Hold.USER:
-        return _leave_to_holder(entry, pending, now_s)
-    if pending.hold is Hold.CLUSTER:
-        return _leave_to_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and options.after_dead_man:
         return make_transition(entry, LedgerState.FREE, now_s, "released while no cycle was successful")
     if pending.hold is Hold.NONE:
@@ -340,8 +336,6 @@ def _reconcile_starting(
     The start has failed if the job is held or late, or if the cluster refuses the nodes. A reason of the cluster that
     concerns the job or its group also ends the start, but does not count as a failure of the job.
     """
-    if pending.hold is Hold.USER:
-        return _leave_to_holder(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return replace(_leave_to_cluster(entry, pending, now_s), cluster_reason=pending.cluster_reason)
     if _was_held_after_start(entry, pending, options):
@@ -372,8 +366,6 @@ def _roll_back_failed_start(
 def _reconcile_releasing(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions | None = None
 ) -> LedgerTransition | None:
-    if pending.hold is Hold.USER:
-        return _leave_to_holder(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER and not pending.pinned:
         return _leave_to_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and not pending.pinned and not pending.awaits_hold:
@@ -388,8 +380,6 @@ def _reconcile_requeued(
 
     A restored older ledger may lack the pin.
     """
-    if pending.hold is Hold.CLUSTER:
-        return _leave_to_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
         holder = pending.holder if pending.hold is Hold.USER else Holder.ADMINISTRATOR
         pinned = entry.pinned or pending.pinned
@@ -406,8 +396,6 @@ def _reconcile_reappeared(
 
     Treat an apparent administrator's hold as the bridge's own hold.
     """
-    if pending.hold is Hold.CLUSTER:
-        return _leave_to_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
         return make_transition(entry, LedgerState.HOLDING, now_s, "reappeared")
     return _reconcile_unadopted(entry, pending, now_s, options)
@@ -454,6 +442,9 @@ def make_unpinned_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransi
     return make_transition(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 
+_STATES_WITH_CLUSTER_HOLD_RULE = frozenset({LedgerState.STARTING, LedgerState.RELEASING, LedgerState.FREE})
+"""States whose rules process a job that the cluster holds. In all other states, such a job is left to the cluster."""
+
 RULES_BY_STATE: dict[
     LedgerState, Callable[[ManagedJobEntry, PendingJob, int, ReconcileOptions], LedgerTransition | None]
 ] = {
@@ -467,3 +458,4 @@ RULES_BY_STATE: dict[
     LedgerState.ENDED: _reconcile_requeued,
     LedgerState.GONE: _reconcile_reappeared,
 }
+"""Rules for pending jobs by state. `_reconcile_pending` first processes the holds of other actors."""

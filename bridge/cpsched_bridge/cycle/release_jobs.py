@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 from cpsched.jit.compile_progress import CompilationCancelled
-from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.cycle_recorder import describe_failure
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_unpinned_transition, reconcile
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate, UndoOrder
@@ -143,7 +143,7 @@ def _remove_orphaned_pins(backend: Backend, ledger: Ledger) -> list[str]:
     outcomes = _send_command(backend.unpin, ledger.list_orphaned_pins())
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record_transitions(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])
-    left = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
+    left = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if o.result != "done" and not o.is_refusal]
     return unwritten + [f"job {name} may still have the bridge's node list: {detail}" for name, detail in left]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.ports import LoopClock
+from cpsched_bridge.cycle.loop_clock import LoopClock
 
 MAX_HELD_WAIT_S = 60.0
 """Seconds for which held jobs wait for a decision, less than the dead-man timer waits by default."""

@@ -23,39 +23,36 @@ from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.child_server import STALL_TIMEOUT_S
 from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
-from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.cycle_recorder import describe_failure
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
-from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED, PeerLink
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks_for_mode
-from cpsched_bridge.cycle.peer_link import PeerLink
-from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle.startup import BridgeStartupSteps, ProgressListener, Step, ThrottledProgressReporter
 from cpsched_bridge.cycle.verified_decision import require_power_cap_resources
 from cpsched_bridge.effective_config import EffectiveConfig, build_effective_config
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
-from cpsched_bridge.ports import Backend, Capabilities, LoopClock, ReadinessCheck, SupportsAccountingChecks
+from cpsched_bridge.ports import Backend, Capabilities, ReadinessCheck, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
 from cpsched_bridge.program.peer_connection import PeerConnection
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.store import bridge_identity, forecast_state_file
+from cpsched_bridge.store import bridge_identity
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.store.lock_and_request_files import LeadershipFile, PauseFile, StartupProgressFile
 from cpsched_bridge.store.state_paths import (
     acquire_instance_lock,
     database_size_bytes,
     forecast_state_path,
     journal_path,
-    leadership_file,
     open_journal,
     open_ledger,
-    pause_file,
     read_boosts,
-    startup_progress_file,
     state_path,
 )
-from cpsched_bridge.telemetry import forecast_state_codec
+from cpsched_bridge.telemetry import forecast_state
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
@@ -254,7 +251,7 @@ def make_progress_listeners(
     """Return the start-up listeners: log, systemd, `cpsched status`, page, `/readyz`."""
     found: list[ProgressListener] = [
         ThrottledProgressReporter(_log_startup_step, LOG_EVERY_S, time.monotonic),
-        ThrottledProgressReporter(startup_progress_file(settings).write_step, 1.0, time.monotonic),
+        ThrottledProgressReporter(StartupProgressFile(settings.state_dir).write_step, 1.0, time.monotonic),
         partial(_notify_systemd, systemd),
     ]
     return found if watch is None else [*found, watch.on_startup_step]
@@ -344,9 +341,9 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
 def load_forecast_state(forecaster: StartForecaster, path: Path) -> None:
     """Load the forecasts' learned state. If the file is unreadable, log a warning."""
     try:
-        kept = forecast_state_file.read_forecast_state(path)
+        kept = forecast_state.read_forecast_state(path)
         if kept is not None:
-            forecaster.restore_memory_when_clock_known(forecast_state_codec.forecast_state_from_json(kept))
+            forecaster.restore_memory_when_clock_known(forecast_state.forecast_state_from_json(kept))
     except (OSError, CorruptFileContent) as error:
         structlog.get_logger("start_forecasts").warning(
             "state_unreadable", detail=f"{path}: {error}; forecasts start without history"
@@ -358,7 +355,7 @@ def save_forecast_state(forecaster: StartForecaster, path: Path) -> None:
     try:
         kept = forecaster.export_memory()
         if kept is not None:
-            forecast_state_file.write_forecast_state(path, kept)
+            forecast_state.write_forecast_state(path, kept)
     except Exception as error:
         structlog.get_logger("start_forecasts").error("state_not_written", detail=describe_failure(error))
 
@@ -370,7 +367,7 @@ def read_bridge_status_facts(settings: Settings, backend: Backend) -> BridgeStat
         journal_bytes=database_size_bytes(journal_path(settings)),
         ledger_bytes=database_size_bytes(state_path(settings)),
         child_starts=backend.child_starts,
-        paused=pause_file(settings).read_reason() if settings.mode != "shadow" else None,
+        paused=PauseFile(settings.state_dir).read_reason() if settings.mode != "shadow" else None,
     )
 
 
@@ -388,7 +385,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
         backend.close()
         raise
     try:
-        pace = RealClock()
+        pace = LoopClock()
         with pace.stop_on_signals(), make_status_application(settings, backend, effective) as watch:
             startup = BridgeStartupSteps(progress_listeners=make_progress_listeners(settings, systemd, watch))
             if settings.mode != "shadow" and not check_until_ready(
@@ -406,7 +403,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
                 connection = PeerConnection(settings.lease) if settings.lease.peer else None
                 link = PeerLink() if connection is None else connection.link
                 parts = BridgeComponents(
-                    backend, policy, effective, ledger, journal, pause_file(settings), pace, settings,
+                    backend, policy, effective, ledger, journal, PauseFile(settings.state_dir), pace, settings,
                     listeners, ready.fallback, systemd, startup, link,
                 )  # fmt: skip
                 bridge = Bridge(parts)
@@ -417,7 +414,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
     except InvalidSetting as error:
         raise settings.add_location_to_error(error, where) from error
     finally:
-        startup_progress_file(settings).write_step("")
+        StartupProgressFile(settings.state_dir).write_step("")
         backend.close()
         held_lock.release()
 
@@ -454,7 +451,7 @@ def check_standby(settings: Settings) -> ReadinessCheck:
     """Return an optional check that a second bridge answers, as of the last cycle."""
     if not settings.lease.peer:
         return ReadinessCheck("standby", True, "optional: no second bridge is configured in lease.peer", required=False)
-    status = leadership_file(settings).read()
+    status = LeadershipFile(settings.state_dir).read()
     heard_s = None if status is None else status.heard_unix_s
     ok = heard_s is not None and time.time() - heard_s < PEER_SILENT_S
     return ReadinessCheck(

@@ -19,10 +19,10 @@ from cpsched.formatting import (
     format_start_interval,
 )
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.host_users import find_user_name
 from cpsched_bridge.program import terminal_views
 from cpsched_bridge.program.bridge_reports import describe_stop
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.users import find_user_name
 from cpsched_bridge.views.job_explanation import NOT_CALIBRATED
 from cpsched_bridge.web.api_v1 import PREFIX
 

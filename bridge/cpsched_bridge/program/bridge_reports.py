@@ -16,7 +16,7 @@ from cpsched.model import to_pending_reason
 from cpsched_bridge.cycle_report import LATE_INTERVALS, SETTINGS_EVENT, STOPPED_EVENT
 from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting
 from cpsched_bridge.errors import BridgeError, UnknownJob
-from cpsched_bridge.program.preemption_status import PreemptionStatus, read_preemption_status
+from cpsched_bridge.program.state_checks import PreemptionStatus, read_preemption_status
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
@@ -29,7 +29,14 @@ from cpsched_bridge.store.journal_reader import (
     is_job_id_text,
 )
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
-from cpsched_bridge.store.lock_and_request_files import LeadershipStatus, RememberedFact
+from cpsched_bridge.store.lock_and_request_files import (
+    LeadershipFile,
+    LeadershipStatus,
+    MemoryFile,
+    PauseFile,
+    RememberedFact,
+    StartupProgressFile,
+)
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import UNMANAGED
 from cpsched_bridge.views.job_explanation import Explanation, explain_job, explain_missing_array_task
@@ -305,7 +312,7 @@ def describe_stop(settings: Settings) -> str:
             last = journal.find_last_activity()
     except BridgeError:
         return ""
-    begun = state_paths.startup_progress_file(settings).read_step()
+    begun = StartupProgressFile(settings.state_dir).read_step()
     if last is None or begun is not None:
         return ""
     at = f"{format_unix_time(last.at_unix_s)} UTC"
@@ -381,14 +388,14 @@ class StatusReport:
 
 def report_status(settings: Settings) -> StatusReport:
     """Return the bridge's status."""
-    pause, step = state_paths.pause_file(settings), state_paths.startup_progress_file(settings).read_step()
+    pause, step = PauseFile(settings.state_dir), StartupProgressFile(settings.state_dir).read_step()
     status = StatusReport(
         settings.mode,
         stopped=describe_stop(settings) or None,
         paused=pause.read_reason() or None,
         paused_ago_s=pause.read_age_s(),
-        remembered=state_paths.memory_file(settings).read(),
-        leadership=state_paths.leadership_file(settings).read(),
+        remembered=MemoryFile(settings.state_dir).read(),
+        leadership=LeadershipFile(settings.state_dir).read(),
         startup=None if step is None else StartupStep(*step),
     )
     try:

@@ -17,8 +17,7 @@ from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program import command_help
 from cpsched_sim import command_conventions
 from cpsched_sim.cli import app as simulator
-from cpsched_sim.cli.name_completion import complete_dispatcher
-from cpsched_sim.cli.options import Dispatcher, Predictor, expand_option_groups
+from cpsched_sim.cli.options import Dispatcher, Predictor, complete_dispatcher, expand_option_groups
 from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_message, print_report
 
 if TYPE_CHECKING:
@@ -101,10 +100,10 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
     Shadow mode, the default, writes nothing to the cluster.
     """
     from cpsched_bridge.program import bootstrap
-    from cpsched_bridge.telemetry import log_setup
+    from cpsched_bridge.telemetry import bridge_log
 
     settings = _load_settings(config)
-    log_setup.configure_logging(settings.log_format)
+    bridge_log.configure_logging(settings.log_format)
     problems = bootstrap.run_bridge(settings, str(config))
     for problem in problems:
         print_message("error", problem)
@@ -402,10 +401,11 @@ def pause(
     The bridge still makes and records decisions.
     """
     from cpsched_bridge.store import state_paths
+    from cpsched_bridge.store.lock_and_request_files import PauseFile
 
     settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings, "; `systemctl stop cpsched-bridge` also releases its jobs"):
-        state_paths.pause_file(settings).pause(reason)
+        PauseFile(settings.state_dir).pause(reason)
     typer.echo("paused: the bridge releases its jobs in its next cycle and starts none")
 
 
@@ -414,10 +414,11 @@ def pause(
 def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Resume a bridge that was paused or paused itself."""
     from cpsched_bridge.store import state_paths
+    from cpsched_bridge.store.lock_and_request_files import PauseFile
 
     settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings):
-        was_paused = state_paths.pause_file(settings).resume()
+        was_paused = PauseFile(settings.state_dir).resume()
     typer.echo("the bridge resumes in its next cycle" if was_paused else "the bridge was not paused")
 
 
@@ -436,11 +437,11 @@ def forget(
     `cpsched status` shows what it remembers. It remembers nothing against nodes.
     """
     from cpsched_bridge.store import state_paths
-    from cpsched_bridge.store.lock_and_request_files import ForgetRequest
+    from cpsched_bridge.store.lock_and_request_files import ForgetFile, ForgetRequest
 
     settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings):
-        state_paths.forget_file(settings).request(ForgetRequest(kind, name))
+        ForgetFile(settings.state_dir).request(ForgetRequest(kind, name))
     typer.echo(f"the bridge forgets earlier failures of {kind} {name} in its next cycle")
 
 
@@ -452,10 +453,11 @@ def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     No command is needed to replace a stopped or crashed bridge.
     """
     from cpsched_bridge.store import state_paths
+    from cpsched_bridge.store.lock_and_request_files import TakeLeadershipFile
 
     settings = _load_settings(config)
     with state_paths.report_request_write_errors(settings):
-        state_paths.take_leadership_file(settings).request()
+        TakeLeadershipFile(settings.state_dir).request()
     typer.echo("this bridge takes control in its next cycle; any other bridge yields")
 
 
@@ -520,7 +522,7 @@ def doctor(
     --json prints a list of objects: name, ok, detail, fix, required, may_pass_later, mode.
     """
     from cpsched_bridge.cycle.mode_and_readiness import select_checks_for_mode
-    from cpsched_bridge.program import bootstrap, memory_checks, preemption_status, terminal_views
+    from cpsched_bridge.program import bootstrap, state_checks, terminal_views
 
     settings = _load_settings(config)
     ready = bootstrap.build_bridge_policies(settings, str(config))
@@ -530,8 +532,8 @@ def doctor(
             *select_checks_for_mode(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
             ready.config.check(),
             *bootstrap.check_other_leader(backend, settings, str(config)),
-            *preemption_status.check_victim_choice_not_paused(settings),
-            *memory_checks.check_memory(settings),
+            *state_checks.check_victim_choice_not_paused(settings),
+            *state_checks.check_memory(settings),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
         print_report(checks, terminal_views.print_checks, as_json)

@@ -26,7 +26,7 @@ from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock, SpeedLimitedEventClock
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle_report import CycleReport
@@ -37,12 +37,13 @@ from cpsched_bridge.program.terminal_views import format_placement
 from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.state_paths import journal_path, pause_file, state_path
-from cpsched_bridge.telemetry import log_setup
+from cpsched_bridge.store.lock_and_request_files import PauseFile
+from cpsched_bridge.store.state_paths import journal_path, state_path
+from cpsched_bridge.telemetry import bridge_log
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from cpsched_sim.systems.system_file import System, load_system
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.eurora_generator import JOBS_PER_DAY, generate_eurora_jobs
 
 DRAW_EVERY_S = 0.1
@@ -75,7 +76,7 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
 
     `limit_s` applies to dispatchers that search.
     """
-    log_setup.configure_logging("text", level=40)
+    bridge_log.configure_logging("text", level=40)
     out = Console()
     policy = make_demo_policy(dispatcher, limit_s)
     watch = StatusApplication(Settings(mode="control", adapter="mock"))
@@ -87,7 +88,7 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
             return 130
         site, twin = make_bridge_and_twin_sites(jobs, seed)
         out.print(f"{format_count(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
-        pace = SpeedLimitedEventClock(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
+        pace = EventDrivenClock(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
         view = DemoLiveView(dispatcher, site, twin, endpoint.url)
         if sys.stdout.isatty() and out.is_terminal and not out.is_dumb_terminal:
             with Live(
@@ -211,8 +212,8 @@ def run_demo_bridge(
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(state_path(settings), durable=False), Journal(journal_path(settings))
         parts = BridgeComponents(
-            MockBackend(site, ManualClock(site)), make_policy(policy), EffectiveConfig(policy), ledger, journal,
-            pause_file(settings), pace, settings, (pace.on_cycle, *listeners),
+            MockBackend(site), make_policy(policy), EffectiveConfig(policy), ledger, journal,
+            PauseFile(settings.state_dir), pace, settings, (pace.on_cycle, *listeners),
         )  # fmt: skip
         try:
             with pace.stop_on_signals():

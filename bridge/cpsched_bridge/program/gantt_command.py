@@ -18,7 +18,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.views.status_view import GanttBar, GanttChartView
 from cpsched_bridge.web.page import gantt_chart
 from cpsched_bridge.web.page.gantt_chart import GanttWindow
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_line_reader import read_text_lines

@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import CHECKED_METHODS, describe_exception
+from cpsched.errors import CHECKED_METHODS, describe_exception, plugin_source_location
 from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
 from cpsched.model.job_table import PlacementPool, read_only_view
-from cpsched.plugin_error_location import plugin_source_location
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.child_server import serve_requests
 from cpsched_bridge.cycle.isolated_dispatcher import (

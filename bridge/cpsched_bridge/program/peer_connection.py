@@ -23,7 +23,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from cpsched_bridge.cycle.peer_link import PeerLink, PeerMessage
+from cpsched_bridge.cycle.leader_election import PeerLink, PeerMessage
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.settings import LeaseSettings, parse_address
 

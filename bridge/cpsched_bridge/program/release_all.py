@@ -15,9 +15,9 @@ from cpsched_bridge.ports import Backend, Lease, SupportsBoost
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import bridge_identity, state_paths
-from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.lock_and_request_files import InstanceLock
+from cpsched_bridge.store.state_tables import BoostLedger
 
 LEASE_MARGIN_S = 3.0
 """Seconds allowed for one cycle of another bridge, in addition to the time between lease renewals."""

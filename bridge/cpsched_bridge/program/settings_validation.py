@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.cycle_timing import MIN_TRIGGERED_INTERVAL_S
 from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 from cpsched_sim.file_io import read_setting_file
 from cpsched_sim.program_runner import ProgramRunner
 

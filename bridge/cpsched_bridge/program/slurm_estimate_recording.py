@@ -11,8 +11,8 @@ from pathlib import Path
 from cpsched.formatting import format_count
 from cpsched_sim.command_conventions import print_message
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.experiments.slurm_start_estimates import HEADING, read_slurm_start_estimates
-from cpsched_sim.systems.slurm_queries import run_slurm_command
+from cpsched_sim.program_runner import run_slurm_command
+from cpsched_sim.start_time_accuracy import HEADING, read_slurm_start_estimates
 
 SQUEUE = "squeue --start --local --all --array --noheader --format=%i,%S"
 _ELSEWHERE = "run record-slurm-estimates on a host with Slurm, such as a login node"

@@ -1,4 +1,4 @@
-"""Manage the bridge's name, which is valid only in its own state directory.
+"""Identify the bridge that a state directory belongs to.
 
 The bridge writes its name to the cluster so that two bridges can distinguish each other. A state directory that was
 copied to another path or host, or restored from a backup, would give two bridges the same name. The file therefore also

@@ -1,9 +1,8 @@
-"""Write and read the heartbeat file, touched after every successful cycle.
+"""Record when a bridge's last cycle succeeded.
 
-The dead-man timer and administrators read it. During start-up (imports, compilation), the bridge also touches the file
-while jobs may still be held by an earlier run.
-
-The dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
+The heartbeat file is touched after every successful cycle. The dead-man timer and administrators read it. During
+start-up (imports, compilation), the bridge also touches the file while jobs may still be held by an earlier run. The
+dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
 time since boot, which cannot be changed. `read_heartbeat_file_age_s` prefers the time since boot.
 """
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from bisect import bisect_left
 from typing import Any
 
+from cpsched_bridge.ordered_subsequence import find_longest_ordered_subsequence
 from cpsched_bridge.store.corruption_checks import convert_content_errors
 
 Json = Any
@@ -128,31 +128,11 @@ def _compute_smallest_list_delta(before: list[Json], after: list[Json]) -> list[
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
-        common = _find_longest_ascending(common)
+        common = [common[at] for at in find_longest_ordered_subsequence(common)]
     staying = {before[position] for position in common}
     out = [position for position, element in enumerate(before) if element not in staying]
     put = [[position, element] for position, element in enumerate(after) if element not in staying]
     return [_MOVES, out, put]
-
-
-def _find_longest_ascending(numbers: list[int]) -> list[int]:
-    """Return a longest ascending subsequence of distinct numbers (patience sorting)."""
-    tops: list[int] = []
-    top_at: list[int] = []
-    before: list[int] = []
-    for i, number in enumerate(numbers):
-        pile = bisect_left(tops, number)
-        if pile == len(tops):
-            tops.append(number)
-            top_at.append(i)
-        else:
-            tops[pile], top_at[pile] = number, i
-        before.append(top_at[pile - 1] if pile else -1)
-    found, at = [], top_at[-1] if top_at else -1
-    while at >= 0:
-        found.append(numbers[at])
-        at = before[at]
-    return found[::-1]
 
 
 def encode_json(value: Json) -> bytes:

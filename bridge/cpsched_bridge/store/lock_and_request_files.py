@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -62,8 +62,8 @@ class PauseFile:
     It survives a restart, and any tool can write it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "paused"
 
     def read_reason(self) -> str | None:
         """Return why the bridge is paused, or None if it is not.
@@ -145,8 +145,8 @@ class ForgetRequest(NamedTuple):
 class ForgetFile:
     """The file of requests to forget, one per line."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "forget"
 
     def request(self, request: ForgetRequest) -> None:
         """Add a request for the next cycle. Raise `OSError` on failure."""
@@ -188,8 +188,8 @@ class RememberedFact:
 class MemoryFile:
     """The file that shows what the running bridge remembers, for `cpsched status` and `cpsched doctor`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "remembered"
         self._written: Sequence[RememberedFact] | None = None
 
     def write(self, facts: Sequence[RememberedFact]) -> None:
@@ -231,23 +231,21 @@ class LeadershipStatus:
 class LeadershipFile:
     """The file that shows which bridge leads, for `cpsched status` and the bridge's next process."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "leadership"
 
     def write(self, status: LeadershipStatus) -> None:
         """Write the status. Ignore disk errors."""
         with contextlib.suppress(OSError):
-            draft = self._path.with_suffix(".new")
-            with open(draft, "w", opener=_open_for_owner) as file:
-                json.dump(asdict(status), file)
-            draft.replace(self._path)
+            replace_file(self._path, json.dumps(asdict(status)).encode())
 
     def read(self) -> LeadershipStatus | None:
         """Return the status as last written, or None if the file is missing or damaged."""
         try:
             with convert_content_errors():
-                values = json.loads(read_file_head(self._path, _MAX_BYTES)).values()
-                return rows_to_dataclasses(LeadershipStatus, [tuple(values)])[0]
+                stored = json.loads(read_file_head(self._path, _MAX_BYTES))
+                values = [stored[field.name] for field in fields(LeadershipStatus)]
+                return rows_to_dataclasses(LeadershipStatus, [values])[0]
         except (OSError, CorruptFileContent):
             return None
 
@@ -258,8 +256,8 @@ class StartupProgressFile:
     A killed bridge does not remove the file.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "beginning"
 
     def write_step(self, step: str) -> None:
         """Write the current step. An empty step deletes the file. Ignore disk errors."""

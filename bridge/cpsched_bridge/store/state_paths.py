@@ -1,32 +1,35 @@
-"""Locate and open the bridge's files: lock, ledger, journal, heartbeat and others."""
+"""Locate and open the bridge's files: lock, ledger, journal, heartbeat and others.
+
+If the ledger was damaged or deleted, the held jobs are recovered from the journal. Its last round records which jobs
+the bridge held, with or without the bridge's marks. Otherwise, jobs held by the bridge itself would appear to be held
+by an administrator.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from pwd import getpwuid
 
+from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError, CorruptFile, SettingsError
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import heartbeat, ledger_recovery
-from cpsched_bridge.store.boost_ledger import BoostedJob, BoostLedger
+from cpsched_bridge.store import heartbeat
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.lock_and_request_files import (
-    ForgetFile,
-    InstanceLock,
-    LeadershipFile,
-    MemoryFile,
-    PauseFile,
-    StartupProgressFile,
-    TakeLeadershipFile,
+from cpsched_bridge.store.ledger import (
+    MANAGED_STATES,
+    OLDER_RELEASING,
+    Ledger,
+    LedgerState,
+    ManagedJobEntry,
+    parse_state,
 )
+from cpsched_bridge.store.lock_and_request_files import InstanceLock
 from cpsched_bridge.store.state_file import (
     FILE_NAME,
     OLDER_FILE_NAMES,
@@ -35,6 +38,9 @@ from cpsched_bridge.store.state_file import (
     StateFile,
     require_no_older_files,
 )
+from cpsched_bridge.store.state_tables import BoostedJob, BoostLedger
+
+_RECOVERY_REASON = "held according to the journal's last round"
 
 
 def state_path(settings: Settings) -> Path:
@@ -57,39 +63,9 @@ def database_size_bytes(path: Path) -> int:
     found = [path.stat().st_size] if path.is_file() else []
     siblings = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
     for file in [*siblings, *(path.rglob("*") if path.is_dir() else [])]:
-        with contextlib.suppress(FileNotFoundError):  # deleted since
+        with suppress(FileNotFoundError):  # deleted since
             found.append(file.stat().st_size)
     return sum(found)
-
-
-def pause_file(settings: Settings) -> PauseFile:
-    """Return the file that pauses the bridge."""
-    return PauseFile(settings.state_dir / "paused")
-
-
-def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
-    """Return the file that requests a takeover."""
-    return TakeLeadershipFile(settings.state_dir)
-
-
-def forget_file(settings: Settings) -> ForgetFile:
-    """Return the file of requests to forget."""
-    return ForgetFile(settings.state_dir / "forget")
-
-
-def memory_file(settings: Settings) -> MemoryFile:
-    """Return the file that shows what the bridge remembers against jobs and users."""
-    return MemoryFile(settings.state_dir / "remembered")
-
-
-def leadership_file(settings: Settings) -> LeadershipFile:
-    """Return the file that shows which bridge leads."""
-    return LeadershipFile(settings.state_dir / "leadership")
-
-
-def startup_progress_file(settings: Settings) -> StartupProgressFile:
-    """Return the file that contains the bridge's start-up step."""
-    return StartupProgressFile(settings.state_dir / "beginning")
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
@@ -168,7 +144,7 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
         _require_existing_file(settings, path)
     with _convert_sqlite_errors(path):
         ledger = Ledger(path, settings.durable, read_only)
-        ledger_recovery.recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
+        recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
     try:
         with _convert_sqlite_errors(path):
             yield ledger
@@ -236,7 +212,7 @@ def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
     if not ledger.whole and not ledger.unreported_events:
         ledger.unreported_events.append(_make_ledger_unreadable_event(path, "was empty"))
     try:
-        ledger_recovery.recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
+        recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
         yield ledger
     finally:
         ledger.close()
@@ -268,7 +244,7 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             _give_files_to_owner(settings.state_dir)
 
 
@@ -319,3 +295,55 @@ def _get_recovery_hint(path: Path, error: sqlite3.Error) -> str:
         return ""
     owner, own = path.stat().st_uid, os.geteuid()
     return f"; the file belongs to uid {owner}, but this process has uid {own}" if owner != own else ""
+
+
+def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
+    """Add the journal's held jobs to an incomplete ledger, ignoring file errors.
+
+    `keeps`: whether jobs stay held when a bridge stops. If False, a bridge that stopped cleanly holds no jobs.
+    """
+    if ledger.whole:
+        return
+    found = [entry for entry in find_held_jobs_in_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
+    if found:
+        ledger.insert_or_replace_entries(found)
+        ledger.unreported_events.append(
+            CycleEvent(
+                "ledger_recovered",
+                f"{format_count(len(found), 'held job was', 'held jobs were')} recovered from the journal",
+            )
+        )
+
+
+def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
+    """Return entries for the jobs held in the last round, or none if unreadable."""
+    with (
+        suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
+        closing(Journal(path, read_only=True)) as journal,
+    ):
+        sign = journal.find_last_activity()
+        if sign is not None and (keeps or not sign.is_clean_stop):
+            return _find_jobs_held_in_last_round(journal)
+    return []
+
+
+def _find_jobs_held_in_last_round(journal: Journal) -> list[ManagedJobEntry]:
+    record = journal.read_round(journal.last_round)
+    managed_kinds = {*MANAGED_STATES, OLDER_RELEASING}
+    states = {job.job_id: parse_state(job.kind) for job in journal.list_unscheduled_jobs() if job.kind in managed_kinds}
+    if record.mode == "control":
+        states |= {job.id: LedgerState.HELD for job in record.queue}
+    # A job for which a start was sent may be pinned.
+    attempted = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
+    states |= dict.fromkeys(attempted & states.keys(), LedgerState.STARTING)
+    return [
+        ManagedJobEntry(
+            id,
+            state,
+            record.now_s,
+            state is LedgerState.STARTING,
+            label=record.labels.get(id, ""),
+            why=_RECOVERY_REASON,
+        )
+        for id, state in sorted(states.items())
+    ]

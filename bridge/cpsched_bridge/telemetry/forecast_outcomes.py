@@ -1,17 +1,24 @@
-"""Compare expected starts and predicted run times with actual values."""
+"""Compare expected starts and predicted run times with actual values, and count the outcomes of the past week."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched.forecast import IntervalResult, StartForecast
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, IntervalResult, StartForecast
+from cpsched.formatting import format_duration
 from cpsched.model import NEVER
 from cpsched_bridge.cycle_report import CycleReport
 
 MAX_STORED_ESTIMATES = 200_000
 """Maximum number of running jobs with a stored prediction. The oldest predictions are dropped first."""
+HOUR_S = 3600
+WEEK_H = 7 * 24
+CLASS_LABELS = (*(f"later, up to {format_duration(most_s)}" for most_s in HORIZONS_S), "later, over 1 d", "first")
+"""Label of each `StartForecast.outcome_class`. The horizon is the time from the forecast to its median."""
+Counts = Mapping[tuple[int, IntervalResult], int]
+"""Number of intervals by class and outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,6 @@ class StartTimeOutcome:
     Both are in seconds on the cluster's clock.
     """
 
-    job_id: int
     first_s: int
     start_s: int
 
@@ -54,7 +60,6 @@ class RunTimeOutcome:
     Both are in seconds.
     """
 
-    job_id: int
     estimate_s: int
     run_s: int
 
@@ -104,13 +109,13 @@ class ForecastOutcomeTracker:
     ) -> CycleReportWithOutcomes:
         """Process a cycle's report and return it with the outcomes that it revealed."""
         kept = tuple(
-            StartTimeOutcome(job.id, self.first_planned_s[job.id], start_s)
+            StartTimeOutcome(self.first_planned_s[job.id], start_s)
             for job, start_s in report.changes.started
             if job.id in self.first_planned_s
         )
         self._record_run_time_predictions(report)
         predicted = tuple(
-            RunTimeOutcome(each.job.id, self._estimates.pop(each.job.id), each.run_s)
+            RunTimeOutcome(self._estimates.pop(each.job.id), each.run_s)
             for each in report.changes.ended
             if each.job.id in self._estimates
         )
@@ -154,3 +159,29 @@ class ForecastOutcomeTracker:
         waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
         found.update({id: each for id, each in before.items() if id in waiting and id not in found})
         self.first_planned_s = found
+
+
+@dataclass(slots=True)
+class PastWeekIntervalOutcomes:
+    """Counts of interval outcomes per hour, at most a few hundred for a week."""
+
+    hours: dict[int, dict[tuple[int, IntervalResult], int]] = field(default_factory=dict)
+    """Counts by hour on the cluster's clock."""
+
+    def add_outcome(self, outcome_class: int, outcome: IntervalResult, start_s: int) -> None:
+        """Count the outcome of an interval whose job started at `start_s`."""
+        hour = self.hours.setdefault(start_s // HOUR_S, {})
+        hour[outcome_class, outcome] = hour.get((outcome_class, outcome), 0) + 1
+        while len(self.hours) > WEEK_H + 1:
+            del self.hours[min(self.hours)]
+
+    def count_outcomes(self, now_s: int) -> Counts:
+        """Return the counts for the week before `now_s`."""
+        found: dict[tuple[int, IntervalResult], int] = {
+            (at, outcome): 0 for at in range(len(CLASS_LABELS)) for outcome in INTERVAL_OUTCOMES
+        }
+        for hour, counts in list(self.hours.items()):
+            if now_s // HOUR_S - WEEK_H < hour <= now_s // HOUR_S:
+                for key, count in list(counts.items()):
+                    found[key] += count
+        return found

@@ -38,9 +38,8 @@ from cpsched.run_time_model import RunTimeModel
 from cpsched.slurm_text.limits import parse_slurm_time_min
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.telemetry.forecast_outcomes import StartForecastScore
-from cpsched_bridge.telemetry.forecast_state_codec import MAX_ENDED_JOBS, LearnedForecastState, forecast_state_to_json
-from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
+from cpsched_bridge.telemetry.forecast_outcomes import PastWeekIntervalOutcomes, StartForecastScore
+from cpsched_bridge.telemetry.forecast_state import MAX_ENDED_JOBS, LearnedForecastState, forecast_state_to_json
 
 _MAX_UNLEARNED = 200_000
 _MAX_COUNTED_ARRAYS = 1000

@@ -17,12 +17,18 @@ from cpsched_bridge.views.job_explanation import Explanation, explain_job
 from cpsched_bridge.views.job_view import JobState
 from cpsched_bridge.views.status_view import StatusPageView
 from cpsched_bridge.web import api_v1
-from cpsched_bridge.web.access_control import Page, PageAccessControl
-from cpsched_bridge.web.http_responses import HEADERS, make_error_response, to_html_response, to_json_response
-from cpsched_bridge.web.page import gantt_chart, html_templates, page_rendering
-from cpsched_bridge.web.page.page_query import StatusPageQuery
+from cpsched_bridge.web.access_control import (
+    HEADERS,
+    Page,
+    PageAccessControl,
+    make_error_response,
+    redact_for_user,
+    to_html_response,
+    to_json_response,
+)
+from cpsched_bridge.web.page import gantt_chart, page_rendering
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
-from cpsched_bridge.web.page.redaction import redact_for_user
+from cpsched_bridge.web.page.page_selection import StatusPageQuery
 
 _MAX_CACHED_PAGES = 16
 _STATIC_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -155,7 +161,7 @@ def _make_entity_tag(view: StatusPageView, path: str, query: str) -> str:
 
 def _read_static_files() -> Mapping[str, tuple[bytes, str]]:
     """Return the style sheet with the chart's colors, the script and the icon."""
-    found = {name: ((html_templates.STATIC_FOLDER / name).read_bytes(), kind) for name, kind in _STATIC_TYPES.items()}
+    found = {name: ((page_rendering.STATIC_FOLDER / name).read_bytes(), kind) for name, kind in _STATIC_TYPES.items()}
     css, kind = found["page.css"]
     return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}
 

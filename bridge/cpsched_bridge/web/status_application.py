@@ -21,9 +21,8 @@ from cpsched_bridge.telemetry.prometheus_exporter import CONTENT_TYPE, Prometheu
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.views import status_view
 from cpsched_bridge.web import api_v1
-from cpsched_bridge.web.access_control import PageAccessControl
-from cpsched_bridge.web.http_responses import HEADERS
-from cpsched_bridge.web.page.page_alerts import make_stalled_alert
+from cpsched_bridge.web.access_control import HEADERS, PageAccessControl
+from cpsched_bridge.web.page.page_summary import make_stalled_alert
 from cpsched_bridge.web.page.view_model import StatusPageState
 from cpsched_bridge.web.page_routes import make_page_routes
 

@@ -175,8 +175,7 @@ def test_child_without_progress_is_killed_and_replaced(
     clock.now_s = 100.0 + STALL_TIMEOUT_S - 1.0
     with pytest.raises(ChildStartFailed, match=r"^the process hangs at this step: importing \(.* 600 s\); killed$"):
         server.wait_until_ready(5.0)
-    assert waits == [0.0, pytest.approx(1.0)]
-    assert (children[0].killed, server.pid) == (1, None)
+    assert (waits, children[0].killed, server.pid) == ([0.0, pytest.approx(1.0)], 1, None)
     assert not server.wait_until_ready(0.0)
     assert server.starts == 2
 
@@ -195,25 +194,35 @@ def test_child_dying_at_startup_received_no_request(children: list[Child], monke
         server.call("question", 5.0)
 
 
-def test_answer_not_received_in_time_kills_child(children: list[Child]) -> None:
+LATE = r"^no response from the process within 0.05 s; killed$"
+DEAD = r"^the process died \(exit status -9\): "
+
+
+@pytest.mark.parametrize(
+    ("act", "question", "deadline_s", "error", "message"),
+    [
+        (lambda end: None, "question", 0.05, ChildTimeout, LATE),
+        (lambda end: end.sendall((1000).to_bytes(8, "big") + b"abc"), "question", 0.05, ChildTimeout, LATE),
+        (lambda end: None, "x" * 10_000_000, 0.05, ChildTimeout, LATE),
+        (socket.socket.close, "question", 5.0, ChildDied, DEAD),
+        (socket.socket.close, "x" * 10_000_000, 5.0, ChildDied, DEAD),
+        (
+            lambda end: end.sendall((3).to_bytes(8, "big") + b"abc"),
+            "question",
+            5.0,
+            ChildDied,
+            DEAD + "invalid message: ",
+        ),
+    ],
+    ids=["late", "incomplete", "blocked", "closed", "closed while sending", "invalid"],
+)
+def test_child_without_valid_answer_is_killed(
+    children: list[Child], act: Any, question: str, deadline_s: float, error: type[Exception], message: str
+) -> None:
     server = a_ready_server()
-    with pytest.raises(ChildTimeout, match=r"^no response from the process within 0.05 s; killed$"):
-        server.call("question", 0.05)
-    assert (children[0].killed, server.pid) == (1, None)
-
-
-def test_incomplete_answer_ends_at_deadline(children: list[Child]) -> None:
-    server = a_ready_server()
-    children[0].end.sendall((1000).to_bytes(8, "big") + b"abc")
-    with pytest.raises(ChildTimeout):
-        server.call("question", 0.05)
-    assert (children[0].killed, server.pid) == (1, None)
-
-
-def test_blocked_send_ends_at_deadline(children: list[Child]) -> None:
-    server = a_ready_server()
-    with pytest.raises(ChildTimeout, match=r"^no response from the process within 0.05 s; killed$"):
-        server.call("x" * 10_000_000, 0.05)
+    act(children[0].end)
+    with pytest.raises(error, match=message):
+        server.call(question, deadline_s)
     assert (children[0].killed, server.pid) == (1, None)
 
 
@@ -223,23 +232,6 @@ def test_deadline_of_one_call_does_not_reach_next(children: list[Child]) -> None
         send_message(children[0].end, "answer")
         assert server.call("question", deadline_s) == "answer"
     assert children[0].channel.gettimeout() is None
-
-
-@pytest.mark.parametrize("question", ["question", "x" * 10_000_000])
-def test_child_that_closes_connection_is_dead(children: list[Child], question: str) -> None:
-    server = a_ready_server()
-    children[0].end.close()
-    with pytest.raises(ChildDied, match=r"^the process died \(exit status -9\): "):
-        server.call(question, 5.0)
-    assert (children[0].killed, server.pid) == (1, None)
-
-
-def test_invalid_message_kills_child(children: list[Child]) -> None:
-    server = a_ready_server()
-    children[0].end.sendall((3).to_bytes(8, "big") + b"abc")
-    with pytest.raises(ChildDied, match=r"^the process died \(exit status -9\): invalid message: "):
-        server.call("question", 5.0)
-    assert (children[0].killed, server.pid) == (1, None)
 
 
 @pytest.mark.parametrize("question", [lambda: None, "question"])

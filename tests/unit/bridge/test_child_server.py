@@ -16,7 +16,7 @@ import pytest
 
 from cpsched_bridge import child_server
 from cpsched_bridge.child_server import SocketChildProcess
-from tests.patience import ENOUGH_S
+from tests.patience import ENOUGH_S, is_gone, until
 
 TALKER = """
     import os, socket, sys, time
@@ -71,8 +71,7 @@ def test_child_gets_socket_and_parent(
 ) -> None:
     child = begin(MOOD="good")
     words, parent, session, read, mood, inherited = told(child)
-    assert words == [str(os.getpid())]
-    assert parent == os.getpid()
+    assert (words, parent) == ([str(os.getpid())], os.getpid())
     assert session == child.pid, "a session of its own: what the terminal sends to the bridge does not reach it"
     assert (read, mood, inherited) == ("", "good", True)
 
@@ -89,25 +88,9 @@ def test_child_inherits_environment_by_default(monkeypatch: pytest.MonkeyPatch, 
 def test_child_lives_until_exit_and_can_be_awaited(begin: Callable[..., SocketChildProcess]) -> None:
     child = begin()
     told(child)
-    assert child.is_alive()
-    assert child.is_alive(0.05)
+    assert [child.is_alive(), child.is_alive(0.05)] == [True, True]
     child.channel.sendall(bytes([7]))
-    assert not child.is_alive(ENOUGH_S)
-    assert not child.is_alive()
-    assert child.kill() == 7
-
-
-def test_liveness_check_waits_only_if_requested(
-    begin: Callable[..., SocketChildProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[float] = []
-    child = begin()
-    wait = child._process.wait  # noqa: SLF001
-    monkeypatch.setattr(child._process, "wait", lambda seconds=None: waited.append(seconds) or wait(seconds))  # noqa: SLF001
-    child.is_alive()
-    child.is_alive(0.01)
-    assert waited == [0.0, 0.01]
-    monkeypatch.undo()
+    assert [child.is_alive(ENOUGH_S), child.is_alive(), child.kill()] == [False, False, 7]
 
 
 def test_killed_child_and_its_channel_are_gone(begin: Callable[..., SocketChildProcess]) -> None:
@@ -176,8 +159,7 @@ def test_child_prints_to_standard_error(tmp_path: Path) -> None:
         os._exit(3)
 
     assert forked(work) == 3
-    assert said.read_text() == ""
-    assert complained.read_text() == "a library's words\n"
+    assert (said.read_text(), complained.read_text()) == ("", "a library's words\n")
 
 
 def test_child_exits_with_parent_at_any_time(tmp_path: Path) -> None:
@@ -191,24 +173,9 @@ def test_child_exits_with_parent_at_any_time(tmp_path: Path) -> None:
             note.write_text(str(os.getpid()))
             time.sleep(600)
             os._exit(1)
-        until_s = time.monotonic() + ENOUGH_S
-        while not (note.exists() and note.read_text()) and time.monotonic() < until_s:
-            time.sleep(0.01)
+        until(lambda: note.exists() and note.read_text())
         os._exit(4)
 
     assert forked(parent) == 4
     child = int(note.read_text())
-    until_s = time.monotonic() + ENOUGH_S
-    while _lives(child) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    alive = _lives(child)
-    if alive:
-        os.kill(child, signal.SIGKILL)
-    assert not alive
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    until(lambda: is_gone(child))

@@ -5,21 +5,19 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting, to_yaml
+from cpsched_bridge.effective_config import EffectiveSetting, to_yaml
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.bootstrap import build_bridge_policies
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import Settings, load_settings
-from tests.bridges import a_bridge
-from tests.builders import a_job
-from tests.fakes import FakeCluster, FakePace, FirstFit
+from tests.bridges import STATE_DIR, a_bridge
+from tests.fakes import FakeCluster, FakePace
 
 
 def told(adapter="slurm", **settings):
     """Return the effective values of these settings."""
     return build_bridge_policies(
-        Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})
+        Settings.model_validate({"adapter": adapter, "state_dir": STATE_DIR, "metrics": {"port": 0}, **settings})
     ).config
 
 
@@ -34,7 +32,7 @@ def row(found, name):
     [
         ("mode", "shadow", "default"),
         ("adapter", "slurm", "file"),
-        ("heartbeat", "/var/lib/cpsched/heartbeat", "default"),
+        ("heartbeat", f"{STATE_DIR}/heartbeat", "default"),
         ("policy.dispatcher", "lookahead", "default"),
         ("policy.dispatcher_settings.horizon", 50, "file"),
         ("policy.dispatcher_settings.effort", None, "dispatcher"),
@@ -58,12 +56,6 @@ def test_setting_has_value_and_source(name, value, source):
     assert row(found, name) == (value, source)
 
 
-def test_file_value_has_source_file_if_equal_to_adapter_default():
-    found = told(policy={"dispatcher_settings": {"site_weight": 1, "limit_s": 0.1}})
-    assert row(found, "policy.dispatcher_settings.site_weight")[:2] == (1.0, "file")
-    assert row(found, "policy.dispatcher_settings.limit_s")[:2] == (0.1, "file")
-
-
 def test_lists_every_setting_once():
     found = told()
     names = [row.name for row in found.rows]
@@ -79,7 +71,9 @@ def test_built_policy_has_listed_settings():
     """The bridge's policies have exactly the reported settings."""
     for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
         ready = build_bridge_policies(
-            Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}})
+            Settings.model_validate(
+                {"adapter": "slurm", "state_dir": STATE_DIR, "policy": settings, "metrics": {"port": 0}}
+            )
         )
         found = ready.config
         assert row(found, "policy.overrun")[0] == ready.policy.overrun
@@ -126,7 +120,10 @@ def test_prints_table_and_json(file):
 
 
 def test_number_without_json_form_is_text(file):
-    file.write_text("adapter: mock\nmetrics: {port: 0}\npolicy: {dispatcher_settings: {overdue_h: inf}}\n")
+    file.write_text(
+        f"adapter: mock\nstate_dir: {STATE_DIR}\nmetrics: {{port: 0}}\n"
+        "policy: {dispatcher_settings: {overdue_h: inf}}\n"
+    )
     code, text = command("config", "--config", file, "--json")
     assert code == 0
     found = json.loads(text, parse_constant=pytest.fail)["settings"]
@@ -159,24 +156,6 @@ def test_bridge_records_configuration_at_start(tmp_path):
     assert "options." not in event.detail, "an option may be secret"
 
 
-def test_fallback_rounds_are_recorded_with_its_settings(tmp_path):
-    """It decides by the site's order on Slurm, and so must a replay of its rounds."""
-    from cpsched.dispatchers.easy import EasyDispatcher
-    from cpsched.policy import Policy
-    from cpsched.predictors.walltime import WalltimePredictor
-
-    class Broken(FirstFit):
-        def decide(self, snapshot, need="plan"):
-            raise RuntimeError("no")
-
-    told_so = EffectiveConfig(PolicySpec("first-fit"), PolicySpec("easy", dispatcher_settings={"order": "priority"}))
-    cluster = FakeCluster.of(a_job(1))
-    fallback = Policy(WalltimePredictor(), EasyDispatcher(order="priority"))
-    bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, config=told_so, mode="shadow")
-    bridge.cycle()
-    assert bridge.journal.read_round(bridge.journal.last_round).policy == told_so.fallback
-
-
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "null"), (True, "true"), ({"a": [1, None]}, "{a: [1, null]}"), (0.5, "0.5"), ("x", "x")]
 )
@@ -185,29 +164,29 @@ def test_formats_values_as_in_file(value, text):
     assert str(EffectiveSetting("n", value, "file")) == f"n={text} (file)"
 
 
-def test_goal_is_listed_with_objective_and_sources():
-    found = told(policy={"goal": "waits"})
-    assert row(found, "policy.goal")[:2] == ("waits", "file")
-    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("waits", "goal")
-    assert found.policy.dispatcher_settings["objective"] == "waits"
+GOAL, OBJECTIVE = "policy.goal", "policy.dispatcher_settings.objective"
 
 
-def test_dispatcher_objective_applies_without_goal():
-    found = told()
-    assert row(found, "policy.goal") == (None, "default")
-    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("balance", "dispatcher")
-    assert "objective" not in found.policy.dispatcher_settings
-
-
-def test_explicit_objective_disables_goal():
-    found = told(policy={"dispatcher_settings": {"objective": "af"}})
-    assert row(found, "policy.goal") == (None, "default")
-    assert row(found, "policy.dispatcher_settings.objective") == ("af", "file")
+@pytest.mark.parametrize(
+    ("policy", "rows"),
+    [
+        ({"goal": "waits"}, {GOAL: ("waits", "file"), OBJECTIVE: ("waits", "goal")}),
+        ({}, {GOAL: (None, "default"), OBJECTIVE: ("balance", "dispatcher")}),
+        ({"dispatcher_settings": {"objective": "af"}}, {GOAL: (None, "default"), OBJECTIVE: ("af", "file")}),
+        ({"dispatcher_settings": {"site_weight": 1, "limit_s": 0.1}},
+         {f"policy.dispatcher_settings.{name}": (value, "file")
+          for name, value in (("site_weight", 1.0), ("limit_s", 0.1))}),
+    ],
+    ids=["goal", "without goal", "objective instead of goal", "file value equal to adapter default"],
+)  # fmt: skip
+def test_dispatcher_setting_has_its_source(policy, rows):
+    found = told(policy=policy)
+    assert {name: row(found, name) for name in rows} == rows
+    assert ("objective" in found.policy.dispatcher_settings) == (rows.get(OBJECTIVE, ("", ""))[1] in ("goal", "file"))
 
 
 def test_weights_select_objective_of_nearest_goal():
-    found = told(policy={"goal": {"bsld": 2, "awf": 1}})
-    assert row(found, "policy.dispatcher_settings.objective")[1] == "goal"
+    assert row(told(policy={"goal": {"bsld": 2, "awf": 1}}), OBJECTIVE)[1] == "goal"
 
 
 @pytest.mark.parametrize(

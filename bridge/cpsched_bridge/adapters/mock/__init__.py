@@ -11,7 +11,7 @@ from cpsched.errors import CpschedError
 from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenance
-from cpsched_bridge.adapters.mock.simulated_clocks import ScaledClock
+from cpsched_bridge.adapters.mock.simulated_clocks import make_scaled_clock
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
@@ -80,7 +80,7 @@ def connect(options: Options) -> MockBackend:
     scheduler = SlurmTwinDispatcher() if options.scheduler == "priority" else None
     maintenance = _build_maintenance_periods(options, cluster, start_s)
     site = MockCluster(cluster, jobs, options.plugin, maintenance=maintenance, scheduler=scheduler)
-    return MockBackend(site, ScaledClock(options.speed, start_s))
+    return MockBackend(site, make_scaled_clock(options.speed, start_s))
 
 
 def _build_maintenance_periods(options: Options, cluster: Cluster, start_s: int) -> list[NodeMaintenance]:

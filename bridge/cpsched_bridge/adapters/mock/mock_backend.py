@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import SimulatedClock
 from cpsched_bridge.ports import (
     Backend,
     BoostCommand,
@@ -26,22 +25,17 @@ from cpsched_bridge.ports import (
 class MockBackend(Backend, SupportsBoost):
     """A backend for the simulated cluster `site`.
 
-    Calls that need the cluster's state first advance it to `clock`'s time.
+    Calls that need the cluster's state first advance it to the time that `now_s` returns. By default, only the caller
+    advances it.
     """
 
-    child_starts = 0
-    history_missing = False
-    transport_info = ""
-    starts_in_one_change = True
-    epoch = 0
-
-    def __init__(self, site: MockCluster, clock: SimulatedClock) -> None:
+    def __init__(self, site: MockCluster, now_s: Callable[[], int] | None = None) -> None:
         self.site = site
-        self._clock = clock
+        self._now_s = now_s or (lambda: site.now_s)
         self._reported_count = 0
 
     def _advance_site(self) -> MockCluster:
-        self.site.advance(max(self._clock.now_s(), self.site.now_s))
+        self.site.advance(max(self._now_s(), self.site.now_s))
         return self.site
 
     @override

@@ -16,7 +16,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 from cpsched_bridge.ports import (
     BoostCommand,
     Hold,
@@ -30,7 +30,7 @@ from cpsched_bridge.ports import (
     UnmanagedJob,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +46,12 @@ class NodeMaintenance:
     to_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobNodePin:
-    """A released job's nodes and earliest start."""
-
-    nodes: tuple[tuple[str, int], ...]
-    from_s: int
-
-
 class MockCluster:
     """A simulated cluster in which jobs arrive at their submit times.
 
     `advance` sets the time. If `plugin` is set, each new job arrives held for the bridge. `starts` counts each job's
     starts, and `repeated` counts orders to start a job that has already started.
     """
-
-    launch_s = 0
-    """Delay in seconds between the release and the start of a pinned job."""
 
     def __init__(
         self,
@@ -77,7 +66,8 @@ class MockCluster:
         self._arrivals = deque(sorted(trace, key=lambda item: item.job.submit_s))
         self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
         self._holds: dict[int, Hold] = {}
-        self._pins: dict[int, JobNodePin] = {}
+        self._pins: dict[int, tuple[tuple[str, int], ...]] = {}
+        """Names of nodes, and units on each, by number of a pinned job."""
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
         self._scheduler = scheduler or EasyDispatcher()
         self._again_s: int | None = None
@@ -102,11 +92,10 @@ class MockCluster:
     def next_event_s(self) -> int | None:
         """Return the time of the next event, or None if there is none.
 
-        Events are arrivals, launches, job ends and ends of maintenance.
+        Events are arrivals, job ends, ends of maintenance and the scheduler's next run.
         """
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
-        times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
         times += [each.to_s for each in self._maintenance if each.to_s > self.now_s]
         end_s = self._state.next_end_s()
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
@@ -130,10 +119,6 @@ class MockCluster:
         self._state.cancel(job_id)
         self._forget_job(job_id)
 
-    def find_hold(self, job_id: int) -> Hold | None:
-        """Return a pending job's hold, or None if the job is not pending."""
-        return self._holds.get(job_id)
-
     # ---- methods that implement the ports
 
     def observe(self, since: int = 0) -> Observation:
@@ -156,7 +141,7 @@ class MockCluster:
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
         """Release and pin jobs, and return the outcomes.
 
-        A job whose nodes are free starts after the launch delay.
+        A job whose nodes are free starts at once.
         """
         return [self._start_job(order) for order in orders]
 
@@ -213,7 +198,7 @@ class MockCluster:
         closed_nodes = [name for name, _ in order.nodes if self._node_index[name] in self._nodes_under_maintenance()]
         if closed_nodes:
             return Outcome(id, "refused", f"node {closed_nodes[0]} is in maintenance")
-        self._holds[id], self._pins[id] = Hold.NONE, JobNodePin(order.nodes, self.now_s + self.launch_s)
+        self._holds[id], self._pins[id] = Hold.NONE, order.nodes
         self._start_pinned_job(id)
         return Outcome(id, "done")
 
@@ -246,17 +231,14 @@ class MockCluster:
         return Outcome(command.id, "done")
 
     def _start_pinned_job(self, job_id: int) -> None:
-        pin = self._pins[job_id]
-        if pin.from_s > self.now_s:
-            return
-        placement = tuple(sorted((self._node_index[name], units) for name, units in pin.nodes))
+        placement = tuple(sorted((self._node_index[name], units) for name, units in self._pins[job_id]))
         self._start_placements({self._state.slot_of(job_id): placement})
 
     def _start_released_jobs(self) -> None:
         """Start pinned jobs on their nodes, and other released jobs by the scheduler."""
         for id in list(self._pins):
             self._start_pinned_job(id)
-        released = self._find_released_jobs()
+        released = {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
         if not released:
             return
         snapshot = self._state.snapshot()
@@ -298,9 +280,6 @@ class MockCluster:
         left = free.copy()
         left[sorted(closed_nodes)] = 0
         return left
-
-    def _find_released_jobs(self) -> set[int]:
-        return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
 
     def _start_placements(self, placements: dict[int, Placement]) -> None:
         """Start the jobs in these slots if their nodes are free."""

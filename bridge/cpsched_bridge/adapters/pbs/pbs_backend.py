@@ -30,7 +30,7 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsServer,
     select_managed_queues,
 )
-from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
+from cpsched_bridge.adapters.pbs.translation import pbs_jobs, pbs_observation
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import (
     PbsTranslator,
     TranslatedPbsReading,
@@ -67,15 +67,10 @@ MAX_PARALLEL_COMMANDS = 8
 class PbsBackend(Backend, SupportsBoost, QueueGate):
     """A backend that observes and controls one PBS server.
 
-    `queues` are the managed queues.
+    `queues` are the managed queues. Changes carry no epoch, because PBS has no hook that could refuse an earlier one.
     """
 
-    child_starts = 0
-    history_missing = False
-    starts_in_one_change = True
-    epoch = 0  # PBS has no hook that could refuse an earlier epoch
     scheduler_interval_s = 60.0  # PBS also schedules at each event, long before `scheduler_iteration` (600 s) ends
-    transport_info = ""
 
     def __init__(
         self,
@@ -297,7 +292,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
             if job.state not in ("", "Q", "H", "W"):
                 return Outcome(number, "refused", f"has job_state={job.state}")
-            whole = pbs_job_ids.find_parent_array_name(name) or name
+            whole = pbs_jobs.find_parent_array_name(name) or name
             if whole not in moved:
                 moved[whole] = self._move_to_unmanaged_queue(whole)
             return dataclasses.replace(moved[whole], job_id=number)
@@ -434,7 +429,7 @@ def _run_for_each_known_job(
     orders: Sequence[UndoOrder], jobs: Mapping[str, PbsJob], act: Callable[[int, str, PbsJob], Outcome]
 ) -> list[Outcome]:
     """Apply `act` to each job that PBS shows, and return the outcomes."""
-    names = {number: name for name, number in pbs_job_ids.assign_job_numbers(jobs).items()}
+    names = {number: name for name, number in pbs_jobs.assign_job_numbers(jobs).items()}
     outcomes = []
     for number in (order.job_id for order in orders):
         name = names.get(number)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cpsched_bridge.adapters.pbs.pbs_objects import BOOST_RESOURCE, PbsJob
-from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
+from cpsched_bridge.adapters.pbs.translation import pbs_jobs
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import (
     FormulaNotComputable,
     JobSortFormula,
@@ -71,7 +71,7 @@ class PbsBoostAccess:
         Jobs with equal points share a command.
         """
         jobs, _ = self.reader.read_jobs_and_queues()
-        names = {number: name for name, number in pbs_job_ids.assign_job_numbers(jobs).items()}
+        names = {number: name for name, number in pbs_jobs.assign_job_numbers(jobs).items()}
         outcomes: dict[int, Outcome] = {}
         names_by_points: dict[int, list[str]] = {}
         for each in commands:
@@ -101,7 +101,7 @@ class PbsBoostAccess:
             left_s = until_s - time.monotonic()
             if lost or left_s <= 0:
                 text = f"not sent: {lost or 'the time limit for boosts was reached'}"
-                found |= dict.fromkeys(names, Outcome(0, "refused", text, "not_sent"))
+                found |= dict.fromkeys(names, Outcome.not_sent(0, text))
                 continue
             try:
                 self.commands.set_boost_points(names, BOOST_RESOURCE, points, min(self.command_s, max(1.0, left_s)))

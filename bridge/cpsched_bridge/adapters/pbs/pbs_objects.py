@@ -20,8 +20,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import TypeVar
 
-from cpsched.parsing.pbs_select import parse_duration_s, parse_size_bytes
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
+from cpsched.pbs_text import parse_duration_s, parse_size_bytes
+from cpsched_bridge.adapters.shared.adapter_errors import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 Value = str | tuple[str, ...] | dict[str, "str | tuple[str, ...]"]
@@ -384,6 +384,12 @@ def parse_scheduler(record: Record) -> PbsScheduler:
     """Return a scheduler."""
     read = _Attributes(record)
     return PbsScheduler(read.text("state"), _parse_formula(read), read.text("job_sort_formula_threshold"))
+
+
+def parse_custom_resource(record: Record) -> PbsCustomResource:
+    """Return a custom resource, whose type is by default a string."""
+    read = _Attributes(record)
+    return PbsCustomResource(read.text("type", "string"), read.text("flag"))
 
 
 def parse_reservation(record: Record) -> PbsReservationRecord:

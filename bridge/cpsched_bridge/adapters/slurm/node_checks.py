@@ -43,7 +43,7 @@ def run_node_checks(records: SlurmRecords, select_parameters: Sequence[str] = ()
 
 def check_dynamic_nodes(nodes: Iterable[SlurmNode]) -> ReadinessCheck:
     """Report dynamic nodes, because jobs pinned to a removed node may end."""
-    names = _list_flagged_nodes(nodes, TEMPORARY_NODE_FLAGS)
+    names = [each.name for each in nodes if not TEMPORARY_NODE_FLAGS.isdisjoint(each.state.upper().split("+")[1:])]
     return ReadinessCheck(
         "dynamic nodes",
         not names,
@@ -154,10 +154,6 @@ def _describe_missing_nodes(job: SlurmJob, known: set[str]) -> str:
     ]
     label = slurm_job_ids.format_job_id(slurm_job_ids.get_job_id(job))
     return f"job {label} of {job.user_name} {', '.join(parts)}" if parts else ""
-
-
-def _list_flagged_nodes(nodes: Iterable[SlurmNode], flags: frozenset[str]) -> list[str]:
-    return [node.name for node in nodes if not flags.isdisjoint(node.state.upper().split("+")[1:])]
 
 
 def _abbreviate_names(names: list[str], between: str = ", ") -> str:

@@ -14,43 +14,46 @@ from cpsched.model import EndedJob
 from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.site_policy import SitePolicyReading
-from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
+from cpsched_bridge.adapters.shared.lease_text import format_lease
+from cpsched_bridge.adapters.slurm.background_queries import (
+    BackgroundCommandQuery,
+    ControllerLoadMonitor,
+    PeriodicSitePolicyReader,
+)
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
-from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
-from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.unmanaged_by_policy import (
-    find_jobs_above_own_limits,
-    find_jobs_of_unusable_policy,
-    list_unusable_policy_objects,
-    unmanage_jobs,
-)
-from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
+from cpsched_bridge.adapters.slurm.slurm_boosts import SiteFactorBoostAccess, compute_start_boosts
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
     check_for_unusable_objects,
     run_policy_checks,
     run_slurm_doctor_checks,
 )
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords, name_users
-from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator, list_unusable_objects
 from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
     defer_reservation_conflicts,
     predict_start_splits,
 )
-from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
-from cpsched_bridge.adapters.slurm.transport import JobOrder, OrderKind, SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
-from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
+from cpsched_bridge.adapters.slurm.transport import JobOrder, OrderKind
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import TransportTrial
+from cpsched_bridge.adapters.slurm.unmanaged_jobs import (
+    UnmanagedShare,
+    find_jobs_above_own_limits,
+    find_jobs_of_unusable_policy,
+    list_unusable_policy_objects,
+    unmanage_jobs,
+)
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
     BackendDied,
     BackendError,
     BackendStarting,
     BackendTimeout,
+    BackendUnavailable,
     CommandRefused,
     ProgramMissing,
 )
@@ -93,7 +96,6 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
-    epoch = 0
     history_missing = False
     """Whether the last `read_history` was incomplete because the accounting database did not answer."""
     preemption_options: PreemptionOptions | None = None
@@ -102,7 +104,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     def __init__(
         self,
-        transport: SlurmTransport,
+        transport: SlurmCliTransport,
         policy: PeriodicSitePolicyReader | None = None,
         most_boost: int = 0,
         load: ControllerLoadMonitor | None = None,
@@ -128,8 +130,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     @property
     @override
     def transport_info(self) -> str:
-        chosen = self._transport.transport_choice()
-        return "" if chosen is None else f"{chosen[0]}: {chosen[1]}"
+        return f"{self._transport.name}: {self._transport.why}"
 
     @property
     @override
@@ -233,7 +234,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             number: slurm_job.in_partition(wanted[number].queue)
             for slurm_job in seen.jobs
             if slurm_job.state == slurm_states.PENDING
-            for number in array_tasks.list_job_numbers(slurm_job)
+            for number in slurm_job_ids.list_job_numbers(slurm_job)
             if number in wanted
         }
         starts = {number: (slurm_job, wanted[number].priority) for number, slurm_job in slurm_jobs.items()}
@@ -289,8 +290,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         """Write the lease into a far-future reservation, which operators may create."""
-        before = None if expected is None else lease_reservation.format_lease(expected)
-        return self._transport.acquire_lease(lease_reservation.format_lease(lease), before)
+        before = None if expected is None else format_lease(expected)
+        return self._transport.acquire_lease(format_lease(lease), before)
 
     @override
     def run_checks(self) -> Sequence[ReadinessCheck]:
@@ -443,5 +444,7 @@ def _send_isolating_failures(command: Command, orders: Sequence[JobOrder]) -> li
 
 
 def _make_failed_outcomes(orders: Sequence[JobOrder], error: BackendError) -> list[Outcome]:
+    if isinstance(error, BackendUnavailable):
+        return [Outcome.not_sent(order.job_id, str(error)) for order in orders]
     lost = isinstance(error, BackendTimeout)
     return [Outcome(order.job_id, "unknown" if lost else "refused", str(error)) for order in orders]

@@ -49,7 +49,7 @@ MAX_LISTED_ITEMS = 5
 def run_slurm_doctor_checks(
     facts: Mapping[str, Any], transport_text: str = "", reads_policy: bool = True
 ) -> list[ReadinessCheck]:
-    """Return all checks of the facts from `SlurmTransport.gather_doctor_facts`.
+    """Return all checks of the facts from `SlurmCliTransport.gather_doctor_facts`.
 
     - `transport_text`: the transport and the reason for the choice.
     - `reads_policy`: whether `options.site_policy` is set.

@@ -7,15 +7,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from cpsched_bridge.adapters.slurm import controller_load
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandQuery
-from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
+from cpsched_bridge.adapters.slurm import background_queries
+from cpsched_bridge.adapters.slurm.background_queries import BackgroundCommandQuery, PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_boosts import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial, is_pyslurm_installed
+from cpsched_bridge.adapters.slurm.transport.programs.call_limits import SlurmRpcTokenBucket
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import (
+    PyslurmTransport,
+    TransportTrial,
+    is_pyslurm_installed,
+)
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
@@ -90,12 +92,12 @@ def _make_pyslurm_transport(options: Options, budget: SlurmRpcTokenBucket | None
     return PyslurmTransport(options.deadline_s, options.history_deadline_s, SELECTED_BY_OPTION, budget=budget)
 
 
-def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
+def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> background_queries.ControllerLoadMonitor:
     """Return the monitor of slurmctld's load."""
     asking = BackgroundCommandQuery(
-        options.deadline_s, {controller_load.OUTPUT_NAME: (controller_load.COMMAND,)}, budget
+        options.deadline_s, {background_queries.SDIAG_OUTPUT: (background_queries.SDIAG_COMMAND,)}, budget
     )
-    return controller_load.ControllerLoadMonitor(asking, time.monotonic)
+    return background_queries.ControllerLoadMonitor(asking, time.monotonic)
 
 
 def can(options: Options) -> Capabilities:

@@ -382,7 +382,7 @@ def compute_group_usage(
     capacity = np.array(processors[window.first : window.last], np.int64)
     busy = np.minimum(busy, capacity[:, None])  # outages may overlap
     groups = [slice(i * size, i * size + (last - first)) for i, (first, last) in enumerate(parts)]
-    return np.stack([busy[group].sum(axis=0) / max(1, capacity[group].sum()) for group in groups])
+    return np.stack([busy[group].sum(axis=0) / max(1, int(capacity[group].sum())) for group in groups])
 
 
 def _draw_area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:

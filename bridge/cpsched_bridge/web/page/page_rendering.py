@@ -1,22 +1,32 @@
-"""Render a view as the HTML text of a page."""
+"""Render a view as the HTML text of a page, with templates that escape user-written text.
+
+Only this module imports Jinja.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from cpsched.errors import join_abbreviated
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cpsched.errors import escape_controls, join_abbreviated
 from cpsched.forecast import BackfillWindow
 from cpsched.formatting import (
     format_amount,
     format_cluster_time,
     format_count,
     format_duration,
+    format_milliseconds,
+    format_percent,
+    format_planned_time,
     format_quantity,
     format_relative_time,
+    format_start_change,
     resource_label,
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
@@ -24,6 +34,7 @@ from cpsched_bridge.telemetry.start_forecasts import SubmissionStartEstimate
 from cpsched_bridge.views.job_explanation import (
     NOT_CALIBRATED,
     Explanation,
+    format_easy_comparison,
     format_estimated_start,
     format_expected_end,
     format_job_wait,
@@ -34,12 +45,15 @@ from cpsched_bridge.views.job_explanation import (
 )
 from cpsched_bridge.views.job_view import JobRequestView, JobState, JobsView, JobView
 from cpsched_bridge.views.status_view import StatusPageView
-from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters
+from cpsched_bridge.web.page import gantt_chart, page_rendering, page_selection
 from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
-from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
-from cpsched_bridge.web.page.node_states import list_nodes as nodes_of
-from cpsched_bridge.web.page.page_query import CHART_RANGES_H, StatusPageQuery
+from cpsched_bridge.web.page.node_list import NODE_STATES, list_nodes
+from cpsched_bridge.web.page.page_selection import CHART_RANGES_H, StatusPageQuery
 
+PAGE_FOLDER = Path(__file__).resolve().parent
+STATIC_FOLDER = PAGE_FOLDER / "static"
+_MAX_TEXT_CHARS = 120
+_MAX_NODES = 8
 ROWS_PER_PAGE = 100
 """Maximum number of table rows per page."""
 START_PAGE_ROWS = 10
@@ -50,6 +64,33 @@ _MIN_UPDATE_S = 2.0
 """Minimum seconds between two updates of an open page."""
 _RELOAD_INTERVAL_S = 15
 """Seconds between reloads of the wall display and of the page shown before the first observation."""
+
+
+def sanitize_display_text(text: object) -> str:
+    """Return user-written text as one line of limited length, not yet escaped."""
+    words = escape_controls(str(text))
+    return words if len(words) <= _MAX_TEXT_CHARS else words[: _MAX_TEXT_CHARS - 1] + "…"
+
+
+def format_node_names(indices: Sequence[int], names: Sequence[str]) -> str:
+    """Return node names in short form, such as `node01, node02, node03 and 5 more`."""
+    return join_abbreviated(indices, _MAX_NODES, text=lambda index: sanitize_display_text(names[index]))
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(PAGE_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    lstrip_blocks=True,
+)  # fmt: skip
+_ENVIRONMENT.filters.update(
+    span=format_duration, from_now=format_relative_time, to_come=format_planned_time, change=format_start_change, shown=sanitize_display_text, percent=format_percent, ms=format_milliseconds,  # noqa: E501
+    line=escape_controls, nodes=format_node_names, number=lambda value: f"{value:,}", amount=lambda value, name: format_amount(name, value),  # noqa: E501
+    resource=resource_label, many=format_count, easy_comparison=format_easy_comparison,
+)  # fmt: skip
+
+
+def render_template(name: str, **values: Any) -> str:
+    """Return a rendered template. Raise a Jinja error if a value is missing."""
+    return _ENVIRONMENT.get_template(name).render(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +125,15 @@ def render_index(context: StatusPageContext) -> str:
 def render_jobs(context: StatusPageContext) -> str:
     """Render the selected jobs, at most `ROWS_PER_PAGE` per page."""
     view, query = context.view, context.query
-    found = job_filters.filter_jobs(view.jobs, query)
+    found = page_selection.filter_jobs(view.jobs, query)
     shown, pages, query = _select_page_rows(found, query)
     mixed = query.state in ("all", JobState.UNSCHEDULED)
     return _render_page(
         "jobs.html", replace(context, query=query), rows=_make_job_table_rows(shown, view.jobs, mixed),
         found=len(found), pages=pages,
-        choices=job_filters.list_filter_fields(view.jobs, query, view.status.users_hidden),
-        states=job_filters.STATE_LABELS,
-        orders={name: label for name, (label, _) in job_filters.JOB_ORDERS.items()},
+        choices=page_selection.list_filter_fields(view.jobs, query, view.status.users_hidden),
+        states=page_selection.STATE_LABELS,
+        orders={name: label for name, (label, _) in page_selection.JOB_ORDERS.items()},
         kinds={each.kind: each.text for each in view.status.pending_reasons},
     )  # fmt: skip
 
@@ -100,13 +141,13 @@ def render_jobs(context: StatusPageContext) -> str:
 def render_nodes(context: StatusPageContext) -> str:
     """Render the selected nodes with running and next jobs."""
     view, query = context.view, context.query
-    every = nodes_of(view)
-    found = job_filters.filter_nodes(every, query)
+    every = list_nodes(view)
+    found = page_selection.filter_nodes(every, query)
     shown, pages, query = _select_page_rows(found, query)
     counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
     return _render_page(
         "nodes.html", replace(context, query=query), rows=shown, found=len(found), pages=pages, counts=counts,
-        orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MAX_JOBS_PER_NODE,
+        orders={name: words for name, (words, _) in page_selection.NODE_ORDERS.items()}, most_named=_MAX_JOBS_PER_NODE,
         labels={job.id: job.label for job in (*view.jobs.waiting, *view.jobs.running)},
     )  # fmt: skip
 
@@ -178,7 +219,7 @@ def _format_field_label(name: str) -> str:
 
 def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
     """Render the page shown before the first observation, with the reasons."""
-    return html_templates.render_template(
+    return page_rendering.render_template(
         "waiting.html", base=base, home=base or "./", version=version, every_s=_MIN_UPDATE_S, part=False,
         here="", refresh_s=_RELOAD_INTERVAL_S, why=why,
     )  # fmt: skip
@@ -186,7 +227,7 @@ def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
 
 def _render_page(name: str, context: StatusPageContext, base: str = "", **values: Any) -> str:
     status, jobs = context.view.status, context.view.jobs
-    return html_templates.render_template(
+    return page_rendering.render_template(
         name, view=context.view, s=status, jobs=jobs, query=context.query, base=base,
         home=base or "./", part=context.part,
         here=name.partition(".")[0], version=status.version, clock=format_cluster_time(jobs.now_s),

@@ -1,7 +1,8 @@
-"""Estimate the nodes of planned jobs, because plans rarely include nodes.
+"""Estimate the nodes of planned jobs.
 
-The chart needs start times and nodes. Jobs are placed on free capacity, in the order of their planned starts, using the
-common fit rule. The result is a consistent schedule, but the dispatcher may later choose other nodes.
+Plans rarely include nodes, but the chart needs start times and nodes. Jobs are placed on free capacity, in the order of
+their planned starts, using the common fit rule. The result is a consistent schedule, but the dispatcher may later
+choose other nodes.
 """
 
 from __future__ import annotations

@@ -32,8 +32,7 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Observation, ReadinessCheck
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
-from cpsched_bridge.telemetry.forecast_outcomes import BridgeStatusFacts, CycleReportWithOutcomes
-from cpsched_bridge.telemetry.past_week_outcomes import CLASS_LABELS, Counts
+from cpsched_bridge.telemetry.forecast_outcomes import CLASS_LABELS, BridgeStatusFacts, Counts, CycleReportWithOutcomes
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.views import status_view
 from cpsched_bridge.views.job_view import (
@@ -49,8 +48,7 @@ from cpsched_bridge.views.job_view import (
     name_nodes,
     sanitize_text,
 )
-from cpsched_bridge.web.page.page_alerts import list_alerts
-from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
+from cpsched_bridge.web.page.page_summary import list_alerts, summarize_reasons
 from cpsched_bridge.web.page.planned_placements import estimate_planned_placements
 
 HISTORY_S = 3600

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.ports import BoostCommand
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.unit.bridge.cycle.test_booster import LargestFirst
@@ -39,7 +39,7 @@ def test_boost_requires_expected_previous_points():
 
 def test_jobs_start_in_boosted_order_without_holds(tmp_path):
     site = a_site()
-    backend = MockBackend(site, ManualClock(site))
+    backend = MockBackend(site)
     bridge = a_bridge(
         tmp_path, backend, LargestFirst(), EventDrivenClock(site), mode="advise", advise={"every_s": 0.001}
     )

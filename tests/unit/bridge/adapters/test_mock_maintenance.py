@@ -6,7 +6,7 @@ from cpsched_bridge.adapters.mock import Options, connect
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenance
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.ports import StartOrder
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.builders import a_cluster, a_job
 
 

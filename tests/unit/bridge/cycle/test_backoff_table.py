@@ -12,7 +12,7 @@ import pytest
 
 from cpsched.model import Decision, Snapshot
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import may_command_have_taken_effect
 from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused

@@ -5,6 +5,7 @@ The loop continues.
 
 import asyncio
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,9 +18,8 @@ from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.round_replay import replay_round
-from tests.bridges import Metrics
 from tests.builders import a_job
-from tests.fakes import FakeCluster, FirstFit
+from tests.fakes import FirstFit
 
 LIMIT_S = 0.5
 """Only the policies that never return come near it."""
@@ -134,30 +134,20 @@ ALL = {**RAISING, **NONSENSE, **GARBAGE, **ENDLESS}
 
 
 @pytest.fixture
-def at(bridge_at):
-    """A bridge over a fake cluster with two held jobs, its metrics."""
-
-    def build(**changes):
-        cluster, metrics = FakeCluster(), Metrics()
-        cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
-        bridge = bridge_at(cluster, listeners=(metrics,), cycle={"decide_timeout_s": LIMIT_S}, **changes)
-        return bridge, cluster, metrics.value
-
-    return build
+def at(at):
+    return partial(at, cycle={"decide_timeout_s": LIMIT_S})
 
 
 def assert_failed(bridge, report, metric, kinds):
     """One failed cycle: in the report, the journal and the metrics; nothing was sent, nothing forgotten."""
     assert report.result in kinds
-    assert report.decided.starts == {}
-    assert report.decided.decision is None
+    assert (report.decided.starts, report.decided.decision) == ({}, None)
     assert [(e.round, e.kind) for e in bridge.journal.list_events() if e.kind != "mode"] == [
         (report.number, report.result)
     ]
     assert len(bridge.journal.list_events()[-1].detail) < 1000
-    assert metric("cpsched_cycles_total", result=report.result) == 1
-    assert metric("cpsched_events_total", kind=report.result) == 1
-    assert [bridge.ledger.get(id).state for id in (1, 2)] == [LedgerState.HELD, LedgerState.HELD]
+    counts = metric("cpsched_cycles_total", result=report.result), metric("cpsched_events_total", kind=report.result)
+    assert (counts, [bridge.ledger.get(id).state for id in (1, 2)]) == ((1, 1), [LedgerState.HELD, LedgerState.HELD])
     assert not bridge.settings.heartbeat_path.exists()
 
 
@@ -190,8 +180,7 @@ def test_persistently_bad_dispatcher_pauses_and_releases(at, name, monkeypatch):
     monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
     modes = [bridge.cycle().role.mode for _ in range(3)]
-    assert modes == ["control", "control", "paused"]
-    assert cluster.commands == [("release", (1, 2))]
+    assert (modes, cluster.commands) == (["control", "control", "paused"], [("release", (1, 2))])
     assert bridge.pause.read_reason().startswith("circuit breaker: 2 consecutive decisions failed")
 
 
@@ -319,5 +308,4 @@ def test_exit_exception_ends_loop_and_releases_jobs(at):
     bridge, cluster, _ = at(dispatcher=Bad(raising(KeyboardInterrupt())))
     with pytest.raises(KeyboardInterrupt):
         bridge.run()
-    assert cluster.commands == [("release", (1, 2))]
-    assert bridge.ledger.list_managed_job_ids() == []
+    assert (cluster.commands, bridge.ledger.list_managed_job_ids()) == ([("release", (1, 2))], [])

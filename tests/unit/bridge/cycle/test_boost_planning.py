@@ -30,22 +30,22 @@ def after(candidates, told):
     return [replace(each, points=points.get(each.id, each.points)) for each in candidates]
 
 
-def test_jobs_in_order_get_no_points():
-    assert plan_boost_changes(jobs(90, 60, 50), [], BOUNDS) == []
+TIERS = [RankedPendingJob(1, 5, tier=2), RankedPendingJob(2, 900, tier=1), RankedPendingJob(3, 950, tier=1)]
 
 
-def test_sorts_equal_priorities_by_job_id():
-    assert plan_boost_changes(jobs(1, 1, 1, 1), [], BOUNDS) == []
-
-
-def test_boosts_only_job_that_must_pass_with_min_gap():
-    told = plan_boost_changes(jobs(50, 60, 40), [], BOUNDS)
-    assert told == [(1, 10 + BOUNDS.min_priority_gap)]
-
-
-def test_boosts_only_new_first_job_of_many():
-    candidates = [RankedPendingJob(999, 1), *jobs(*range(500, 400, -1))]
-    assert [id for id, _ in plan_boost_changes(candidates, [], PriorityBoostLimits(1000, 101))] == [999]
+@pytest.mark.parametrize(
+    ("candidates", "depth", "boosted"),
+    [
+        (jobs(90, 60, 50), 100, []),
+        (jobs(1, 1, 1, 1), 100, []),
+        (jobs(-5000, 1), 100, []),
+        ([RankedPendingJob(999, 1), *jobs(*range(500, 400, -1))], 101, [999]),
+        (TIERS, 100, [2]),
+    ],
+    ids=["in order", "equal priorities by id", "beyond the bound", "new first job of many", "tiers separately"],
+)
+def test_boosts_only_jobs_out_of_order(candidates, depth, boosted):
+    assert [id for id, _ in plan_boost_changes(candidates, [], PriorityBoostLimits(1000, depth))] == boosted
 
 
 def test_boosts_job_between_its_neighbours():
@@ -55,21 +55,10 @@ def test_boosts_job_between_its_neighbours():
     assert 50 < after(candidates, told)[2].displayed_priority < 90
 
 
-def test_job_cannot_pass_priority_beyond_bound():
-    candidates = jobs(10, 2000)
-    assert after(candidates, plan_boost_changes(candidates, [], BOUNDS))[0].displayed_priority < 2000
-
-
 def test_unreachable_job_does_not_affect_order_of_others():
     candidates = jobs(10, 12, 5000, 11)
     now = after(candidates, plan_boost_changes(candidates, [], BOUNDS))
     assert now[0].displayed_priority > now[1].displayed_priority > now[3].displayed_priority
-
-
-def test_orders_each_tier_separately():
-    high = RankedPendingJob(1, 5, tier=2)
-    low = [RankedPendingJob(2, 900, tier=1), RankedPendingJob(3, 950, tier=1)]
-    assert [id for id, _ in plan_boost_changes([high, *low], [], BOUNDS)] == [2]
 
 
 def test_keeps_and_respects_foreign_points():
@@ -84,22 +73,10 @@ def test_removes_points_of_unplanned_jobs_last():
     told = plan_boost_changes(
         [front, behind], [RankedPendingJob(3, 7, points=9)], PriorityBoostLimits(1000, depth=1, changes=3)
     )
-    assert [id for id, _ in told] == [1, 2, 3]
-    assert told[1:] == [(2, 0), (3, 0)]
+    assert ([id for id, _ in told], told[1:]) == ([1, 2, 3], [(2, 0), (3, 0)])
     assert [id for id, _ in plan_boost_changes([front, behind], [], PriorityBoostLimits(1000, depth=1, changes=1))] == [
         1
     ]
-
-
-def test_boost_first_compensates_priority_below_1():
-    candidates = [RankedPendingJob(2, -200), RankedPendingJob(1, 1)]
-    told = plan_boost_changes(candidates, [], BOUNDS)
-    assert after(candidates, told)[0].displayed_priority > 1
-    assert told[0][1] > 201
-
-
-def test_ignores_job_that_bound_cannot_raise_above_1():
-    assert plan_boost_changes(jobs(-5000, 1), [], BOUNDS) == []
 
 
 @pytest.mark.parametrize("own", [(10, 5), (5, 10), (2000, 5)])
@@ -143,10 +120,8 @@ def test_rejects_non_positive_limits(name):
 
 
 def test_computes_share_of_pairs_in_order():
-    assert compute_order_agreement(jobs(3, 2, 1)) == 1.0
-    assert compute_order_agreement(jobs(1, 2, 3)) == 0.0
-    assert compute_order_agreement(jobs(3, 1, 2)) == pytest.approx(2 / 3)
-    assert compute_order_agreement([]) == 1.0
+    found = [compute_order_agreement(each) for each in (jobs(3, 2, 1), jobs(1, 2, 3), jobs(3, 1, 2), [])]
+    assert found == [1.0, 0.0, pytest.approx(2 / 3), 1.0]
 
 
 CANDIDATES = st.lists(

@@ -1,13 +1,10 @@
 """What the bridge remembers against jobs and users: shown with its age, and ended by an administrator."""
 
-from dataclasses import replace
-
 import pytest
 
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.store.ledger import LedgerState
-from cpsched_bridge.store.lock_and_request_files import ForgetRequest, RememberedFact
-from cpsched_bridge.store.state_paths import forget_file, memory_file
+from cpsched_bridge.store.lock_and_request_files import ForgetFile, ForgetRequest, MemoryFile, RememberedFact
 from tests.bridges import a_bridge, settle
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -20,8 +17,7 @@ def bridge_that_left_job(tmp_path):
     cluster = FakeCluster.of(now_s=1000)
     cluster.submit(a_job(7, user="eve"), stubborn="bounced")
     cluster.submit(a_job(8, user="ada"))
-    bridge = a_bridge(tmp_path, cluster, start={"max_failures": 2, "adopt": True})
-    settle(bridge, cluster, 12)
+    bridge = a_bridge(tmp_path, cluster, start={"max_failures": 2, "adopt": True}, cycles=12)
     assert (bridge.ledger.get(7).state, cluster.jobs[7].hold) == (LedgerState.FREE, Hold.NONE)
     cluster.jobs[7].stubborn = "alone"  # waits without a hold
     return bridge, cluster
@@ -30,7 +26,7 @@ def bridge_that_left_job(tmp_path):
 def test_shows_what_it_remembers_with_its_age(tmp_path):
     bridge, _ = bridge_that_left_job(tmp_path)
     left = bridge.ledger.get(7)
-    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.subject == "job 7"]
+    (fact,) = [fact for fact in MemoryFile(bridge.settings.state_dir).read() if fact.subject == "job 7"]
     assert left.unmanaged_request == REQUEST
     age_s = bridge.backend.now_s - left.since_s
     assert fact == RememberedFact("job 7", f"unmanaged: {left.unmanaged_reason}", bridge.pace.unix_s() - age_s)
@@ -42,33 +38,23 @@ def test_forgotten_job_is_managed_again(tmp_path, request_):
     cluster.commands.clear()
     settle(bridge, cluster, 3)
     assert cluster.commands == []
-    forget_file(bridge.settings).request(request_)
+    ForgetFile(bridge.settings.state_dir).request(request_)
     (report,) = settle(bridge, cluster, 1)
     assert "forgotten" in {event.kind for event in report.bridge_events}
     assert cluster.commands == [("hold", (7,))]
     assert (bridge.ledger.get(7).unmanaged_reason, bridge.ledger.get(7).failures) == ("", 0)
-    assert [fact for fact in memory_file(bridge.settings).read() if fact.subject == "job 7"] == []
-
-
-def test_changed_job_is_managed_again(tmp_path):
-    bridge, cluster = bridge_that_left_job(tmp_path)
-    cluster.commands.clear()
-    cluster.jobs[7].job = replace(cluster.jobs[7].job, walltime_s=50)
-    settle(bridge, cluster, 1)
-    assert cluster.commands == [("hold", (7,))]
-    assert (bridge.ledger.get(7).unmanaged_reason, bridge.ledger.get(7).failures) == ("", 0)
+    assert [fact for fact in MemoryFile(bridge.settings.state_dir).read() if fact.subject == "job 7"] == []
 
 
 def test_forgotten_backoff_ends_at_once(tmp_path):
     cluster = FakeCluster.of(a_job(7, user="eve"), now_s=1000)
     cluster.jobs[7].stubborn = "limited"
-    bridge = a_bridge(tmp_path, cluster)
-    settle(bridge, cluster, 20)
+    bridge = a_bridge(tmp_path, cluster, cycles=20)
     group = "user eve in account "
-    (fact,) = memory_file(bridge.settings).read()
+    (fact,) = MemoryFile(bridge.settings.state_dir).read()
     assert (fact.subject, fact.fact) == (group, "in backoff: AssocMaxJobsLimit")
     cluster.commands.clear()
-    forget_file(bridge.settings).request(ForgetRequest("user", "eve"))
+    ForgetFile(bridge.settings.state_dir).request(ForgetRequest("user", "eve"))
     settle(bridge, cluster, 1)
     assert cluster.sent("start") == [(7,)]
 
@@ -83,6 +69,6 @@ def test_shows_users_whose_starts_all_failed_since_first_failure(tmp_path):
         bridge.pace.at_s += 1
         (report,) = settle(bridge, cluster, 1)
         failed_s += [bridge.pace.unix_s() for event in report.bridge_events if event.kind == "start_failed"]
-    (fact,) = [fact for fact in memory_file(bridge.settings).read() if fact.subject == "user eve"]
+    (fact,) = [fact for fact in MemoryFile(bridge.settings.state_dir).read() if fact.subject == "user eve"]
     assert failed_s[0] < failed_s[-1]
     assert fact == RememberedFact("user eve", "all starts failed, which counts for the circuit breaker", failed_s[0])

@@ -15,7 +15,7 @@ from cpsched_bridge.backoff_groups import make_equivalence_class_key
 from cpsched_bridge.cycle.circuit_breaker import FAILURE_WINDOW_S, MAX_FAILED_DECISIONS, CircuitBreaker
 from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, FailureCause, ObservedStartOutcomes, StartFailure
 from cpsched_bridge.ports import Hold, PendingJob
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.builders import a_cluster, a_job, a_pending, an_observation
 from tests.reach import entries
 
@@ -27,21 +27,14 @@ def decided(watch: CircuitBreaker, bad: int) -> CircuitBreaker:
 
 
 def test_fifth_failed_decision_trips_breaker():
-    assert decided(CircuitBreaker(3), MAX_FAILED_DECISIONS - 1).trip_reason(0) is None
-    assert decided(CircuitBreaker(3), MAX_FAILED_DECISIONS).trip_reason(0) == "5 consecutive decisions failed"
-    assert decided(CircuitBreaker(3), MAX_FAILED_DECISIONS + 1).trip_reason(0) == "6 consecutive decisions failed"
+    reasons = [decided(CircuitBreaker(3), MAX_FAILED_DECISIONS + more).trip_reason(0) for more in (-1, 0, 1)]
+    assert reasons == [None, "5 consecutive decisions failed", "6 consecutive decisions failed"]
 
 
-def test_successful_decision_resets_failed_ones():
+@pytest.mark.parametrize("reset", [lambda watch: watch.record_decision(True), CircuitBreaker.reset])
+def test_successful_decision_or_resume_resets_failed_ones(reset):
     watch = decided(CircuitBreaker(3), MAX_FAILED_DECISIONS)
-    watch.record_decision(True)
-    assert decided(watch, MAX_FAILED_DECISIONS - 1).trip_reason(0) is None
-    assert decided(watch, 1).trip_reason(0) is not None
-
-
-def test_resume_resets_failed_decisions():
-    watch = decided(CircuitBreaker(3), MAX_FAILED_DECISIONS)
-    watch.reset()
+    reset(watch)
     assert decided(watch, MAX_FAILED_DECISIONS - 1).trip_reason(0) is None
     assert decided(watch, 1).trip_reason(0) is not None
 
@@ -133,15 +126,17 @@ def test_majority_of_users_must_fail():
 
 @pytest.mark.parametrize(
     "shared",
-    [{"account": "lab"}, {"queue": "main"}, {"qos": "fast"}, {"node": "n1"}, {"beside": ("mallory",)}],
+    [
+        {"account": "lab"},
+        {"queue": "main"},
+        {"qos": "fast"},
+        {"node": "n1"},
+        {"beside": ("mallory",)},
+        {"walltime_s": 60, "queue": ""},
+    ],
 )
 def test_common_attribute_of_failures_does_not_trip(shared: dict[str, Any]):
     watch = failed(a_watch(), *(a_start(user, **{"node": f"n {user}", **shared}) for user in USERS))
-    assert watch.trip_reason(0) is None
-
-
-def test_common_job_shape_does_not_trip():
-    watch = failed(a_watch(), *(a_start(user, node=user, walltime_s=60, queue="") for user in USERS))
     assert watch.trip_reason(0) is None
 
 
@@ -157,18 +152,11 @@ def test_sole_partition_or_account_is_no_common_cause():
     """All start in the one partition, with one account, QOS and shape, on the one node."""
     one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
     watch = CircuitBreaker(3)
-    watch.record_reading(
-        an_observation(a_pending(replace(a_job(1), user="ann", **one)), cluster=a_cluster(1)),
-        ObservedStartOutcomes(),
-        0,
-    )
-    assert failed(watch, *(a_start(user, **one) for user in USERS)).trip_reason(0) is not None
-    watch.record_reading(
-        an_observation(a_pending(replace(a_job(1), user="ann", **{**one, "queue": "other"})), cluster=a_cluster(1)),
-        ObservedStartOutcomes(),
-        0,
-    )
-    assert watch.trip_reason(0) is None, "there is another partition"
+    failed(watch, *(a_start(user, **one) for user in USERS))
+    for queue, trips in (("main", True), ("other", False)):  # there is another partition
+        pending = a_pending(replace(a_job(1), user="ann", **{**one, "queue": queue}))
+        watch.record_reading(an_observation(pending, cluster=a_cluster(1)), ObservedStartOutcomes(), 0)
+        assert (watch.trip_reason(0) is not None) == trips, queue
 
 
 def test_counts_attributes_of_running_and_pending_jobs():

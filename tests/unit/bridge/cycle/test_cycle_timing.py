@@ -210,19 +210,16 @@ def test_new_bridge_uses_previous_heartbeat(heartbeat_age_s, was):
 
 def test_interruption_lasts_after_next_successful_cycle():
     timing, pace = a_rest()
-
-    def good_at(at_s):
-        pace.at_s = 100.0 + at_s
-        timing.end("ok")
-
-    good_at(INTERRUPTED_S - 1)
-    pace.at_s = 100.0 + 2 * INTERRUPTED_S - 2
-    assert not timing.may_dead_man_have_released_jobs
     back_s = 2 * INTERRUPTED_S - 1
-    pace.at_s = 100.0 + back_s
-    assert timing.may_dead_man_have_released_jobs
-    good_at(back_s)
-    good_at(back_s + INTERRUPTED_S - 1)
-    assert timing.may_dead_man_have_released_jobs
-    pace.at_s += 1
-    assert not timing.may_dead_man_have_released_jobs
+    for at_s, ends_well, is_interrupted in (
+        (INTERRUPTED_S - 1, True, False),
+        (back_s - 1, False, False),
+        (back_s, False, True),
+        (back_s, True, True),
+        (back_s + INTERRUPTED_S - 1, True, True),
+        (back_s + INTERRUPTED_S, False, False),
+    ):
+        pace.at_s = 100.0 + at_s
+        if ends_well:
+            timing.end("ok")
+        assert timing.may_dead_man_have_released_jobs == is_interrupted, at_s

@@ -1,5 +1,6 @@
 """The records written before and after each command, by its outcome."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -49,14 +50,14 @@ class Setting:
         self.cluster.collect_output(call, outcomes)
 
     def send(self, allowed=MANY, selection=IntentSelection.ALL, delayed=()):
-        seen = replace(self.cluster.read(), now_s=5)
+        seen = replace(self.cluster.read(), now_s=1005)
         pending = tuple(replace(each, awaits_hold=each.job.id in delayed) for each in seen.pending)
         seen = replace(seen, pending=pending)
         self.commands.send_intents(seen, CycleCommandBudget(allowed), self.recorder, selection)
 
     def start(self):
         orders = [StartOrder(fake.job, (("n0", 1),)) for fake in self.cluster.jobs.values()]
-        return self.commands.start(orders, replace(self.cluster.read(), now_s=5), self.recorder)
+        return self.commands.start(orders, replace(self.cluster.read(), now_s=1005), self.recorder)
 
     def entry(self, id=1):
         return self.ledger.get(id)
@@ -99,11 +100,14 @@ def test_clears_pin_that_only_the_cluster_shows(tmp_path):
 
 
 def test_layout_depends_on_starts_under_way(tmp_path):
-    """Also on those of an earlier bridge process, and on those that may still take effect although they failed."""
-    setting, under_way = (
-        Setting(tmp_path, j1=LedgerState.STARTING, j2=LedgerState.ROLLING_BACK, j3=LedgerState.HELD),
-        [],
-    )
+    """Also on those of an earlier bridge process, and on those that may still take effect although they failed.
+
+    Jobs 4 and 5, of which the ledger has only the former, are not held but have not been started.
+    """
+    states = LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HELD, LedgerState.HOLDING
+    setting = Setting(tmp_path, **{f"j{id}": state for id, state in enumerate(states, start=1)})
+    setting.cluster.submit(a_job(5), hold=Hold.NONE)
+    under_way = []
     setting.cluster.resolve_layout = lambda orders, sent: under_way.extend(sent) or [Outcome.not_sent(3, "later")]
     for id in (1, 2):
         setting.cluster.jobs[id].hold = Hold.NONE
@@ -114,19 +118,25 @@ def test_layout_depends_on_starts_under_way(tmp_path):
 
 @pytest.mark.parametrize("intent", [LedgerState.HOLDING, LedgerState.ROLLING_BACK])
 @pytest.mark.parametrize(
-    ("result", "becomes", "failures"), [("done", LedgerState.HELD, 0), ("refused", None, 1), ("unknown", None, 0)]
+    ("result", "code", "becomes", "failures"),
+    [
+        ("done", "", LedgerState.HELD, 0),
+        ("refused", "", None, 1),
+        ("refused", "not_sent", None, 0),
+        ("unknown", "", None, 0),
+    ],
 )
-def test_records_hold_outcome(tmp_path, intent, result, becomes, failures):
+def test_records_hold_outcome(tmp_path, intent, result, code, becomes, failures):
     setting = Setting(tmp_path, j1=intent)
-    setting.answer("hold", result)
+    setting.answer("hold", result, code=code)
     setting.send()
     entry = setting.entry()
     assert (entry.state, entry.failures) == (becomes or intent, failures)
     assert entry.pinned == (intent is LedgerState.ROLLING_BACK and result != "done"), (
         "a pin is gone with a hold that is done"
     )
-    assert setting.recorder.outcomes == [("hold", Outcome(1, result, "words"))]
-    if result == "refused":
+    assert setting.recorder.outcomes == [("hold", Outcome(1, result, "words", code))]
+    if failures:
         assert entry.why == "hold refused: words"
 
 
@@ -173,7 +183,8 @@ def test_records_start_outcome(tmp_path, result, code, becomes, pinned, failures
     kind = "start_postponed" if code else "start_refused"
     assert told == ([(kind, 1)] if result == "refused" else [])
     assert entry.why == ("start rejected: words" if result == "refused" else "decided")
-    assert setting.ledger.read_transitions(1)[-1][1] == 9, "under the number of the round"
+    numbers = [number for _, number, *_ in setting.ledger.read_transitions(1)]
+    assert numbers == ([0, 9, 9] if result == "refused" else [0, 9]), "under the number of the round"
 
 
 @pytest.mark.parametrize(("one_change", "cause"), [(True, ""), (False, "released")])
@@ -203,27 +214,31 @@ def test_records_start_batch_failure(tmp_path, error, becomes, pinned, result):
     assert setting.recorder.outcomes == [("start", Outcome(id, result, str(error))) for id in (1, 2)]
 
 
-def test_sends_holds_first_within_budget(tmp_path):
-    setting = Setting(tmp_path, j1=LedgerState.RELEASING, j2=LedgerState.HOLDING, j3=LedgerState.HOLDING)
-    setting.send(allowed=2)
-    assert setting.cluster.commands == [("hold", (2, 3))]
-    setting.send(allowed=2)
-    assert setting.cluster.commands[1:] == [("release", (1,))]
-
-
-def test_holds_jobs_that_plugin_delays_after_starts(tmp_path):
-    """Slurm starts none of them soon, and one user's many new jobs would delay the starts of others."""
-    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
-    setting.send(selection=IntentSelection.BEFORE_STARTS, delayed={2})
-    assert setting.cluster.commands == [("hold", (1,))]
-    setting.send(delayed={2})
-    assert setting.cluster.commands[1:] == [("hold", (2,))]
+@pytest.mark.parametrize(
+    ("states", "sends", "commands"),
+    [
+        ((LedgerState.RELEASING, LedgerState.HOLDING, LedgerState.HOLDING), [{"allowed": 2}] * 2,
+         [[("hold", (2, 3))], [("release", (1,))]]),
+        # Slurm starts no delayed job soon, and one user's many new jobs would delay the starts of others.
+        ((LedgerState.HOLDING, LedgerState.HOLDING),
+         [{"selection": IntentSelection.BEFORE_STARTS, "delayed": {2}}, {"delayed": {2}}],
+         [[("hold", (1,))], [("hold", (2,))]]),
+        ((LedgerState.HOLDING, LedgerState.HOLDING, LedgerState.ROLLING_BACK), [{"allowed": 1}], [[("hold", (3,))]]),
+    ],
+    ids=["holds first", "delayed jobs after starts", "what frees nodes before holds"],
+)  # fmt: skip
+def test_sends_intents_in_order_within_budget(tmp_path, states, sends, commands):
+    setting = Setting(tmp_path, **{f"j{id}": state for id, state in enumerate(states, start=1)})
+    for options, expected in zip(sends, commands, strict=True):
+        setting.cluster.commands.clear()
+        setting.send(**options)
+        assert setting.cluster.commands == expected
 
 
 def test_releases_jobs_left_since_the_observation_after_starts(tmp_path):
     """They might take the nodes of the starts."""
     setting = Setting(tmp_path, j1=LedgerState.RELEASING, j2=LedgerState.RELEASING)
-    setting.ledger.record([make_transition(setting.entry(2), LedgerState.RELEASING, 5, "")])
+    setting.ledger.record([make_transition(setting.entry(2), LedgerState.RELEASING, 1005, "")])
     setting.send(selection=IntentSelection.BEFORE_STARTS)
     assert setting.cluster.commands == [("release", (1,))]
     setting.send()
@@ -240,7 +255,7 @@ def test_removes_pins_before_other_commands_and_sends_none_twice(tmp_path):
     setting.send(selection=IntentSelection.PINNED_JOBS)
     assert setting.cluster.commands == [("hold", (2,)), ("release", (3,)), ("unpin", (4,))]
     entry = setting.entry(4)
-    assert (entry.state, entry.pinned, entry.why, entry.since_s) == (LedgerState.FREE, False, "why", 5)
+    assert (entry.state, entry.pinned, entry.why, entry.since_s) == (LedgerState.FREE, False, "why", 1005)
     assert setting.cluster.jobs[4].hold is Hold.ADMIN
     setting.send()
     assert setting.cluster.commands[3:] == [("hold", (1,))]
@@ -266,12 +281,6 @@ def test_start_orders_name_nodes_and_keep_settings():
         StartOrder(starts[1][0], (("n1", 1),)),
         StartOrder(starts[2][0], (("n3", 1),)),
     ]
-
-
-def test_sends_commands_that_free_nodes_before_holds(tmp_path):
-    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING, j3=LedgerState.ROLLING_BACK)
-    setting.send(allowed=1)
-    assert setting.cluster.commands == [("hold", (3,))]
 
 
 def test_budget_serves_holds_of_users_in_turn(tmp_path):
@@ -300,26 +309,26 @@ def test_outcome_for_unknown_job_is_backend_error(tmp_path):
 
 def test_backed_off_command_uses_no_budget(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
-    setting.commands.retries.record_sent("hold", [1] * 9, 5)
+    setting.commands.retries.record_sent("hold", [1] * 9, 1005)
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
 
 
 def test_reports_repeated_command_without_effect_once(tmp_path):
-    setting, told = Setting(tmp_path, j1=LedgerState.HOLDING), []
+    """A command that was not sent is sent again in the next cycle, however often that happens."""
+    setting, told = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING), []
     for _ in range(MAX_REPETITIONS + 1):
         setting.recorder = CycleRecorder(9, FakePace())
-        setting.answer("hold", "unknown")
+        setting.cluster.collect_output("hold", [Outcome(1, "unknown"), Outcome.not_sent(2, "no more calls")])
         setting.send()
         told += [(each.kind, each.detail, each.job_id) for each in setting.recorder.bridge_events]
     assert told == [("no_effect", "hold was sent 5 times without effect and is now retried less often: ", 1)]
+    assert [setting.commands.retries.is_due("hold", id, 1005) for id in (1, 2)] == [False, True]
 
 
 def test_budget_serves_in_order():
     allowance = CycleCommandBudget(3)
-    assert allowance.take([1, 2]) == [1, 2]
-    assert allowance.take([3, 4]) == [3]
-    assert allowance.take([5]) == []
+    assert [allowance.take(jobs) for jobs in ([1, 2], [3, 4], [5])] == [[1, 2], [3], []]
 
 
 def test_budget_serves_users_in_turn():
@@ -335,21 +344,23 @@ def test_sufficient_budget_keeps_order():
 
 
 @pytest.mark.parametrize("in_one_change", [True, False])
-@pytest.mark.parametrize(("fault", "since_s"), [(None, 33), (BackendTimeout("no answer"), 33), ("refused", 5)])
-def test_start_timeout_counts_from_the_answer(tmp_path, in_one_change, fault, since_s):
+@pytest.mark.parametrize(
+    ("prepare", "ends", "state", "since_s", "cause"),
+    [
+        (lambda setting: None, nullcontext(), LedgerState.STARTING, 1033, "released"),
+        (lambda setting: setting.cluster.fail("start", BackendTimeout("no answer")), pytest.raises(BackendTimeout),
+         LedgerState.STARTING, 1033, ""),
+        (lambda setting: setting.answer("start", "refused"), nullcontext(), LedgerState.HELD, 1005, "refused"),
+    ],
+    ids=["done", "no answer", "refused"],
+)  # fmt: skip
+def test_start_timeout_counts_from_the_answer(tmp_path, in_one_change, prepare, ends, state, since_s, cause):
     """A decision and a burst of starts took 28 s, longer than `start.timeout_s`."""
     setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.cluster.starts_in_one_change, setting.age_s = in_one_change, 28
-    if fault == "refused":
-        setting.answer("start", "refused")
+    prepare(setting)
+    with ends:
         setting.start()
-    elif fault is not None:
-        setting.cluster.fail("start", fault)
-        with pytest.raises(BackendTimeout):
-            setting.start()
-    else:
-        setting.start()
-    state = LedgerState.HELD if fault == "refused" else LedgerState.STARTING
-    cause = "released" if fault is None else "refused" if fault == "refused" else ""
     entry = setting.entry()
     assert (entry.state, entry.since_s, entry.cause) == (state, since_s, cause)
+    assert [at_s for at_s, *_ in setting.ledger.read_transitions(1)] == [1, 1005, since_s]

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pickle
 import signal
-import time
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
@@ -18,14 +17,13 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.child_server import STALL_TIMEOUT_S
-from cpsched_bridge.cycle.decision_deadline import run_within_time_limit
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
+from cpsched_bridge.cycle.verified_decision import run_within_time_limit
 from cpsched_bridge.errors import DecisionTimeout, DispatcherError
 from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.forked import forks
-from tests.patience import ENOUGH_S, until
+from tests.patience import until
 
 GATED = "tests.bad_dispatchers:Gated"
 
@@ -35,8 +33,8 @@ def apart_anew():
     """For tests of how a child begins and ends: it imports everything, loads all kernels and has them to free."""
     found = []
 
-    def begin(words, **more):
-        found.append(IsolatedDispatcher(PolicySpec(words), **more))
+    def begin(words):
+        found.append(IsolatedDispatcher(PolicySpec(words)))
         return found[-1]
 
     yield begin
@@ -129,19 +127,6 @@ def test_reports_starting_child_without_waiting(apart_anew, gate):
     assert dispatcher.starts == 1
 
 
-def test_answer_limit_excludes_startup_of_child(apart_anew, gate):
-    """Neither imports nor compiling is an answer: the question is asked when the child is ready for it."""
-    dispatcher = apart_anew(GATED)
-    pid = dispatcher.pid
-    for _ in range(3):
-        assert dispatcher.not_ready_reason() is not None
-        time.sleep(0.1)
-    gate.touch()
-    until(lambda: dispatcher.not_ready_reason() is None)
-    assert run_within_time_limit(ENOUGH_S, lambda: dispatcher.decide(a_scene())).starts
-    assert dispatcher.pid == pid
-
-
 def test_replaces_child_that_died_at_startup(apart, gate):
     gate.write_text("die")
     dispatcher = apart(GATED)
@@ -152,41 +137,6 @@ def test_replaces_child_that_died_at_startup(apart, gate):
     until(lambda: dispatcher.not_ready_reason() is None)
     assert dispatcher.decide(a_scene()).starts
     assert dispatcher.starts == 2
-
-
-def test_kills_starting_child_without_progress(apart, gate):
-    now = [0.0]
-    dispatcher = apart(GATED, clock=lambda: now[0])
-    pid = dispatcher.pid
-    now[0] = STALL_TIMEOUT_S
-    assert dispatcher.not_ready_reason() is not None
-    now[0] = STALL_TIMEOUT_S + 1
-    assert dispatcher.not_ready_reason() is None
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    with pytest.raises(DispatcherError, match="its process hangs at this step: the dispatcher's process is starting"):
-        dispatcher.decide(a_scene())
-
-
-def test_progress_extends_startup_timeout(apart, gate, mocker):
-    steps = ["compiles a kernel", "compiles another kernel", "compiles the last kernel"]
-
-    def report_steps(report):
-        for step in steps:
-            report(step)
-            until(gate.exists)
-            gate.unlink()
-
-    mocker.patch("cpsched_sim.kernel_warm_up.load_registered_kernels", report_steps)
-    now = [0.0]
-    dispatcher = apart("easy", clock=lambda: now[0])
-    for step in steps:
-        until(lambda step=step: dispatcher.not_ready_reason() == step)
-        now[0] += STALL_TIMEOUT_S
-        assert dispatcher.not_ready_reason() == step
-        gate.touch()
-    until(lambda: dispatcher.not_ready_reason() is None)
-    assert dispatcher.decide(a_scene()).starts
 
 
 def test_reuses_kernels_compiled_by_killed_child(apart_anew, tmp_path, monkeypatch):
@@ -246,23 +196,6 @@ def test_new_process_receives_learned_jobs_and_memory(apart):
     policy.decide(a_scene())
     assert dispatcher.memory() == {"count": 4}, "the lesson that the dead one missed is sent again"
     assert dispatcher.starts == 2
-
-
-def test_reads_memory_before_decision_with_all_ended_jobs(apart):
-    dispatcher = apart("tests.bad_dispatchers:Counts")
-    dispatcher.decide(a_scene())
-    dispatcher.learn(EndedJob(a_job(9), 0, 5))
-    assert dispatcher.memory() == {"count": 1}
-    assert dispatcher.memory() == {"count": 1}, "and sent once"
-    dispatcher.decide(a_scene())
-    assert dispatcher.memory() == {"count": 1}
-
-
-def test_new_process_has_memory_without_decision(apart):
-    dispatcher = apart("tests.bad_dispatchers:Counts")
-    dispatcher.recall({"count": 40})
-    dispatcher.learn(EndedJob(a_job(9), 0, 5))
-    assert dispatcher.memory() == {"count": 41}
 
 
 def test_reads_memory_once_per_cycle_unless_job_ended(apart, monkeypatch):

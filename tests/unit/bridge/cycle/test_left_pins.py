@@ -1,7 +1,5 @@
 """Pins from an earlier run are removed while the bridge starts up, before it does anything else."""
 
-import sqlite3
-
 import pytest
 
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
@@ -10,6 +8,7 @@ from cpsched_bridge.ports import Hold, Lease
 from cpsched_bridge.store.ledger import LedgerState
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
+from tests.stores import full
 
 TIMEOUT_S = 15
 
@@ -44,8 +43,7 @@ def left(bridge_at, cluster):
 
 def test_removes_requeued_pin_at_once_and_leaves_recent_start(left, cluster):
     bridge = left()
-    assert cluster.commands == [("hold", (2,))]
-    assert (cluster.jobs[2].pin, cluster.jobs[2].hold) == ((), Hold.ADMIN)
+    assert (cluster.commands, cluster.jobs[2].pin, cluster.jobs[2].hold) == ([("hold", (2,))], (), Hold.ADMIN)
     assert cluster.jobs[1].pin, "it may still run"
     states = {id: bridge.ledger.get(id).state for id in (1, 2, 3)}
     assert states == {1: LedgerState.STARTING, 2: LedgerState.HELD, 3: LedgerState.HELD}
@@ -81,9 +79,6 @@ def test_retries_silent_cluster(left, cluster, call, error):
 
 
 def test_leaves_pins_to_first_cycle_if_disk_is_full(left, cluster, monkeypatch):
-    def full(self, *_, **__):
-        raise sqlite3.OperationalError("database or disk is full")
-
     monkeypatch.setattr("cpsched_bridge.store.ledger.Ledger.record", full)
     left()
     assert cluster.commands == []
@@ -103,8 +98,7 @@ def test_leaves_pins_to_other_bridge_in_control(left, cluster):
 def test_paused_bridge_releases_only_pinned_jobs(left, bridge_at, cluster):
     bridge_at(cluster).pause.pause("for a while")
     left()
-    assert cluster.commands == [("release", (1, 2))]
-    assert cluster.jobs[3].hold is Hold.PLUGIN
+    assert (cluster.commands, cluster.jobs[3].hold) == ([("release", (1, 2))], Hold.PLUGIN)
 
 
 def test_leaves_successful_start_to_first_cycle(left, cluster):

@@ -8,7 +8,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
-from cpsched.registry import build_dispatcher
+from cpsched.registry import DISPATCHERS
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
@@ -19,6 +19,7 @@ from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import a_bridge, settle
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
+from tests.unit.bridge.cycle.test_bad_policies import Bad, raising
 
 NODES = 100
 
@@ -49,31 +50,24 @@ def running(cluster, user):
     return [fake.job.id for fake in cluster.jobs.values() if fake.running and fake.job.user == user]
 
 
-class Broken(EasyDispatcher):
-    def decide(self, snapshot, need="plan"):
-        raise RuntimeError("broken")
-
-
-def under_a_cap(bridge, **watts):
+def a_limited(tmp_path, dispatcher=None, watts=None, ada=60, facts=(), **parts):
+    """A cluster with the queue, and a bridge over it, with a power cap if watts are given."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits, **dict(facts))
+    queue(cluster, ada)
+    bridge = a_bridge(tmp_path, cluster, dispatcher or DISPATCHERS.build("easy", {"order": "priority"}), **parts)
+    if watts is None:
+        return cluster, bridge
     policy = PolicySettings(power=PowerCapSettings(cap_w=60, watts=watts))
     settings = bridge.settings.model_copy(update={"policy": policy})
-    return type(bridge)(replace(bridge.parts, settings=settings))
-
-
-def a_limited(tmp_path, **facts):
-    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits, **facts)
-    queue(cluster)
-    return cluster, a_bridge(tmp_path, cluster, build_dispatcher("easy", {"order": "priority"}))
+    return cluster, type(bridge)(replace(bridge.parts, settings=settings))
 
 
 def test_user_at_limit_delays_no_other_and_fails_no_start(tmp_path):
     cluster, bridge = a_limited(tmp_path)
     report = settle(bridge, cluster, 5)[-1]
-    assert len(running(cluster, "bob")) == 20
-    assert running(cluster, "ada") == [1, 2]
-    assert report.result == "ok"
+    assert (len(running(cluster, "bob")), running(cluster, "ada")) == (20, [1, 2])
+    assert (report.result, len(report.decided.limited)) == ("ok", 58)
     assert not [happening for happening in report.bridge_events if "fail" in happening.kind]
-    assert len(report.decided.limited) == 58
 
 
 def test_journal_names_limit_and_usage(tmp_path):
@@ -87,9 +81,7 @@ def test_journal_names_limit_and_usage(tmp_path):
 
 def test_power_cap_applies_besides_limits(tmp_path):
     """8 W a core, a core each: besides ada's two, 60 W have room for five of bob's, and then for as many as end."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
-    queue(cluster)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, build_dispatcher("easy", {"order": "priority"})), cores=8)
+    cluster, bridge = a_limited(tmp_path, watts={"cores": 8})
     settle(bridge, cluster, 4)
     assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
     (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 1019]
@@ -100,19 +92,15 @@ def test_power_cap_applies_besides_limits(tmp_path):
 
 
 def test_fallback_respects_power_cap(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
-    queue(cluster, ada=0)
     fallback = PolicySpec.of("easy").build()
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, Broken(), fallback=fallback), cores=8)
+    cluster, bridge = a_limited(tmp_path, Bad(raising(RuntimeError("broken"))), {"cores": 8}, ada=0, fallback=fallback)
     report = settle(bridge, cluster, 2)[-1]
     assert report.decided.fallback
     assert len(running(cluster, "bob")) == 7
 
 
 def test_rejects_power_cap_of_unknown_resource_before_deciding(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
-    queue(cluster)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, build_dispatcher("easy")), cores=8, gpus=9)
+    cluster, bridge = a_limited(tmp_path, watts={"cores": 8, "gpus": 9})
     with pytest.raises(
         InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must be a resource of the cluster: cores$"
     ):
@@ -121,15 +109,16 @@ def test_rejects_power_cap_of_unknown_resource_before_deciding(tmp_path):
 
 
 def test_resource_lost_later_only_fails_cycle(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=NODES, gpus=[1]), view=with_limits)
-    bridge = under_a_cap(a_bridge(tmp_path, cluster, build_dispatcher("easy")), gpus=9)
+    cluster, bridge = a_limited(tmp_path, watts={"gpus": 9})
+    cluster.jobs.clear()
+    cluster.cluster = a_cluster(nodes=NODES, gpus=[1])
     assert bridge.cycle().result == "ok"
     cluster.cluster = a_cluster(nodes=NODES)
     assert any("power.watts=gpus: must be one of cores" in each.detail for each in bridge.cycle().bridge_events)
 
 
 def test_sent_but_not_running_jobs_count_for_limits(tmp_path):
-    cluster, bridge = a_limited(tmp_path, stalls=1000)
+    cluster, bridge = a_limited(tmp_path, facts={"stalls": 1000})
     settle(bridge, cluster, 3)
     sent = [id for ids in cluster.sent("start") for id in ids if id <= 60]
     assert sorted(set(sent)) == [1, 2]
@@ -144,10 +133,8 @@ def test_starts_next_job_when_one_has_ended(tmp_path):
 
 
 def test_replays_limited_round_from_journal(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
-    queue(cluster)
     spec = PolicySpec.of("easy", settings={"order": "priority"})
-    bridge = a_bridge(tmp_path, cluster, policy=spec.build(), policy_spec=spec)
+    cluster, bridge = a_limited(tmp_path, policy=spec.build(), policy_spec=spec)
     cluster.now_s = 1
     bridge.cycle()
     record = bridge.journal.read_round(bridge.journal.last_round)

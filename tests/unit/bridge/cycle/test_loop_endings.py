@@ -1,6 +1,5 @@
-"""How the loop ends and starts again: stops, retained jobs, interrupts, the end of a pause, and counts in reports."""
+"""How the loop ends and starts again: stops, retained jobs, interrupts, and the end of a pause."""
 
-import sqlite3
 import threading
 
 import pytest
@@ -10,15 +9,12 @@ from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched_bridge.cycle import circuit_breaker, cycle_command_sender
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
+from cpsched_bridge.ports import Hold, Outcome
 from cpsched_bridge.store.ledger import LedgerState
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
-
-
-def full(*_, **__):
-    raise sqlite3.OperationalError("database or disk is full")
+from tests.stores import full
 
 
 def blocked():
@@ -33,8 +29,7 @@ def told(bridge, *kinds):
 @pytest.mark.parametrize(("on_stop", "hold"), [("release", Hold.NONE), ("keep", Hold.PLUGIN)])
 def test_stop_releases_held_jobs_unless_kept(bridge_at, on_stop, hold):
     cluster = blocked()
-    bridge = bridge_at(cluster, on_stop=on_stop)
-    bridge.cycle()
+    bridge = bridge_at(cluster, on_stop=on_stop, cycles=1)
     with structlog.testing.capture_logs() as log:
         assert bridge.stop() == []
     assert [cluster.jobs[id].hold for id in (2, 3)] == [hold, hold]
@@ -47,14 +42,8 @@ def test_stop_releases_held_jobs_unless_kept(bridge_at, on_stop, hold):
 def test_stop_during_compilation_releases_held_jobs(bridge_at):
     """A simulated cluster in this process compiles when it is read; the ledger says what is held."""
     cluster = blocked()
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    bridge.cycle()
-
-    def compiles(pinned):
-        raise CompilationCancelled
-
-    cluster.observe = compiles
+    bridge = bridge_at(cluster, cycles=1)
+    cluster.fail("observe", CompilationCancelled())
     assert bridge.run() == []
     assert [cluster.jobs[id].hold for id in (2, 3)] == [Hold.NONE, Hold.NONE]
     assert told(bridge, "stopped") == ["in order"]
@@ -102,8 +91,7 @@ def test_restart_reports_non_negative_time_since_stop(bridge_at, later_s, ago):
     """Also where the clock was set back in between."""
     first = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0))
     first.stop()
-    first.ledger.close()
-    first.journal.close()
+    first.close_files()
     second = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0 + later_s))
     second.run()
     assert told(second, "started") == [f"the previous bridge stopped {ago}: in order"]
@@ -135,33 +123,6 @@ def test_only_controlling_bridge_pauses_itself(bridge_at, mode, monkeypatch):
     assert bridge.pause.read_reason() == (None if mode == "shadow" else "maintenance")
 
 
-def test_reports_mode_change_once_with_reason(bridge_at):
-    bridge = bridge_at(FakeCluster())
-    bridge.cycle()
-    bridge.cycle()
-    bridge.pause.pause("maintenance")
-    bridge.cycle()
-    bridge.cycle()
-    bridge.pause.resume()
-    bridge.cycle()
-    assert told(bridge, "mode") == ["control", "paused maintenance", "control"]
-
-
-def test_report_counts_held_and_starting_jobs(bridge_at):
-    cluster = blocked()
-    cluster.lazy = True
-    cluster.submit(a_job(4), hold=Hold.USER)
-    bridge = bridge_at(cluster)
-    first = bridge.cycle()
-    assert (first.starting, first.held) == (1, 3)
-    cluster.schedule()
-    second = bridge.cycle()
-    assert (second.starting, second.held) == (0, 2)
-    cluster.end(1)
-    third = bridge.cycle()
-    assert (third.starting, third.held) == (1, 2)
-
-
 def test_report_has_time_of_each_phase(bridge_at):
     """The clock goes on by a second with each look at it; a phase looks twice at least."""
     cluster, pace = FakeCluster(), FakePace()
@@ -184,12 +145,10 @@ def test_round_number_continues_from_ledger_or_journal(bridge_at, tmp_path):
     first = bridge_at(blocked())
     for _ in range(5):
         first.cycle()
-    first.ledger.close()
-    first.journal.close()
+    first.close_files()
     again = bridge_at(FakeCluster())
     assert again.cycle().number == 6
-    again.ledger.close()
-    again.journal.close()
+    again.close_files()
     for path in tmp_path.glob("journal.sqlite*"):
         path.unlink()
     assert bridge_at(FakeCluster()).cycle().number == 7, "in round 6 the jobs were seen to be gone"
@@ -216,8 +175,7 @@ def test_logs_events_as_warnings_and_mode_and_starts_as_info(bridge_at):
 
 @pytest.mark.parametrize("store", ["ledger", "journal"])
 def test_reports_file_problem_until_recorded(bridge_at, store):
-    bridge = bridge_at(FakeCluster())
-    bridge.cycle()
+    bridge = bridge_at(FakeCluster(), cycles=1)
     mishap = CycleEvent("odd", "something befell the file")
     getattr(bridge, store).unreported_events.append(mishap)
     write = bridge.journal.write_events
@@ -230,46 +188,25 @@ def test_reports_file_problem_until_recorded(bridge_at, store):
     assert mishap not in bridge.cycle().bridge_events
 
 
-@pytest.mark.parametrize(
-    ("state", "commands"), [("waiting", [("hold", (1,))]), ("left", [("release", (1,))]), ("gone", [])]
-)
-def test_sends_intents_for_pending_or_unmanaged_jobs_only(bridge_at, state, commands):
-    """A bridge died after it had written down that it would hold a job, or hand one back."""
-    cluster = FakeCluster()
-    cluster.drained = {0, 1, 2, 3}
-    cluster.submit(a_job(1), hold=Hold.NONE if state == "waiting" else Hold.PLUGIN)
-    if state == "left":
-        cluster.unmanaged.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
-    if state == "gone":
-        cluster.cancel(1)
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    assert cluster.commands == commands
-
-
 def test_command_budget_serves_intents_first(bridge_at):
     cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=4, cores=16))
     cluster.submit(a_job(3), hold=Hold.NONE)
-    bridge = bridge_at(cluster, cycle={"max_commands": 2})
-    bridge.cycle()
+    bridge = bridge_at(cluster, cycle={"max_commands": 2}, cycles=1)
     assert cluster.commands == [("hold", (3,)), ("start", (1,))]
     assert bridge.ledger.get(2).state is LedgerState.HELD
 
 
 def test_failed_write_of_round_keeps_its_events(bridge_at, monkeypatch):
-    cluster = FakeCluster()
-    bridge = bridge_at(cluster)
+    bridge = bridge_at(FakeCluster())
     monkeypatch.setattr(bridge.journal, "write_round", full)
-    report = bridge.cycle()
-    assert report.result == "storage_error"
+    assert bridge.cycle().result == "storage_error"
     assert told(bridge, "storage_error") == ["database or disk is full"]
     assert not bridge.settings.heartbeat_path.exists()
 
 
 def test_cycle_without_snapshot_writes_no_round(bridge_at):
     cluster = FakeCluster()
-    bridge = bridge_at(cluster)
-    bridge.cycle()
+    bridge = bridge_at(cluster, cycles=1)
     cluster.fail("observe", BackendUnavailable("gone"))
     bridge.cycle()
     bridge.cycle()

@@ -3,19 +3,19 @@
 import pytest
 
 from cpsched_bridge.cycle.circuit_breaker import MAX_FAILED_DECISIONS, CircuitBreaker
-from cpsched_bridge.cycle.cycle_recorder import CycleRecorder
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, require_ready
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Lease, ReadinessCheck
 from cpsched_bridge.store.lock_and_request_files import PauseFile
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from tests.fakes import FakeCluster, FakePace
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
+from tests.fakes import FakeCluster
+from tests.unit.bridge.cycle.test_cycle_timing import a_recorder
 
 
 @pytest.fixture
 def pause(tmp_path):
-    return PauseFile(tmp_path / "paused")
+    return PauseFile(tmp_path)
 
 
 def a_switch(pause, mode="control", trouble=lambda: None):
@@ -29,10 +29,6 @@ def tripped(pause):
     for _ in range(MAX_FAILED_DECISIONS):
         switch.breaker.record_decision(False)
     return switch
-
-
-def a_recorder():
-    return CycleRecorder(1, FakePace())
 
 
 @pytest.mark.parametrize("paused", [True, False])
@@ -72,23 +68,6 @@ def test_tripped_breaker_pauses_on_disk_until_resume(pause, tripped):
     tripped.report_mode_change("control", a_recorder())
     tripped.pause_if_breaker_tripped("control", 0.0, a_recorder())
     assert (tripped.choose_mode(), pause.read_reason()) == ("control", None), "it counts from zero"
-
-
-def test_full_disk_does_not_prevent_pause(pause, tripped, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PauseFile, "pause", full)
-        for mode in ("control", "paused"):
-            with pytest.raises(OSError, match="No space left"):
-                tripped.pause_if_breaker_tripped(mode, 0.0, a_recorder())
-            assert tripped.choose_mode() == "paused"
-    assert pause.read_reason() is None
-    tripped.pause_if_breaker_tripped("paused", 0.0, a_recorder())
-    assert pause.read_reason() is not None
-    pause.resume()
-    assert tripped.pause_reason() is None
 
 
 def test_control_requires_every_required_check():

@@ -19,8 +19,8 @@ from cpsched_bridge.cycle.preemption_executor import (
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outcome, Victim
 from cpsched_bridge.store.ledger import LedgerState, make_transition
-from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from cpsched_bridge.store.state_file import StateFile
+from cpsched_bridge.store.state_tables import PreemptionLedger
 from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
 from tests.fakes import FakePace, FirstFit
@@ -53,6 +53,23 @@ def choosing(tmp_path, site, **settings):
     return a_bridge(tmp_path, site, **{**CHOOSE, **settings})
 
 
+def die_at_preemption(tmp_path, site):
+    site.fail("preempt", SystemExit())
+    with pytest.raises(SystemExit):
+        choosing(tmp_path, site).cycle()
+
+
+class Slow(FirstFit):
+    """Decides after some seconds of the clock."""
+
+    def __init__(self, pace, seconds):
+        self.pace, self.seconds = pace, seconds
+
+    def decide(self, snapshot, need="plan"):
+        self.pace.at_s += self.seconds
+        return super().decide(snapshot, need)
+
+
 def stopped(site):
     return sorted(id for ids in site.sent("preempt") for id in ids)
 
@@ -76,12 +93,10 @@ def events(report):
 @pytest.mark.parametrize("mode", ["requeue", "cancel"])
 def test_victims_of_least_work_make_room_for_one_start(tmp_path, site, mode):
     site.mode, metrics = mode, Metrics()
-    bridge = choosing(tmp_path, site, listeners=(metrics,))
-    settle(bridge, site, 3)
+    bridge = choosing(tmp_path, site, listeners=(metrics,), cycles=3)
     assert stopped(site) == [93, 94]
     assert site.jobs[1].running
-    assert site.jobs[1].placement == ((2, 1), (3, 1))
-    assert site.sent("release") == []
+    assert (site.jobs[1].placement, site.sent("release")) == (((2, 1), (3, 1)), [])
     assert states(tmp_path) == ["started"]
     assert metrics.value("cpsched_events_total", kind="preemption") == 1
     if mode == "requeue":
@@ -92,18 +107,27 @@ def test_victims_of_least_work_make_room_for_one_start(tmp_path, site, mode):
         assert site.jobs[94].running
 
 
-def test_without_the_setting_job_is_left_to_slurm(tmp_path, site):
-    settle(a_bridge(tmp_path, site), site, 3)
-    assert stopped(site) == []
-    assert site.jobs[1].hold is Hold.NONE
-    assert rows(tmp_path / "state.sqlite", "select * from preemptions") == []
+@pytest.mark.parametrize(
+    ("settings", "hold"),
+    [
+        ({"preemption": {}}, Hold.PLUGIN),
+        ({"mode": "shadow"}, Hold.PLUGIN),
+        ({"mode": "advise"}, Hold.PLUGIN),
+        (CHOOSE, Hold.NONE),
+    ],
+    ids=["without the setting", "shadow", "advise", "job is not held"],
+)
+def test_job_is_left_to_slurm(tmp_path, site, settings, hold):
+    site.jobs[1].hold = hold
+    choosing(tmp_path, site, **settings, cycles=3)
+    assert (stopped(site), rows(tmp_path / "state.sqlite", "select * from preemptions")) == ([], [])
+    assert site.jobs[1].hold is (Hold.PLUGIN if settings.get("mode") == "shadow" else Hold.NONE)
 
 
 def test_nodes_are_kept_while_victims_end(tmp_path, site):
     """Jobs that fit on the first free node wait, even in front of the queue."""
     site.ending_s = 5
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 2)
+    bridge = choosing(tmp_path, site, cycles=2)
     site.submit(a_job(2, 1, 4, priority=99))
     settle(bridge, site, 3)
     assert site.sent("preempt") == [(93, 94)] or site.sent("preempt") == [(94, 93)]
@@ -111,12 +135,6 @@ def test_nodes_are_kept_while_victims_end(tmp_path, site):
     settle(bridge, site, 4)
     assert site.jobs[1].placement == ((2, 1), (3, 1))
     assert not site.jobs[2].running
-
-
-def test_job_that_is_not_held_is_left_to_slurm(tmp_path, site):
-    site.jobs[1].hold = Hold.NONE
-    settle(choosing(tmp_path, site), site, 3)
-    assert stopped(site) == []
 
 
 def test_no_victim_is_stopped_if_the_intent_cannot_be_written(tmp_path, site, monkeypatch):
@@ -161,42 +179,25 @@ def test_restarted_bridge_completes_preemption(tmp_path, site, monkeypatch, cras
             settle(choosing(tmp_path, site), site, 8)
     settle(choosing(tmp_path, site), site, 14)
     assert site.jobs[1].running
-    assert site.jobs[1].starts == 1
-    assert site.jobs[1].placement == ((2, 1), (3, 1))
+    assert (site.jobs[1].starts, site.jobs[1].placement) == (1, ((2, 1), (3, 1)))
     assert {id for id, fake in site.jobs.items() if fake.running} == {1, 91, 92}
     assert states(tmp_path) == ["started"]
 
 
 def test_restarted_bridge_stops_no_later_run_of_a_victim(tmp_path, site):
     """The victim ended and started again while no bridge was running."""
-    site.fail("preempt", SystemExit())
-    with pytest.raises(SystemExit):
-        choosing(tmp_path, site).cycle()
+    die_at_preemption(tmp_path, site)
     site.jobs[94].start_s = START_S
     settle(choosing(tmp_path, site), site, 2)
     assert site.jobs[94].running
 
 
 def test_job_cancelled_after_the_crash_costs_no_victim(tmp_path, site):
-    site.fail("preempt", SystemExit())
-    with pytest.raises(SystemExit):
-        choosing(tmp_path, site).cycle()
+    die_at_preemption(tmp_path, site)
     site.cancel(1)
     site.commands.clear()
     settle(choosing(tmp_path, site), site, 2)
-    assert stopped(site) == []
-    assert states(tmp_path) == ["dropped"]
-
-
-def test_lost_answer_is_repeated_until_the_victim_ends(tmp_path, site):
-    site.fail("preempt", BackendTimeout("no answer"))
-    bridge = choosing(tmp_path, site)
-    reports = settle(bridge, site, 1)
-    assert "preemption_failed" in events(reports[0])
-    site.now_s += 10
-    settle(bridge, site, 3)
-    assert site.jobs[1].running
-    assert states(tmp_path) == ["started"]
+    assert (stopped(site), states(tmp_path)) == ([], ["dropped"])
 
 
 def test_lost_command_is_repeated_only_after_ten_seconds(tmp_path, site):
@@ -210,19 +211,14 @@ def test_lost_command_is_repeated_only_after_ten_seconds(tmp_path, site):
     assert times == [2, 2, 2, 4]
 
 
-def test_unknown_outcome_does_not_end_the_preemption(tmp_path, site):
-    site.collect_output("preempt", [Outcome(94, "unknown", "no response"), Outcome(93, "unknown", "no response")])
-    settle(choosing(tmp_path, site), site, 1)
-    assert states(tmp_path) == ["open"]
-
-
-def test_victim_whose_command_was_not_sent_does_not_end_the_preemption(tmp_path, site):
-    """The limit on calls was reached between two victims."""
-    answers = [Outcome(94, "refused", "no more calls", "not_sent"), Outcome(93, "done")]
-    site.collect_output("preempt", answers)
+@pytest.mark.parametrize(
+    "answer", [Outcome(94, "unknown", "no response"), Outcome(94, "refused", "no more calls", "not_sent")]
+)
+def test_unknown_or_unsent_command_does_not_end_the_preemption(tmp_path, site, answer):
+    """The limit on calls may be reached between two victims."""
+    site.collect_output("preempt", [answer, Outcome(93, "done")])
     (report,) = settle(choosing(tmp_path, site), site, 1)
-    assert states(tmp_path) == ["open"]
-    assert "preemption_dropped" not in events(report)
+    assert (states(tmp_path), "preemption_dropped" in events(report)) == (["open"], False)
 
 
 def test_requeues_are_sent_before_cancellations(tmp_path, site, monkeypatch):
@@ -244,15 +240,9 @@ def test_job_that_the_bridge_leaves_costs_no_victim(tmp_path, site):
 def test_time_for_victims_counts_from_the_command(tmp_path, site):
     """The decision before it took 90 s."""
     pace = FakePace()
-
-    class Slow(FirstFit):
-        def decide(self, snapshot, need="plan"):
-            pace.at_s += 90
-            return super().decide(snapshot, need)
-
+    slow = Slow(pace, 90)
     site.stalls = 99
-    bridge = choosing(tmp_path, site, pace=pace, dispatcher=Slow())
-    bridge.cycle()
+    bridge = choosing(tmp_path, site, pace=pace, dispatcher=slow, cycles=1)
     site.now_s = START_S + 90 + TIMEOUT_S
     assert "preemption_ineffective" not in events(bridge.cycle())
 
@@ -260,8 +250,7 @@ def test_time_for_victims_counts_from_the_command(tmp_path, site):
 def test_only_the_preemption_itself_starts_its_job(tmp_path, site):
     """Other nodes become free before its own."""
     site.ending_s = 5
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 1)
+    bridge = choosing(tmp_path, site, cycles=1)
     site.end(91)
     site.end(92)
     settle(bridge, site, 8)
@@ -269,11 +258,9 @@ def test_only_the_preemption_itself_starts_its_job(tmp_path, site):
 
 
 def test_preemption_goes_on_beside_another(tmp_path, site):
-    site.jobs.pop(1)
     site.ending_s = 5
     site.submit(a_high(1, 1))
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 1)
+    bridge = choosing(tmp_path, site, cycles=1)
     site.submit(a_high(2, 1))
     settle(bridge, site, 2)
     assert stopped(site) == [93, 94]
@@ -287,16 +274,14 @@ def test_refused_victim_ends_choosing_for_this_job(tmp_path, site):
     reports = settle(bridge, site, 4)
     (dropped,) = [each for each in reports[0].bridge_events if each.kind == "preemption_dropped"]
     assert dropped.detail == "job 94 was not stopped: requeue is disabled"
-    assert site.jobs[1].hold is Hold.NONE
-    assert len(site.sent("preempt")) == 1
+    assert (site.jobs[1].hold, len(site.sent("preempt"))) == (Hold.NONE, 1)
 
 
 @pytest.mark.parametrize(("after_s", "preemptions"), [(HOUR_S - 1, 1), (HOUR_S, 2), (2 * HOUR_S, 2)])
 def test_dropped_preemption_is_followed_by_another_after_an_hour(tmp_path, site, after_s, preemptions):
     """The job may not start while its victims end. When it may again, others have its nodes."""
     site.ending_s = 5
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 1)
+    bridge = choosing(tmp_path, site, cycles=1)
     site.jobs[1].job = replace(site.jobs[1].job, ineligible="Dependency")
     settle(bridge, site, 6)
     assert states(tmp_path) == ["dropped"]
@@ -310,8 +295,7 @@ def test_dropped_preemption_is_followed_by_another_after_an_hour(tmp_path, site,
 
 def test_ineffective_preemption_pauses_choosing(tmp_path, site):
     site.stalls = 99
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 3)
+    bridge = choosing(tmp_path, site, cycles=3)
     assert site.sent("start") == [(1,)]
     site.now_s = START_S + 1 + TIMEOUT_S
     assert "preemption_ineffective" not in events(bridge.cycle())
@@ -324,8 +308,7 @@ def test_ineffective_preemption_pauses_choosing(tmp_path, site):
     site.submit(a_high(2))
     again = choosing(tmp_path, site)  # the pause survives a restart
     settle(again, site, 2)
-    assert len(site.sent("preempt")) == 1
-    assert site.jobs[2].hold is Hold.NONE
+    assert (len(site.sent("preempt")), site.jobs[2].hold) == (1, Hold.NONE)
     site.cancel(1)
     site.cancel(2)
     site.submit(a_high(3, 2))
@@ -352,9 +335,7 @@ def test_new_leader_waits_for_the_victims_of_the_other_bridge(tmp_path, site):
     site.claimed = None
     pace.at_s += 200
     (report,) = settle(bridge, site, 1)
-    assert report.role.mode == "control"
-    assert stopped(site) == []
-    assert site.jobs[1].hold is Hold.NONE
+    assert (report.role.mode, stopped(site), site.jobs[1].hold) == ("control", [], Hold.NONE)
     site.now_s += VICTIMS_END_S
     site.submit(a_high(2))
     site.cancel(1)
@@ -372,15 +353,13 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_no_victim_is_stopped_while_those_of_a_lost_preemption_may_be_ending(tmp_path, site, damage):
     site.ending_s = 20
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 2)
+    bridge = choosing(tmp_path, site, cycles=2)
     assert stopped(site) == [93, 94]
     bridge.ledger.close()
     DAMAGES[damage](tmp_path / "state.sqlite")
     bridge = choosing(tmp_path, site)
     settle(bridge, site, VICTIMS_END_S)
-    assert stopped(site) == [93, 94]
-    assert (site.jobs[1].hold, states(tmp_path)) == (Hold.NONE, [])
+    assert (stopped(site), site.jobs[1].hold, states(tmp_path)) == ([93, 94], Hold.NONE, [])
     site.submit(a_high(2, nodes=4))
     site.cancel(1)
     settle(bridge, site, 1)
@@ -390,11 +369,9 @@ def test_no_victim_is_stopped_while_those_of_a_lost_preemption_may_be_ending(tmp
 def test_limits_leave_further_jobs_to_slurm(tmp_path, site):
     """One per hour for each user, two for all. No other job gets the victim of job 2."""
     limits = {"choose": True, "max_per_user_per_hour": 1, "max_per_hour": 2}
-    site.jobs.pop(1)
     for id, user in enumerate(["eve", "eve", "bob", "dan"], start=1):
         site.submit(a_high(id, 1, user))
-    bridge = a_bridge(tmp_path, site, preemption=limits)
-    settle(bridge, site, 3)
+    bridge = a_bridge(tmp_path, site, preemption=limits, cycles=3)
     assert stopped(site) == [92, 94]
     assert [id for id in (1, 2, 3, 4) if site.jobs[id].running] == [1, 3]
     site.cancel(2)
@@ -409,7 +386,6 @@ def test_limits_leave_further_jobs_to_slurm(tmp_path, site):
 def test_lower_limit_counts_preemptions_of_last_hour(tmp_path, site, lower):
     """The limit is lowered below what the last hour had."""
     limits = {"choose": True, "max_per_user_per_hour": 2, "max_per_hour": 2}
-    site.jobs.pop(1)
     site.submit(a_high(1, 1), a_high(2, 1))
     settle(a_bridge(tmp_path, site, preemption=limits), site, 3)
     assert len(stopped(site)) == 2
@@ -420,10 +396,8 @@ def test_lower_limit_counts_preemptions_of_last_hour(tmp_path, site, lower):
 
 def test_job_is_stopped_at_most_so_often(tmp_path, site):
     limits = {"choose": True, "max_per_job": 1}
-    site.jobs.pop(1)
     site.submit(a_high(1, 1))
-    bridge = a_bridge(tmp_path, site, preemption=limits)
-    settle(bridge, site, 3)
+    bridge = a_bridge(tmp_path, site, preemption=limits, cycles=3)
     assert stopped(site) == [94]
     site.end(1)
     settle(bridge, site, 2)
@@ -431,12 +405,6 @@ def test_job_is_stopped_at_most_so_often(tmp_path, site):
     site.submit(a_high(2, 1))
     settle(bridge, site, 3)
     assert stopped(site) == [93, 94]
-
-
-@pytest.mark.parametrize("mode", ["shadow", "advise"])
-def test_other_modes_stop_no_job(tmp_path, site, mode):
-    settle(choosing(tmp_path, site, mode=mode), site, 2)
-    assert stopped(site) == []
 
 
 def change_offers(site, monkeypatch, **changes):
@@ -462,47 +430,32 @@ def test_no_victim_is_stopped_if_the_verifier_rejects_the_start(tmp_path, site, 
     """Another adapter's offer may be wrong: other nodes, too few victims, another run, an unknown job."""
     change_offers(site, monkeypatch, **changes)
     settle(choosing(tmp_path, site), site, 2)
-    assert stopped(site) == []
-    assert site.jobs[1].hold is Hold.NONE
+    assert (stopped(site), site.jobs[1].hold) == ([], Hold.NONE)
 
 
 def test_no_victim_is_stopped_after_an_outdated_observation(tmp_path, site):
     """The decision took so long that another bridge may be in control."""
     pace = FakePace()
-
-    class Slow(FirstFit):
-        def decide(self, snapshot, need="plan"):
-            pace.at_s += 1000
-            return super().decide(snapshot, need)
-
-    settle(choosing(tmp_path, site, pace=pace, dispatcher=Slow()), site, 2)
+    slow = Slow(pace, 1000)
+    settle(choosing(tmp_path, site, pace=pace, dispatcher=slow), site, 2)
     assert stopped(site) == []
 
 
-def test_paused_bridge_drops_preemption_and_releases_job(tmp_path, site):
+@pytest.mark.parametrize("ends", ["pause", "stop"])
+def test_bridge_that_pauses_or_stops_drops_preemption_and_releases_job(tmp_path, site, ends):
     site.ending_s = 3
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 2)
-    bridge.pause.pause("for a while")
-    settle(bridge, site, 2)
-    assert site.jobs[1].hold is Hold.NONE
-    assert states(tmp_path) == ["dropped"]
-
-
-def test_stopped_bridge_strands_no_job(tmp_path, site):
-    site.ending_s = 3
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 2)
-    assert bridge.stop() == []
-    assert site.jobs[1].hold is Hold.NONE
-    assert states(tmp_path) == ["dropped"]
+    bridge = choosing(tmp_path, site, cycles=2)
+    if ends == "pause":
+        bridge.pause.pause("for a while")
+        settle(bridge, site, 2)
+    else:
+        assert bridge.stop() == []
+    assert (site.jobs[1].hold, states(tmp_path)) == (Hold.NONE, ["dropped"])
 
 
 def test_no_victim_is_stopped_after_the_nodes_were_taken(tmp_path, site):
     """Another node's job would not be enough: the plan must fit as it was recorded."""
-    site.fail("preempt", SystemExit())
-    with pytest.raises(SystemExit):
-        choosing(tmp_path, site).cycle()
+    die_at_preemption(tmp_path, site)
     site.jobs[94] = replace(site.jobs[94], job=replace(site.jobs[94].job, qos="high"))
     site.commands.clear()
     settle(choosing(tmp_path, site), site, 3)
@@ -512,12 +465,10 @@ def test_no_victim_is_stopped_after_the_nodes_were_taken(tmp_path, site):
 def start_bounces(site, tmp_path, **start):
     """A bridge whose job 1 starts on free nodes, and Slurm holds it again. Afterwards, only preemption makes room."""
     for node in range(2):
-        site.requeue(91 + node)
-        site.jobs[91 + node].hold = Hold.ADMIN
+        site.requeue(91 + node, Hold.ADMIN)
     site.cancel(1)
     site.submit(a_high(1), stubborn="bounced")
-    bridge = choosing(tmp_path, site, start=start)
-    settle(bridge, site, 1)
+    bridge = choosing(tmp_path, site, start=start, cycles=1)
     assert site.sent("start") == [(1,)]
     for node in range(2):
         site.run_now(91 + node, ((node, 1),))
@@ -528,8 +479,7 @@ def test_no_victim_is_stopped_for_a_job_that_is_given_up(tmp_path, site, monkeyp
     monkeypatch.setattr(BackoffQueue, "is_backed_off", lambda queue, job_id: False)
     bridge = start_bounces(site, tmp_path, max_failures=1)
     settle(bridge, site, 6)
-    assert site.sent("release") == [(1,)]
-    assert stopped(site) == []
+    assert (site.sent("release"), stopped(site)) == ([(1,)], [])
 
 
 def test_preemptor_backs_off_like_any_job_whose_start_fails(tmp_path, site):
@@ -556,8 +506,7 @@ def test_victims_have_twice_the_kill_wait_to_end(tmp_path, site, kill_wait_s, ou
 
 def test_ledger_that_cannot_be_written_stops_only_preemption(tmp_path, site, monkeypatch):
     site.ending_s = 3
-    bridge = choosing(tmp_path, site)
-    settle(bridge, site, 2)
+    bridge = choosing(tmp_path, site, cycles=2)
     monkeypatch.setattr(PreemptionLedger, "close_entry", raising(sqlite3.OperationalError("disk is full")))
     site.cancel(1)
     site.submit(a_high(5, 1))

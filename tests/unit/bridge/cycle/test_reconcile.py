@@ -16,6 +16,7 @@ from cpsched_bridge.store.ledger import CLOSED_STATES, MANAGED_STATES, LedgerSta
 from tests.builders import a_job, a_pending, a_running, an_entry, an_observation
 
 CONDUCT = ReconcileOptions(start_timeout_s=10, max_failures=3)
+OTHER_LEADS = ReconcileOptions(controlling=False, other_in_control=True)
 
 
 def reconcile(entry, observation, options):
@@ -55,21 +56,10 @@ def test_releases_job_held_by_cluster_once_and_leaves_it(state):
 @pytest.mark.parametrize(("hold", "state"), [(Hold.NONE, LedgerState.HOLDING), (Hold.PLUGIN, LedgerState.HELD)])
 def test_takes_changed_job_back_from_cluster_hold(hold, state):
     held = a_pending(hold=Hold.CLUSTER, cluster_reason=BAD)
-    free = after(an_entry(LedgerState.HELD), an_observation(held))
+    free = after(an_entry(LedgerState.HELD, failures=2), an_observation(held))
     other = replace(held.job, walltime_s=held.job.walltime_s + 60)
     taken = after(free, an_observation(PendingJob(other, hold)))
-    assert (taken.state, taken.unmanaged_reason) == (state, "")
-
-
-def test_keeps_cluster_hold_when_not_in_control():
-    held = a_pending(hold=Hold.CLUSTER, cluster_reason=BAD)
-    away = ReconcileOptions(controlling=False)
-    assert after(None, an_observation(held), away) is None
-    assert after(an_entry(LedgerState.HELD), an_observation(held), away).state is LedgerState.FREE
-    pinned = replace(held, pinned=True)
-    assert (
-        after(an_entry(LedgerState.STARTING, pinned=True), an_observation(pinned), away).state is LedgerState.RELEASING
-    )
+    assert (free.failures, taken.state, taken.unmanaged_reason, taken.failures) == (2, state, "", 0)
 
 
 @pytest.mark.parametrize(
@@ -169,29 +159,26 @@ def test_adopts_job_released_by_deadman(adopt):
     assert (again.state if again else None) == (LedgerState.HOLDING if adopt else None)
 
 
-def test_running_job_reports_whether_nodes_match_start():
-    entry = an_entry(LedgerState.STARTING, nodes=(("n0", 1),), failures=1)
-    there = after(entry, an_observation(running=(a_running(a_job(1), ((0, 1),)),)))
-    elsewhere = after(entry, an_observation(running=(a_running(a_job(1), ((2, 1),)),)))
-    assert (there.state, there.why, there.failures) == (LedgerState.RUNNING, "started on the planned nodes", 0)
-    assert elsewhere.why == "started on different nodes: n2"
+STARTING = an_entry(LedgerState.STARTING, nodes=(("n0", 1),), failures=1)
+SPLIT = an_entry(LedgerState.STARTING, nodes=(("n0", 16), ("n1", 1)))
 
 
-def test_running_job_reports_whether_split_matches_start():
-    entry = an_entry(LedgerState.STARTING, nodes=(("n0", 16), ("n1", 1)))
-    as_sent = after(entry, an_observation(running=(a_running(a_job(1), ((0, 16), (1, 1))),)))
-    other = after(entry, an_observation(running=(a_running(a_job(1), ((0, 9), (1, 8))),)))
-    units = after(entry, an_observation(running=(a_running(a_job(1), ((0, 1), (1, 1))),)))
-    assert as_sent.why == "started on the planned nodes"
-    assert other.why == "started with a different distribution: n0 9, n1 8"
-    assert units.why == "started on the planned nodes", "counted in other units"
-
-
-def test_running_job_reports_allocation_other_than_request():
-    entry = an_entry(LedgerState.STARTING, nodes=(("n0", 1),))
-    observation = replace(an_observation(running=(a_running(a_job(1), ((0, 1),)),)), otherwise={1: "n0: 3 cores"})
-    assert after(entry, observation).why == "started with a different allocation: n0: 3 cores"
-    assert after(an_entry(LedgerState.HELD), observation).why == "started by another actor"
+@pytest.mark.parametrize(
+    ("entry", "placement", "otherwise", "why"),
+    [
+        (STARTING, ((0, 1),), {}, "started on the planned nodes"),
+        (STARTING, ((2, 1),), {}, "started on different nodes: n2"),
+        (STARTING, ((0, 1),), {1: "n0: 3 cores"}, "started with a different allocation: n0: 3 cores"),
+        (SPLIT, ((0, 16), (1, 1)), {}, "started on the planned nodes"),
+        (SPLIT, ((0, 9), (1, 8)), {}, "started with a different distribution: n0 9, n1 8"),
+        (SPLIT, ((0, 1), (1, 1)), {}, "started on the planned nodes"),  # counted in other units
+        (an_entry(LedgerState.HELD), ((0, 1),), {1: "n0: 3 cores"}, "started by another actor"),
+    ],
+)
+def test_running_job_reports_how_it_differs_from_start(entry, placement, otherwise, why):
+    observation = replace(an_observation(running=(a_running(a_job(1), placement),)), otherwise=otherwise)
+    found = after(entry, observation)
+    assert (found.state, found.why, found.failures) == (LedgerState.RUNNING, why, 0)
 
 
 @pytest.mark.parametrize(
@@ -342,14 +329,20 @@ def test_removes_pin_of_job_that_became_unmodelled(state):
         assert (found.state, found.pinned, found.unmanaged_reason) == (LedgerState.RELEASING, True, "het job")
 
 
-@pytest.mark.parametrize(("known", "becomes"), [(True, LedgerState.RELEASING), (False, None)])
-def test_removes_only_pins_in_own_ledger_with_other_bridge(known, becomes):
-    entry = an_entry(LedgerState.RUNNING, pinned=known)
-    found = after(
-        entry,
-        an_observation(unmanaged=(UnmanagedJob(1, "het job", pinned=True),)),
-        ReconcileOptions(controlling=False, other_in_control=True),
-    )
+@pytest.mark.parametrize(
+    ("state", "known_pin", "job", "becomes"),
+    [
+        (LedgerState.RUNNING, True, {"pinned": True}, LedgerState.RELEASING),
+        (LedgerState.RUNNING, False, {"pinned": True}, None),
+        (None, False, {"held_for_bridge": True}, None),
+        (LedgerState.HELD, False, {"held_for_bridge": True}, LedgerState.FREE),
+        (LedgerState.RELEASING, False, {"held_for_bridge": True}, LedgerState.FREE),
+    ],
+)
+def test_releases_only_own_unmodelled_jobs_with_other_bridge(state, known_pin, job, becomes):
+    """The pins that the ledger knows are its own, and the plugin's holds are those of the bridge in control."""
+    entry = None if state is None else an_entry(state, pinned=known_pin)
+    found = after(entry, an_observation(unmanaged=(UnmanagedJob(1, "het job", **job),)), OTHER_LEADS)
     assert (None if found is None else found.state) is becomes
 
 
@@ -415,15 +408,18 @@ TABLE = Path(__file__).with_name("reconcile_table.txt")
 """What becomes of a pending job: every state in the ledger, every hold, with a pin and without, and every options."""
 
 CONDUCTS = {
-    "adopt": CONDUCT,
-    "no adopt": replace(CONDUCT, adopt=False),
-    "give back": replace(CONDUCT, controlling=False),
+    "adopt": (CONDUCT, True),
+    "no adopt": (replace(CONDUCT, adopt=False), True),
+    "give back": (replace(CONDUCT, controlling=False), True),
+    "other leads": (OTHER_LEADS, True),
+    "other leads, pin unknown": (OTHER_LEADS, False),
 }
 
 
-def outcome(state, leave, hold, pinned, options):
-    """The transition in words, of a job with one failure and a pin by the ledger, in its state for a second."""
-    entry = an_entry(state, since_s=99, pinned=True, failures=1, unmanaged_reason=leave, label="1_1") if state else None
+def outcome(state, leave, hold, pinned, options, known_pin):
+    """The transition in words, of a job with one failure, in its state for a second."""
+    facts = {"since_s": 99, "pinned": known_pin, "failures": 1, "unmanaged_reason": leave, "label": "1_1"}
+    entry = an_entry(state, **facts) if state else None
     each = PendingJob(a_job(1), hold, pinned, "1_1")
     (transition,) = reconcile(entry, an_observation(each), options) or [None]
     if transition is None:
@@ -443,7 +439,7 @@ def table():
     ]
     for state, leave in [(None, ""), *((state, "") for state in LedgerState), *left]:
         for hold, pinned in product(Hold, (True, False)):
-            of = {name: outcome(state, leave, hold, pinned, options) for name, options in CONDUCTS.items()}
+            of = {name: outcome(state, leave, hold, pinned, *conduct) for name, conduct in CONDUCTS.items()}
             known = f"{state.value if state else 'unknown'}{' (left)' if leave else ''}"
             case = f"{known}, {hold.value}, {'pinned' if pinned else 'free'}"
             for found in dict.fromkeys(of.values()):

@@ -10,21 +10,11 @@ from cpsched_bridge.store.ledger import LedgerState
 from tests.bridges import Metrics
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
-
-
-@pytest.fixture
-def metrics():
-    exporter = Metrics()
-    return exporter, exporter.value
+from tests.stores import full
 
 
 def told(bridge, *kinds):
     return [(event.kind, event.detail) for event in bridge.journal.list_events() if event.kind in kinds]
-
-
-def close(bridge):
-    bridge.ledger.close()
-    bridge.journal.close()
 
 
 def begin(bridge_at, at_s=0.0, **changes):
@@ -37,14 +27,12 @@ def test_distinguishes_first_start_restart_and_kill(bridge_at):
     first = begin(bridge_at)
     assert told(first, "started") == [("started", "no previous bridge is recorded")]
     assert first.journal.list_events()[-1].kind == "stopped"
-    close(first)
+    first.close_files()
     second = begin(bridge_at, 61.0)
     assert told(second, "started")[-1] == ("started", "the previous bridge stopped 60 s ago: in order")
     assert told(second, "unclean_stop") == []
-    close(second)
-    killed = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0))
-    killed.cycle()
-    close(killed)
+    second.close_files()
+    bridge_at(FakeCluster(), pace=FakePace(at_s=100.0), cycles=1).close_files()
     last = begin(bridge_at, 130.0)
     assert told(last, "unclean_stop") == [
         ("unclean_stop", "the previous bridge crashed or was killed; its last recorded activity was 30 s ago")
@@ -53,42 +41,27 @@ def test_distinguishes_first_start_restart_and_kill(bridge_at):
 
 
 def test_detects_kill_by_rounds_after_last_event(bridge_at):
-    close(begin(bridge_at))
-    killed = bridge_at(FakeCluster(), pace=FakePace(at_s=10.0))
-    killed.cycle()
-    close(killed)
+    begin(bridge_at).close_files()
+    killed = bridge_at(FakeCluster(), pace=FakePace(at_s=10.0), cycles=1)
+    killed.close_files()
     with sqlite3.connect(killed.settings.state_dir / "journal.sqlite") as db:
         db.execute("delete from events where round > 1")
     db.close()
     assert told(begin(bridge_at, 15.0), "unclean_stop") != []
 
 
-def test_stop_reports_unfinished_releases(bridge_at):
-    cluster = FakeCluster.of(a_job(1))
-    cluster.drained = {0, 1, 2, 3}
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    cluster.fail("release", BackendUnavailable("gone"), times=3)
-    bridge.stop()
-    assert told(bridge, "stopped") == [("stopped", "job 1 may still be held: gone")]
-
-
 def test_broken_journal_prevents_neither_start_nor_stop(bridge_at, monkeypatch):
     bridge = bridge_at(FakeCluster())
-
-    def broken(*_):
-        raise sqlite3.OperationalError("disk I/O error")
-
-    monkeypatch.setattr(bridge.journal, "find_last_activity", broken)
-    monkeypatch.setattr(bridge.journal, "write_events", broken)
+    monkeypatch.setattr(bridge.journal, "find_last_activity", full)
+    monkeypatch.setattr(bridge.journal, "write_events", full)
     assert bridge.run() == []
 
 
 @pytest.mark.parametrize(("late_s", "gap"), [(0.0, False), (20.0, False), (20.1, True), (85.0, True)])
-def test_reports_cycle_that_begins_late(bridge_at, metrics, late_s, gap):
-    exporter, metric = metrics
+def test_reports_cycle_that_begins_late(bridge_at, late_s, gap):
+    metrics = Metrics()
     pace = FakePace(cycles=2)
-    bridge = bridge_at(FakeCluster(), pace=pace, cycle={"interval_s": 2.0}, listeners=(exporter,))
+    bridge = bridge_at(FakeCluster(), pace=pace, cycle={"interval_s": 2.0}, listeners=(metrics,))
     wait = pace.wait
 
     def oversleep(seconds):
@@ -98,7 +71,7 @@ def test_reports_cycle_that_begins_late(bridge_at, metrics, late_s, gap):
     pace.wait = oversleep
     bridge.run()
     assert told(bridge, "cycle_gap") == ([("cycle_gap", f"this cycle began {late_s:.1f} s late")] if gap else [])
-    assert metric("cpsched_cycle_late_seconds_total") == pytest.approx(late_s if gap else 0.0)
+    assert metrics.value("cpsched_cycle_late_seconds_total") == pytest.approx(late_s if gap else 0.0)
 
 
 def test_backoff_after_failures_is_no_gap(bridge_at):
@@ -116,12 +89,12 @@ STATES = {
 
 
 @pytest.mark.parametrize("unsettled", STATES)
-def test_reports_overdue_intent_once_and_counts_it_meanwhile(bridge_at, metrics, unsettled):
-    exporter, metric = metrics
+def test_reports_overdue_intent_once_and_counts_it_meanwhile(bridge_at, unsettled):
+    metrics = Metrics()
     command, changes = STATES[unsettled]
     cluster, pace = FakeCluster(), FakePace()
     cluster.submit(a_job(7), hold=Hold.NONE if unsettled is LedgerState.HOLDING else Hold.PLUGIN)
-    bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), **changes)
+    bridge = bridge_at(cluster, pace=pace, listeners=(metrics,), **changes)
     if unsettled is LedgerState.RELEASING:
         bridge.pause.pause("so that it is released")
     counts = []
@@ -130,7 +103,7 @@ def test_reports_overdue_intent_once_and_counts_it_meanwhile(bridge_at, metrics,
         pace.at_s = 1000.0 + second
         cluster.collect_output(command, [Outcome(7, "refused", "not now")])
         bridge.cycle()
-        counts.append(metric("cpsched_overdue_jobs"))
+        counts.append(metrics.value("cpsched_overdue_jobs"))
     assert bridge.ledger.get(7).state is unsettled
     assert counts == [0] * 7 + [1] * 3, "after more than 120 s"
     ((_, words),) = told(bridge, "intent_overdue")
@@ -139,51 +112,49 @@ def test_reports_overdue_intent_once_and_counts_it_meanwhile(bridge_at, metrics,
     bridge.cycle()
     cluster.cancel(7)
     bridge.cycle()
-    assert metric("cpsched_overdue_jobs") == 0
+    assert metrics.value("cpsched_overdue_jobs") == 0
 
 
-def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
-    exporter, metric = metrics
-    cluster, pace = FakeCluster(), FakePace()
-    cluster.readiness = [
-        ReadinessCheck("clock", True, "the same"),
-        ReadinessCheck("plugin", False, "absent", "install it", False),
-    ]
-    bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), cycle={"checks_every_s": 60})
+def a_clock(detail, ok=False):
+    return ReadinessCheck("clock", ok, detail)
 
-    def at(seconds):
-        pace.at_s = seconds
-        return [(h.kind, h.detail) for h in bridge.cycle().bridge_events if h.kind.startswith("check_")]
 
-    assert at(0.0) == at(59.9) == []
-    assert metric("cpsched_check_ok", check="clock", required="yes") is None
-    assert at(60.0) == [("check_failed", "plugin: absent; install it")]
-    assert metric("cpsched_check_ok", check="clock", required="yes") == 1
-    assert metric("cpsched_check_ok", check="plugin", required="no") == 0
-    cluster.readiness[0] = ReadinessCheck("clock", False, "4 s apart")
-    assert at(119.9) == []
-    assert at(120.0) == [("check_failed", "clock: 4 s apart")]
-    cluster.readiness = [ReadinessCheck("clock", False, "9 s apart"), ReadinessCheck("plugin", True, "there")]
-    assert at(180.0) == [("check_failed", "clock: 9 s apart"), ("check_recovered", "plugin")]
-    cluster.readiness[0] = ReadinessCheck("clock", True, "the same")
-    assert at(240.0) == [("check_recovered", "clock")]
-    assert metric("cpsched_check_ok", check="clock", required="yes") == 1
-    assert at(300.0) == []
+RIGHT, LATE, LATER = a_clock("the same", ok=True), a_clock("4 s apart"), a_clock("9 s apart")
+ABSENT, THERE = ReadinessCheck("plugin", False, "absent", "install it", False), ReadinessCheck("plugin", True, "there")
+
+
+def test_repeats_checks_periodically_and_reports_changes(bridge_at):
+    cluster, metrics = FakeCluster(), Metrics()
+    bridge = bridge_at(cluster, listeners=(metrics,), cycle={"checks_every_s": 60})
+    for at_s, cluster.readiness, told, ok in (
+        (0.0, [RIGHT, ABSENT], [], [None, None]),
+        (59.9, [RIGHT, ABSENT], [], [None, None]),
+        (60.0, [RIGHT, ABSENT], [("check_failed", "plugin: absent; install it")], [1, 0]),
+        (119.9, [LATE, ABSENT], [], [1, 0]),
+        (120.0, [LATE, ABSENT], [("check_failed", "clock: 4 s apart")], [0, 0]),
+        (180.0, [LATER, THERE], [("check_failed", "clock: 9 s apart"), ("check_recovered", "plugin")], [0, 1]),
+        (240.0, [RIGHT, THERE], [("check_recovered", "clock")], [1, 1]),
+        (300.0, [RIGHT, THERE], [], [1, 1]),
+    ):
+        bridge.pace.at_s = at_s
+        events = [(h.kind, h.detail) for h in bridge.cycle().bridge_events if h.kind.startswith("check_")]
+        checks = [("clock", "yes"), ("plugin", "no")]
+        found = [metrics.value("cpsched_check_ok", check=name, required=required) for name, required in checks]
+        assert (events, found) == (told, ok), at_s
 
 
 def test_unanswered_checks_are_failed_check_only(bridge_at):
-    cluster, pace = FakeCluster(), FakePace()
-    bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 10})
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster, cycle={"checks_every_s": 10})
     cluster.fail("run_checks", BackendUnavailable("gone"))
-    pace.at_s = 10.0
+    bridge.pace.at_s = 10.0
     report = bridge.cycle()
     assert report.result == "ok"
     assert [(h.kind, h.detail) for h in report.bridge_events[-1:]] == [("check_failed", "checks: gone")]
 
 
 def test_runs_no_checks_if_disabled(bridge_at, monkeypatch):
-    cluster, pace = FakeCluster(), FakePace()
-    bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 0})
+    bridge = bridge_at(FakeCluster(), cycle={"checks_every_s": 0})
     monkeypatch.delattr(FakeCluster, "run_checks")
-    pace.at_s = 10.0**6
+    bridge.pace.at_s = 10.0**6
     assert bridge.cycle().result == "ok"

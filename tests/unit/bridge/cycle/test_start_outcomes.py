@@ -44,8 +44,7 @@ def test_failed_start_suspects_job_nodes_and_running_users() -> None:
     shapes = {suspect for suspect in found.suspects if suspect[0] == "shape"}
     assert len(shapes) == 1
     others = {("node", "n0"), ("node", "n1"), ("user", "bob"), ("user", "cy")}
-    assert found.suspects - shapes == ITS_OWN | others
-    assert found.cause is FailureCause.UNKNOWN
+    assert (found.suspects - shapes, found.cause) == (ITS_OWN | others, FailureCause.UNKNOWN)
 
 
 @pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))

@@ -114,8 +114,7 @@ def test_signal_ends_startup_and_releases_held_jobs(bridge_at, cluster, steps):
     cluster.submit(a_job(5))
     bridge = bridge_at(cluster, startup=steps.startup, pace=FakePace(cycles=3))
     assert bridge.run() == []
-    assert cluster.commands[-1] == ("release", (5,))
-    assert bridge.pace.waited == [CHECK_INTERVAL_S] * 3
+    assert (cluster.commands[-1], bridge.pace.waited) == (("release", (5,)), [CHECK_INTERVAL_S] * 3)
 
 
 @pytest.mark.parametrize(("takes_s", "at_s"), [(7.0, 7.0), (900.0, MAX_HELD_WAIT_S)])
@@ -141,8 +140,7 @@ def test_health_reports_startup_step_and_liveness(bridge_at, cluster, steps):
     assert health.list_unready_reasons() == ["no decision yet: compiles kernels", "no cycle has ended yet"]
     health.on_startup_step("")
     assert health.list_unready_reasons() == ["no cycle has ended yet"]
-    bridge = bridge_at(cluster, startup=steps.startup, listeners=(health,))
-    bridge.cycle()
+    bridge = bridge_at(cluster, startup=steps.startup, listeners=(health,), cycles=1)
     assert health.list_unready_reasons() == [f"no decision yet: {steps.words}"]
     steps.words = ""
     bridge.cycle()

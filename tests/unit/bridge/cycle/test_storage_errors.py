@@ -92,31 +92,6 @@ MOST_WRITES = 200
 """More than a life has: those beyond its last write are one test that says so."""
 
 
-def test_scenario_contains_writes_of_all_kinds(tmp_path):
-    seen = []
-
-    class Listing(Disk):
-        def write(self, what):
-            super().write(what)
-            seen.append(what)
-
-    disk = Listing()
-    bridge, _, reports = a_life(tmp_path, disk)
-    assert {report.result for report in reports} == {"ok"}
-    assert 60 < disk.writes <= MOST_WRITES
-    words = " | ".join(sorted(set(seen)))
-    for what in ("ledger: commit", "ledger: insert or replace into jobs", "ledger: insert into transitions",
-                 "journal: commit", "journal: insert or replace into rounds", "journal: insert into past",
-                 "journal: insert into events", "journal: insert or replace into aside", "segments"):  # fmt: skip
-        assert what in words, what
-    states = {
-        after
-        for entry in bridge.ledger.list_entries()
-        for _, _, _, after, _ in bridge.ledger.read_transitions(entry.job_id)
-    }
-    assert states >= {"holding", "held", "starting", "running", "releasing", "free", "ended"}
-
-
 @pytest.mark.parametrize("group", [*range(3), *(pytest.param(group, marks=pytest.mark.slow) for group in range(3, 10))])
 def test_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
     for number in range(1 + group, MOST_WRITES, 10):
@@ -125,10 +100,10 @@ def test_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
         disk = Disk(number)
         bridge, cluster, reports = a_life(folder, disk)
         if not disk.failed:
+            assert number > 60, "a life has more writes"
             break
         results = [report.result for report in reports]
-        assert results.count("storage_error") == 1, disk.failed
-        assert set(results) <= {"ok", "storage_error"}, disk.failed
+        assert sorted(results) == ["ok"] * (len(results) - 1) + ["storage_error"], disk.failed
         for _ in range(5):
             cluster.now_s += 2
             for id, fake in cluster.jobs.items():
@@ -143,5 +118,4 @@ def test_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
         assert [journal.read_round(number).number for number in numbers] == numbers, disk.failed
         assert replay_round(journal.read_round(numbers[-10])).is_same_decision, disk.failed
         journal.close()
-        bridge.ledger.close()
-        bridge.journal.close()
+        bridge.close_files()

@@ -27,9 +27,10 @@ from cpsched_bridge.program.bootstrap import (
     wait_for_checks,
 )
 from cpsched_bridge.settings import PolicySettings, Settings
-from cpsched_bridge.store.state_paths import startup_progress_file
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.store.lock_and_request_files import StartupProgressFile
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 from cpsched_bridge.web.status_application import StatusApplication
+from tests.bridges import STATE_DIR
 from tests.fakes import FakeCluster, FakePace
 from tests.installed import install
 
@@ -242,7 +243,7 @@ def test_built_in_adapters_have_capabilities():
 def test_treats_third_adapter_by_capabilities(site, priorities, limits, decision_limit_s):
     options = {"priorities": priorities, "limits": limits, "decision_limit_s": decision_limit_s}
     ready = build_bridge_policies(
-        Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}})
+        Settings.model_validate({"adapter": "lsf", "state_dir": STATE_DIR, "options": options, "metrics": {"port": 0}})
     )
     heeding = ({"site_weight": "1"} if priorities else {}) | ({"limit_s": "0.5"} if decision_limit_s else {})
     assert ready.config.policy.dispatcher_settings == heeding
@@ -291,15 +292,17 @@ def test_validates_capabilities(wrong):
 )
 def test_rejects_choice_of_victims_that_cannot_be_verified(settings, rule):
     with pytest.raises(SettingsError, match=f"preemption.choose: true: {rule}"):
-        build_bridge_policies(Settings.model_validate({"preemption": {"choose": True}, **settings}))
-    build_bridge_policies(Settings.model_validate({"preemption": {"choose": True}}))
+        build_bridge_policies(
+            Settings.model_validate({"state_dir": STATE_DIR, "preemption": {"choose": True}, **settings})
+        )
+    build_bridge_policies(Settings.model_validate({"state_dir": STATE_DIR, "preemption": {"choose": True}}))
 
 
 def test_rejects_advise_mode_without_boost_capability():
     with pytest.raises(SettingsError, match="mode: advise: is not supported by the adapter mock; use shadow"):
-        build_bridge_policies(Settings(mode="advise", adapter="mock"))
+        build_bridge_policies(Settings(mode="advise", adapter="mock", state_dir=Path(STATE_DIR)))
     assert build_bridge_policies(
-        Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})
+        Settings(mode="advise", adapter="mock", state_dir=Path(STATE_DIR), options={"scheduler": "priority"})
     ).chosen.can.boosts
 
 
@@ -380,11 +383,10 @@ def test_reports_startup_step_in_all_outputs(systemd, tmp_path):
     found = make_progress_listeners(settings, SystemdNotifier(), watch)
     for tell in found:
         tell("compiles kernels")
-    assert "STATUS=compiles kernels" in systemd
-    assert {"WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
-    assert startup_progress_file(settings).read_step()[0] == "compiles kernels"
+    assert {"STATUS=compiles kernels", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
+    assert StartupProgressFile(settings.state_dir).read_step()[0] == "compiles kernels"
     assert watch.health.list_unready_reasons()[0] == "no decision yet: compiles kernels"
     for tell in found:
         tell("")
-    assert startup_progress_file(settings).read_step() is None
+    assert StartupProgressFile(settings.state_dir).read_step() is None
     assert watch.health.list_unready_reasons() == ["no cycle has ended yet"]

@@ -86,10 +86,6 @@ def test_query_without_running_bridge_fails(settings):
         query_bridge("", lambda: Settings.model_validate({"page": {"enabled": False}}), "windows", {})
 
 
-def test_prints_json(settings):
-    assert query_bridge("", lambda: settings, "windows")["windows"] == []
-
-
 def test_a_users_pending_job_has_both_intervals(settings, capsys):
     found = list_rows(query_bridge("", lambda: settings, "jobs", {"user": "bob"}), "jobs")
     (row,) = found

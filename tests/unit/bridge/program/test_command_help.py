@@ -9,8 +9,8 @@ from cpsched import metrics
 from cpsched.errors import CpschedError
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURE_MEANINGS, HELP_GROUPS, find_exit_codes
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-from cpsched_sim.cli.name_completion import NAMES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
+from cpsched_sim.cli.options import NAMES
 from cpsched_sim.errors import SimulationError
 from tests.fuzz.command_line import invoke, program
 from tests.unit.sim.test_command_conventions import commands

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from cpsched_bridge.cycle.peer_link import PeerMessage
+from cpsched_bridge.cycle.leader_election import PeerMessage
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program import peer_connection
 from cpsched_bridge.program.peer_connection import PeerConnection

@@ -12,6 +12,7 @@ from cpsched_bridge.program import settings_validation
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.settings_validation import parse_systemd_time_span_s
 from cpsched_bridge.settings import Settings
+from tests.unit.bridge.test_settings import written
 
 # Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, the message).
 WRONG = [
@@ -158,9 +159,13 @@ OF_ONE_ADAPTER = [
     ),
 ]
 OF_THE_FIRST_LINES = [
-    ("adapter: slum\nmode: shadow", 1, "adapter: slum: unknown adapter 'slum'; known: mock, pbs, slurm; did you mea"),
     (
-        "adapter: os.path\nmode: shadow",
+        "adapter: slum\nstate_dir: /tmp/state",
+        1,
+        "adapter: slum: unknown adapter 'slum'; known: mock, pbs, slurm; did you mea",
+    ),
+    (
+        "adapter: os.path\nstate_dir: /tmp/state",
         1,
         "adapter: os.path: adapter os.path: must define Options and connect; missing",
     ),
@@ -194,12 +199,6 @@ def assert_refused_alike(path, line, told):
     assert refused[1].startswith(f"error: {path}:{line}: {told}"), refused[1]
     assert refused[1].count("\n") == 1
     assert verdict("doctor", path) == refused
-
-
-def written(tmp_path, text):
-    path = tmp_path / "bridge.yaml"
-    path.write_text(text)
-    return path
 
 
 @pytest.mark.parametrize(("text", "line", "told"), WRONG)

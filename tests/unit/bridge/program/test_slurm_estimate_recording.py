@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.program import slurm_estimate_recording
 from cpsched_bridge.program.slurm_estimate_recording import SQUEUE
-from cpsched_sim.experiments.slurm_start_estimates import HEADING, read_slurm_start_estimates
+from cpsched_sim.start_time_accuracy import HEADING, read_slurm_start_estimates
 from tests.fuzz.command_line import invoke
 
 

@@ -19,7 +19,7 @@ from cpsched_bridge.program.bridge_client import BridgeNotAnswering, query_bridg
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.lock_and_request_files import LeadershipStatus, StartupProgressFile
+from cpsched_bridge.store.lock_and_request_files import LeadershipFile, LeadershipStatus, StartupProgressFile
 from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -88,6 +88,13 @@ def lines_of(capsys):
     return capsys.readouterr().out.splitlines()
 
 
+def why_lines(text, settings, capsys):
+    """What `cpsched why` prints alone."""
+    capsys.readouterr()
+    print_why(text, settings)
+    return lines_of(capsys)
+
+
 def labelled(cluster, labels):
     """The same cluster, whose jobs people call otherwise."""
     observe = cluster.read
@@ -110,12 +117,11 @@ def array(tmp_path):
     bridge.cycle()
     cluster.now_s += 5
     bridge.cycle()
-    return bridge, cluster
+    return bridge
 
 
 def test_why_uses_job_labels(array, capsys):
-    bridge, _ = array
-    print_why("7_2", bridge.settings)
+    print_why("7_2", array.settings)
     out = capsys.readouterr().out
     assert out.splitlines()[:5] == [
         "job 7_2: waiting (round 2, 2001-09-09 01:46:40 UTC, easy, mode control)",
@@ -133,8 +139,7 @@ def test_why_and_config_show_ratios_to_easy_of_last_round(tmp_path, capsys):
     settings = bridge.settings.model_copy(update={"state_dir": tmp_path / "unused"})
     bridge.cycle()
     line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"
-    print_why("1", bridge.settings)
-    assert line in lines_of(capsys)
+    assert line in why_lines("1", bridge.settings, capsys)
     report = bridge_reports.report_config(EffectiveConfig(spec), bridge.settings)
     terminal_views.print_effective_config(report)
     assert line in lines_of(capsys)
@@ -157,10 +162,8 @@ def test_why_names_allowed_nodes_and_blocking_reservation(tmp_path, capsys):
     """With them the reservation that it would run into."""
     cluster = FakeCluster(cluster=Cluster.of([[4]] * 2, ["cores"], node_sets={"main & not maint": [0]}))
     cluster.submit(a_job(1, units=2, distinct=True, node_set=1), a_job(2, per_unit=4))
-    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
-    bridge.cycle()
-    print_why("1", bridge.settings)
-    assert "allowed nodes: main & not maint" in lines_of(capsys)
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"), cycles=1)
+    assert "allowed nodes: main & not maint" in why_lines("1", bridge.settings, capsys)
     cluster.submit(a_job(3, units=9))
     bridge.cycle()
     print_why("3", bridge.settings)
@@ -168,70 +171,46 @@ def test_why_names_allowed_nodes_and_blocking_reservation(tmp_path, capsys):
 
 
 def test_why_reports_outcome_of_ended_jobs(array, capsys):
-    bridge, cluster = array
-    print_why("7_1", bridge.settings)
-    assert lines_of(capsys)[1:4] == [
+    cluster = array.backend
+    assert why_lines("7_1", array.settings, capsys)[1:4] == [
         "It runs on n0.",
         "It started 5 s ago, after a wait of 1 min.",
         "It is expected to end in 1 min 35 s; its time limit is 1 min 40 s.",
     ]
     cluster.now_s += 20
     cluster.end(8001)
-    bridge.cycle()
+    array.cycle()
     capsys.readouterr()
     expected = [
         "It ran for 25 s and ended now.",
         "job 7_1: started at 2001-09-09 01:46:40 UTC on n0, ended at 2001-09-09 01:47:05 UTC",
     ]
     for name in ("7_1", "8001"):
-        print_why(name, bridge.settings)
-        assert lines_of(capsys)[1:3] == expected
+        assert why_lines(name, array.settings, capsys)[1:3] == expected
     del cluster.jobs[8001]
-    bridge.cycle()
-    capsys.readouterr()
-    print_why("7_1", bridge.settings)
-    assert lines_of(capsys)[1:3] == expected
+    array.cycle()
+    assert why_lines("7_1", array.settings, capsys)[1:3] == expected
 
 
 def test_running_job_on_unknown_nodes_has_clear_text(array, capsys):
     """The placement is empty: the adapter knows none of the nodes, or they are drained."""
-    bridge, cluster = array
+    cluster = array.backend
     cluster.jobs[8001].placement = ()
-    bridge.cycle()
-    capsys.readouterr()
-    print_why("7_1", bridge.settings)
-    assert "It runs on nodes that currently accept no jobs or were renamed." in lines_of(capsys)
+    array.cycle()
+    assert "It runs on nodes that currently accept no jobs or were renamed." in why_lines("7_1", array.settings, capsys)
 
 
-def test_running_job_never_seen_pending_has_its_name(tmp_path, capsys):
-    cluster = FakeCluster.of(a_job(8001), cluster=a_cluster(nodes=1), labels={8001: "7_1"})
-    cluster.run_now(8001, ((0, 1),))
-    bridge = a_bridge(tmp_path, cluster)
-    bridge.cycle()
-    capsys.readouterr()
-    print_why("7_1", bridge.settings)
-    assert "It runs on n0." in lines_of(capsys)
-    cluster.end(8001)
-    bridge.cycle()
-    capsys.readouterr()
-    print_why("7_1", bridge.settings)
-    assert lines_of(capsys)[2].startswith("job 7_1: started at")
-
-
-def test_status_reports_transport(tmp_path, capsys):
-    bridge = a_bridge(tmp_path, FakeCluster(transport_info="cli: pyslurm is not installed"))
-    bridge.cycle()
+def test_status_reports_transport_and_why_mode_differs_from_settings(tmp_path, capsys):
+    lease = Lease("other", "1", 5, "login2:/var/lib/cpsched")
+    cluster = FakeCluster(claimed=lease, transport_info="cli: pyslurm is not installed")
+    bridge = a_bridge(tmp_path, cluster, cycles=1)
     print_status(bridge.settings)
-    assert "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed" in lines_of(capsys)
-
-
-def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
-    cluster = FakeCluster(claimed=Lease("other", "1", 5, "login2:/var/lib/cpsched"))
-    bridge = a_bridge(tmp_path, cluster)
-    bridge.cycle()
-    print_status(bridge.settings)
-    told = "paused another bridge is in control of this cluster: login2:/var/lib/cpsched"
-    assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
+    told = {
+        "mode since 2001-09-09 01:46:40 UTC: "
+        "paused another bridge is in control of this cluster: login2:/var/lib/cpsched",
+        "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed",
+    }
+    assert told <= set(lines_of(capsys))
 
 
 @pytest.mark.parametrize(
@@ -246,10 +225,9 @@ def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     ],
 )  # fmt: skip
 def test_status_says_who_takes_over(tmp_path, capsys, is_here, other, heard_unix_s, line):
-    bridge = a_bridge(tmp_path, FakeCluster())
-    bridge.cycle()
+    bridge = a_bridge(tmp_path, FakeCluster(), cycles=1)
     status = LeadershipStatus("a:/x", is_here, 1e9, other, heard_unix_s, 120.0, 0)
-    state_paths.leadership_file(bridge.settings).write(status)
+    LeadershipFile(bridge.settings.state_dir).write(status)
     print_status(bridge.settings)
     assert f"other bridge: {line}" in lines_of(capsys)
 
@@ -265,8 +243,9 @@ def test_status_says_who_takes_over(tmp_path, capsys, is_here, other, heard_unix
 )
 def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monkeypatch, ago_s, problems, line):
     monkeypatch.setattr(bridge_reports, "time", SimpleNamespace(time=lambda: 1e9 + ago_s))
-    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(7), a_job(8, per_unit=99)), EasyDispatcher(), metrics={"port": 1})
-    bridge.cycle()
+    bridge = a_bridge(
+        tmp_path, FakeCluster.of(a_job(7), a_job(8, per_unit=99)), EasyDispatcher(), metrics={"port": 1}, cycles=1
+    )
     if problems is not None:
         bridge.journal.write_stop_event(1e9, 1, problems)
     capsys.readouterr()
@@ -285,20 +264,19 @@ def test_status_and_why_say_first_that_bridge_is_stopped(tmp_path, capsys, monke
 
 def test_why_rejects_unknown_job(array):
     with pytest.raises(UnknownJob, match=r"job=7_9: not in the ledger or the journal"):
-        print_why("7_9", array[0].settings)
+        print_why("7_9", array.settings)
     with pytest.raises(UnknownJob):
-        print_why("9" * 30, array[0].settings)
+        print_why("9" * 30, array.settings)
 
 
 def test_lists_events_by_kind_and_job(array, capsys):
-    bridge, _ = array
     told = [CycleEvent("gap", "85 s without a cycle"), CycleEvent("start_failed", "not running", 8002)]
-    bridge.journal.write_events(0.0, 2, told)
-    terminal_views.print_events(bridge_reports.report_events(bridge.settings, 50, "", "gap"))
+    array.journal.write_events(0.0, 2, told)
+    terminal_views.print_events(bridge_reports.report_events(array.settings, 50, "", "gap"))
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 gap: 85 s without a cycle"]
-    terminal_views.print_events(bridge_reports.report_events(bridge.settings, 50, "7_2", ""))
+    terminal_views.print_events(bridge_reports.report_events(array.settings, 50, "7_2", ""))
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 job 7_2 start_failed: not running"]
-    terminal_views.print_events(bridge_reports.report_events(bridge.settings, 50, "", "no such kind"))
+    terminal_views.print_events(bridge_reports.report_events(array.settings, 50, "", "no such kind"))
     assert lines_of(capsys) == ["no matching event"]
 
 
@@ -317,25 +295,23 @@ def test_heartbeat_in_future_is_reported(age_s, words):
 
 @pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("state", "last round: 2")])
 def test_status_shows_readable_part_of_damaged_files(array, capsys, broken, shown):
-    bridge, _ = array
-    bridge.journal.close()
-    bridge.ledger.close()
-    file = bridge.settings.state_dir / f"{broken}.sqlite"
+    array.journal.close()
+    array.ledger.close()
+    file = array.settings.state_dir / f"{broken}.sqlite"
     file.write_bytes(b"no database at all " * 500)
-    print_status(bridge.settings)
+    print_status(array.settings)
     out = capsys.readouterr().out
     assert shown in out
     assert f"{file}: file is not a database; the bridge moves a damaged file aside" in out
-    print_why("7_2", bridge.settings)
+    print_why("7_2", array.settings)
     assert "file is not a database" in capsys.readouterr().out
 
 
 def test_replays_round_for_plan_no_longer_stored(array, capsys):
-    bridge, _ = array
-    terminal_views.print_round(bridge_reports.report_round(bridge.journal.read_round(2)))
+    terminal_views.print_round(bridge_reports.report_round(array.journal.read_round(2)))
     told = capsys.readouterr().out
     assert "(waits for 7_1)" in told
-    path = bridge.settings.state_dir / "journal.sqlite"
+    path = array.settings.state_dir / "journal.sqlite"
     stores.change(path, "delete from explanations")
     terminal_views.print_round(bridge_reports.report_round(Journal(path, read_only=True).read_round(2)))
     shown = lines_of(capsys)
@@ -344,9 +320,8 @@ def test_replays_round_for_plan_no_longer_stored(array, capsys):
 
 
 def test_status_reports_startup_step(tmp_path, capsys):
-    bridge = a_bridge(tmp_path, FakeCluster())
-    bridge.cycle()
-    file = state_paths.startup_progress_file(bridge.settings)
+    bridge = a_bridge(tmp_path, FakeCluster(), cycles=1)
+    file = StartupProgressFile(bridge.settings.state_dir)
     file.write_step("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
     print_status(bridge.settings)
     assert r"no decision yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (reported " in capsys.readouterr().out
@@ -356,15 +331,14 @@ def test_status_reports_startup_step(tmp_path, capsys):
 
 
 def test_unwritable_state_dir_does_not_prevent_startup(tmp_path):
-    file = StartupProgressFile(tmp_path / "gone" / "beginning")
+    file = StartupProgressFile(tmp_path / "gone")
     file.write_step("compiles")
     file.write_step("")
     assert file.read_step() is None
 
 
 def test_why_json_contains_values(array):
-    bridge, _ = array
-    report = bridge_reports.report_job("7_2", bridge.settings)
+    report = bridge_reports.report_job("7_2", array.settings)
     report.bridge = {"id": 8002, "label": "7_2"}
     found = report.to_json()
     assert (found["job"], found["job_id"], found["round"], found["now_s"]) == ("7_2", 8002, 2, 10**9 + 5)
@@ -376,19 +350,14 @@ def test_why_json_contains_values(array):
         "request": {"units": 1, "amounts": {"cores": 1}, "distinct": False, "exclusive": False, "nodes_from": []},
     }  # fmt: skip
     assert {name: found["recorded"][name] for name in facts} == facts
-    running = bridge_reports.report_job("7_1", bridge.settings).to_json()["recorded"]
+    running = bridge_reports.report_job("7_1", array.settings).to_json()["recorded"]
     assert (running["state"], running["nodes"], running["start_s"]) == ("running", [["n0", 1]], 10**9)
     json.dumps(found)
 
 
-def test_status_report_contains_values_or_null(array):
-    bridge, _ = array
-    status = bridge_reports.report_status(bridge.settings)
+def test_status_report_contains_values(array):
+    status = bridge_reports.report_status(array.settings)
     assert (status.configured_mode, status.paused, status.unreadable) == ("control", None, [])
     assert (status.ledger, status.held, status.unmanaged) == ({"held": 1, "running": 1}, 1, 0)
     assert status.backoff == bridge_reports.BackoffCounts(0, 0)
     assert (status.last_round.number, status.mode.detail, status.journal.first_round) == (2, "control", 1)
-    bridge.journal.close()
-    (bridge.settings.state_dir / "journal.sqlite").write_bytes(b"no database at all " * 500)
-    damaged = bridge_reports.report_status(bridge.settings)
-    assert (damaged.held, damaged.last_round, len(damaged.unreadable)) == (1, None, 1)

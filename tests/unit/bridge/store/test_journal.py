@@ -29,7 +29,6 @@ from cpsched_bridge.ports import Outcome
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
-from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.round_records import (
     cluster_from_json,
     cluster_to_json,
@@ -40,7 +39,7 @@ from cpsched_bridge.store.round_records import (
     round_trip_json,
 )
 from cpsched_bridge.store.round_replay import replay_round
-from tests.builders import a_cluster, a_cycle_report, a_job, a_pending, a_running, an_observation
+from tests.builders import a_cluster, a_cycle_report, a_job, a_pending, a_running, an_observation, free_beside
 from tests.fakes import FakeCluster, FirstFit
 from tests.stores import all_in_the_file, change, full_disk, rows, setting
 
@@ -49,11 +48,7 @@ POLICY = PolicySpec("easy", "last-two", {}, {}, "one-second")
 
 def a_scene(now_s=100, queue=(), running=(), cluster=None):
     cluster = cluster or a_cluster()
-    free = cluster.capacity.copy()
-    for each in running:
-        for node, units in each.placement:
-            free[node] -= units * np.array(each.job.request.per_unit)
-    return ClusterState(now_s, cluster, free, tuple(queue), tuple(running))
+    return ClusterState(now_s, cluster, free_beside(cluster, running), tuple(queue), tuple(running))
 
 
 def write(journal, number, scene, policy=None, record=POLICY, **facts):
@@ -65,27 +60,30 @@ def write(journal, number, scene, policy=None, record=POLICY, **facts):
     return decision
 
 
-def test_reads_round_back_unchanged(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal.sqlite")
+
+
+def test_reads_round_back_unchanged(journal, tmp_path):
     queue = [a_job(1, units=2, per_unit=3, user="ada", name="run1", queue="long"), a_job(2, per_unit=4, distinct=True)]
     running = [a_running(a_job(9, per_unit=4), ((0, 1),), start_s=50)]
     sent = [("start", Outcome(1, "refused", "gone"))]
     decision = write(journal, 7, a_scene(queue=queue, running=running), outcomes=sent)
     record = Journal(tmp_path / "journal.sqlite", read_only=True).read_round(7)
-    assert (record.now_s, record.mode, record.policy) == (100, "control", POLICY)
-    assert record.queue == tuple(queue)
-    assert record.running == tuple(running)
-    assert record.free.tolist() == [[0], [4], [4], [4]]
-    assert record.estimates == {1: 100, 2: 100, 9: 100}
-    assert record.starts == {1: ((1, 1), (2, 1)), 2: ((3, 1),)}
-    assert record.effort == decision.effort
-    assert record.outcomes == sent
-    assert record.seconds == {"decide": 0.5}
+    assert (record.now_s, record.mode, record.policy, record.free.tolist()) == (
+        100,
+        "control",
+        POLICY,
+        [[0], [4], [4], [4]],
+    )
+    assert (record.queue, record.running, record.outcomes) == (tuple(queue), tuple(running), sent)
+    assert (record.estimates, record.seconds) == ({1: 100, 2: 100, 9: 100}, {"decide": 0.5})
+    assert (record.starts, record.effort) == ({1: ((1, 1), (2, 1)), 2: ((3, 1),)}, decision.effort)
 
 
-def test_unwritten_round_leaves_later_ones_complete(tmp_path):
+def test_unwritten_round_leaves_later_ones_complete(journal):
     """What changed since a round that is not there would be no use: the next one is written in full."""
-    journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
     with full_disk(journal), pytest.raises(sqlite3.OperationalError):
         write(journal, 2, a_scene(queue=[a_job(1), a_job(2)]))
@@ -94,8 +92,7 @@ def test_unwritten_round_leaves_later_ones_complete(tmp_path):
     assert journal.read_round(3).queue == (a_job(1), a_job(2), a_job(3))
 
 
-def test_stores_wait_reasons(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_stores_wait_reasons(journal):
     write(journal, 1, a_scene(queue=[a_job(1, per_unit=9)]), Policy(WalltimePredictor(), FirstFit()))
     assert journal.read_round(1).waits == {1: Wait("resources")}
 
@@ -133,9 +130,8 @@ def test_replays_decision_regardless_of_later_learning(tmp_path):
     assert len(result.starts) == len(first.starts) == 1
 
 
-def test_differing_replay_names_difference(tmp_path):
+def test_differing_replay_names_difference(journal):
     """The journal says that job 1 was started elsewhere than the policy would."""
-    journal = Journal(tmp_path / "journal.sqlite")
 
     class Last(Dispatcher):
         def decide(self, snapshot, need="plan"):
@@ -149,8 +145,7 @@ def test_differing_replay_names_difference(tmp_path):
     assert result.differences[0] == "start of job 1: recorded ((3, 1),), now ((0, 1),)"
 
 
-def test_does_not_replay_dispatcher_with_private_memory(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_does_not_replay_dispatcher_with_private_memory(journal):
     write(journal, 1, a_scene(queue=[a_job(1)]), replayable=False)
     assert not replay_round(journal.read_round(1)).is_same_decision
     assert "easy learns" in replay_round(journal.read_round(1)).skipped
@@ -161,16 +156,14 @@ class Amnesiac(FirstFit):
         raise ValueError("no idea")
 
 
-def test_does_not_replay_dispatcher_that_cannot_recall(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_does_not_replay_dispatcher_that_cannot_recall(journal):
     amnesiac = PolicySpec(f"{__name__}:Amnesiac")
     write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, memory={"ada": 1})
     skipped = replay_round(journal.read_round(1)).skipped
     assert skipped.startswith("the memory cannot be restored: dispatcher Amnesiac: ValueError: no idea")
 
 
-def test_unknown_round_error_names_stored_range(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_unknown_round_error_names_stored_range(journal):
     with pytest.raises(UnknownRound, match="round=3: must be in the journal; the journal is empty"):
         journal.read_round(3)
     write(journal, 5, a_scene())
@@ -178,9 +171,8 @@ def test_unknown_round_error_names_stored_range(tmp_path):
         journal.read_round(3)
 
 
-def test_hour_of_unchanged_rounds_is_small(tmp_path):
+def test_hour_of_unchanged_rounds_is_small(journal):
     """Rounds in which nothing changes but the time share what they depended on; what is left is under a kilobyte."""
-    journal = Journal(tmp_path / "journal.sqlite")
     running = [a_running(a_job(99, units=4, per_unit=4, walltime_s=10_000), tuple((n, 1) for n in range(4)))]
     queue = [a_job(i, per_unit=3, user=f"user{i}") for i in range(1, 60)]
     sizes = []
@@ -205,8 +197,7 @@ def test_size_is_bounded_and_rest_is_complete(tmp_path):
     assert min(event.round for event in journal.list_events(limit=10_000)) >= numbers[0]
 
 
-def test_replaces_whole_list_of_unscheduled_jobs(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_replaces_whole_list_of_unscheduled_jobs(journal):
     journal.write_unscheduled_jobs(
         [UnscheduledJob(1, "unmanaged", "array"), UnscheduledJob(2, "ineligible", "dependency")]
     )
@@ -274,9 +265,8 @@ def test_replays_each_round_of_learning_dispatcher(bridge_at):
     assert all(replay_round(bridge.journal.read_round(number)).is_same_decision for number in (3, 1, 5, 2, 4))
 
 
-def test_reads_rounds_in_any_order_across_segments(tmp_path, monkeypatch):
+def test_reads_rounds_in_any_order_across_segments(journal, tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 4)
-    journal = Journal(tmp_path / "journal.sqlite")
     for number in range(1, 15):
         write(journal, number, a_scene(now_s=number, queue=[a_job(i) for i in range(number, number + 5)]))
     assert [row[0] for row in rows(tmp_path / "journal.sqlite", "select first from segments")] == [1, 5, 9, 13]
@@ -287,8 +277,7 @@ def test_reads_rounds_in_any_order_across_segments(tmp_path, monkeypatch):
         assert replay_round(record).is_same_decision
 
 
-def test_new_cluster_or_policy_starts_segment(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_new_cluster_or_policy_starts_segment(journal, tmp_path):
     other = PolicySpec("fcfs")
     small, same, large = a_cluster(), a_cluster(), a_cluster(nodes=5)
     for number, (cluster, record) in enumerate([(small, POLICY), (same, POLICY), (large, POLICY), (large, other)], 1):
@@ -307,7 +296,8 @@ def test_prunes_old_rounds_with_their_data(tmp_path, monkeypatch):
         journal.write_events(0.0, number, [CycleEvent("mode", "control", number)])
     change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1000.0 + round")
     assert journal.prune(1000.0 + 86_400 + 10) == 0, "the tenth is one day old, and not older"
-    assert journal.prune(1000.0 + 86_400 + 25) == 20, "a segment goes as a whole, when its last round is too old"
+    assert journal.prune(1000.0 + 86_400 + 10.25) == 10
+    assert journal.prune(1000.0 + 86_400 + 25) == 10, "a segment goes as a whole, when its last round is too old"
     assert list(journal.iterate_round_numbers()) == list(range(21, 41))
     assert min(event.round for event in journal.list_events(limit=100)) == 21
     assert (journal.find_observed_job("920"), journal.find_observed_job("921").round) == (None, 21)
@@ -315,10 +305,9 @@ def test_prunes_old_rounds_with_their_data(tmp_path, monkeypatch):
     assert journal.read_round(40).queue == (a_job(40),)
 
 
-def test_prunes_plan_before_round_but_keeps_digest(tmp_path, monkeypatch):
+def test_prunes_plan_before_round_but_keeps_digest(journal, monkeypatch):
     monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 4)
     monkeypatch.setattr(journals, "MIN_EXPLAINED_ROUNDS", 8)
-    journal = Journal(tmp_path / "journal.sqlite")
     for number in range(1, 31):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number, units=4, per_unit=4), a_job(99, per_unit=3)]))
     explained = [number for number in journal.iterate_round_numbers() if journal.read_round(number).explained]
@@ -345,9 +334,8 @@ def test_reopened_journal_continues_in_new_segment(tmp_path):
     assert [journal.read_round(number).queue for number in (1, 2)] == [(a_job(1),), (a_job(2),)]
 
 
-def test_file_shrinks_after_pruning(tmp_path):
+def test_file_shrinks_after_pruning(journal, tmp_path):
     """The file shrinks with its data: a journal that is too large must not fill the disk for good."""
-    journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
     journal.write_events(0.0, 1, [CycleEvent("odd", "x" * 1000, id) for id in range(1000)])
     all_in_the_file(tmp_path / "journal.sqlite")
@@ -360,9 +348,8 @@ def test_file_shrinks_after_pruning(tmp_path):
     assert (tmp_path / "journal.sqlite").stat().st_size < before / 4
 
 
-def test_past_job_keeps_name_nodes_and_times(tmp_path):
+def test_past_job_keeps_name_nodes_and_times(journal):
     """The name is known while the job waits, its nodes while it runs, its end afterwards."""
-    journal = Journal(tmp_path / "journal.sqlite")
     task, plain = a_job(7, units=3, user="ada", submit_s=5), a_job(8, user="bob")
     write(
         journal,
@@ -383,8 +370,7 @@ def test_past_job_keeps_name_nodes_and_times(tmp_path):
     assert (journal.get_job_name(7), journal.get_job_name(8)) == ("19_3", "8")
 
 
-def test_escapes_invalid_text_when_writing(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_escapes_invalid_text_when_writing(journal):
     job = a_job(7, user="u\udcff")
     write(journal, 1, a_scene(queue=[job]), observation=an_observation(a_pending(job, label="l\udcff")))
     write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
@@ -396,8 +382,7 @@ def test_escapes_invalid_text_when_writing(tmp_path):
     assert journal.list_unscheduled_jobs() == [UnscheduledJob(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
 
 
-def test_unscheduled_list_is_complete_after_disk_error(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_unscheduled_list_is_complete_after_disk_error(journal, tmp_path):
     first, second, third = (UnscheduledJob(id, "held", "by its owner") for id in (1, 2, 3))
     journal.write_unscheduled_jobs([first, second])
     with full_disk(journal):
@@ -451,29 +436,18 @@ def test_prunes_old_rounds_periodically(tmp_path, monkeypatch):
     assert kept == [1, 2, 3, 1, 2, 3, 4, 5, 6]
 
 
-def test_keeps_newest_segment_for_any_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 2)
+def test_keeps_newest_segment_and_its_cluster_for_any_bound(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite", max_mib=0.001)
     for number in range(1, 6):
-        write(journal, number, a_scene(now_s=number, queue=[a_job(number)]))
-    assert journal.prune(0.0) == 4
+        write(journal, number, a_scene(queue=[a_job(number)], cluster=a_cluster(nodes=number)))
+    assert [journal.prune(0.0) for _ in range(2)] == [4, 0]
     assert list(journal.iterate_round_numbers()) == [5]
-    assert journal.prune(0.0) == 0
     assert rows(tmp_path / "journal.sqlite", "select count(*) from clusters") == [(1,)]
-    assert journal.read_round(5).queue == (a_job(5),)
+    record = journal.read_round(5)
+    assert (record.queue, record.cluster.size) == ((a_job(5),), 5)
 
 
-def test_prunes_cluster_without_rounds(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite", max_mib=0.001)
-    write(journal, 1, a_scene(cluster=a_cluster(nodes=3)))
-    write(journal, 2, a_scene(cluster=a_cluster(nodes=5)))
-    journal.prune(0.0)
-    assert rows(tmp_path / "journal.sqlite", "select count(*) from clusters") == [(1,)]
-    assert journal.read_round(2).cluster.size == 5
-
-
-def test_lists_failed_round_with_failure_name(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_lists_failed_round_with_failure_name(journal):
     snapshot = POLICY.build().add_estimates(a_scene(queue=[a_job(1)]))
     journal.write_round(a_cycle_report(3, at_unix_s=1e9, snapshot=snapshot, policy_failure="decision_timeout"), POLICY)
     (line,) = journal.list_rounds()
@@ -481,20 +455,8 @@ def test_lists_failed_round_with_failure_name(tmp_path):
     assert journal.read_round(3).queue == (a_job(1),)
 
 
-@pytest.mark.parametrize(("age_s", "left"), [(43_199.75, [1, 2]), (43_200.0, [1, 2]), (43_200.25, [2])])
-def test_keeps_round_for_exact_number_of_days(tmp_path, monkeypatch, age_s, left):
+def test_journal_of_exact_bound_keeps_all_rounds(journal, tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 1)
-    journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
-    for number in (1, 2):
-        write(journal, number, a_scene(now_s=number))
-    change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = ? where round = 1", 1e9 - age_s)
-    journal.prune(1e9)
-    assert list(journal.iterate_round_numbers()) == left
-
-
-def test_journal_of_exact_bound_keeps_all_rounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 1)
-    journal = Journal(tmp_path / "journal.sqlite")
     for number in (1, 2):
         write(journal, number, a_scene(now_s=number))
     size = journal.compute_used_size_bytes()
@@ -503,9 +465,7 @@ def test_journal_of_exact_bound_keeps_all_rounds(tmp_path, monkeypatch):
     assert Journal(tmp_path / "journal.sqlite", (size - 1) / 2**20).prune(0.0) == 1
 
 
-def test_only_ledger_writes_are_synchronous(tmp_path):
-    """That of the ledger must: a lost round costs nothing but its explanation."""
-    journal, ledger = Journal(tmp_path / "journal.sqlite"), Ledger(tmp_path / "state.sqlite")
-    normal, full = 1, 2
+def test_writes_are_not_synchronous(journal):
+    """Those of the ledger are: a lost round costs nothing but its explanation."""
+    normal = 1
     assert setting(journal, "synchronous") == normal
-    assert setting(ledger, "synchronous") == full

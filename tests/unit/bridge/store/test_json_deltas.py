@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.json_deltas import JsonDeltaReader, JsonDeltaWriter, apply_delta, compute_delta, encode_json
 from cpsched_bridge.store.round_records import round_trip_json
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.benchmarks.journal import World
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""]) | st.sampled_from([0.5, 1.0])

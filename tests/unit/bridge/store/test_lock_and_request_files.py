@@ -17,11 +17,11 @@ def test_second_bridge_is_rejected_with_running_process(tmp_path):
 
 
 def test_pause_survives_bridge_and_keeps_reason(tmp_path):
-    PauseFile(tmp_path / "paused").pause("maintenance")
-    assert PauseFile(tmp_path / "paused").read_reason() == "maintenance"
-    assert PauseFile(tmp_path / "paused").resume()
-    assert PauseFile(tmp_path / "paused").read_reason() is None
-    assert not PauseFile(tmp_path / "paused").resume()
+    PauseFile(tmp_path).pause("maintenance")
+    assert PauseFile(tmp_path).read_reason() == "maintenance"
+    assert PauseFile(tmp_path).resume()
+    assert PauseFile(tmp_path).read_reason() is None
+    assert not PauseFile(tmp_path).resume()
 
 
 @pytest.mark.parametrize(("code", "pauses"), [("ENOSPC", True), ("EDQUOT", True), ("EFBIG", True), ("EROFS", False)])
@@ -31,13 +31,8 @@ def test_full_disk_allows_pause_without_reason(tmp_path, monkeypatch, code, paus
 
     monkeypatch.setattr(lock_and_request_files, "open", refuse, raising=False)
     if pauses:
-        PauseFile(tmp_path / "paused").pause("maintenance")
-        assert PauseFile(tmp_path / "paused").read_reason() == "paused"
+        PauseFile(tmp_path).pause("maintenance")
+        assert PauseFile(tmp_path).read_reason() == "paused"
     else:
         with pytest.raises(OSError, match="refused"):
-            PauseFile(tmp_path / "paused").pause("maintenance")
-
-
-def test_manually_created_pause_file_pauses(tmp_path):
-    (tmp_path / "paused").touch()
-    assert PauseFile(tmp_path / "paused").read_reason() == "paused"
+            PauseFile(tmp_path).pause("maintenance")

@@ -12,9 +12,8 @@ from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
-from tests.stores import change, damaged_while_open, full_disk
+from tests.stores import GARBAGE, change, damaged_while_open, full_disk
 
-GARBAGE = b"this is no database at all, " * 400
 FULL = "pragma query_only=on; create table more (x)"
 """What fails as on a full disk: that is no damage."""
 

@@ -12,15 +12,13 @@ import pytest
 from cpsched_bridge.ports import PreemptionUnderWay, Victim
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
-from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
-from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from cpsched_bridge.store.state_file import FORMAT, OLDER_LEDGER_NAME, OtherStateFormat, StateFile, seal_row
-from tests.stores import change, damaged_while_open, rows
+from cpsched_bridge.store.state_tables import BoostLedger, PreemptionLedger
+from tests.stores import GARBAGE, change, damaged_while_open, rows
 
 WHAT = PreemptionUnderWay(7, (("n1", 1),), (Victim(1, 50, "requeue"),))
-GARBAGE = b"this is no database at all, " * 400
 
 
 class Ledgers:
@@ -134,7 +132,7 @@ OLDER_FILES = {
         "create table jobs (id integer primary key, state text, since_s integer, pinned integer, failures integer, "
         "nodes text, leave text, label text, why text, cause text, asked text, restore text, seal integer)",
         "jobs",
-        (7, "starting", 5, 1, 2, '[["n1", 2]]', "", "7_1", "decided", "", "", "Partition=a,b"),
+        (7, "handing-back", 5, 1, 2, '[["n1", 2]]', "", "7_1", "decided", "", "", "Partition=a,b"),
     ),
     "boosts.sqlite": (
         "create table boosts (id integer primary key, points text, since_s integer, seal integer)",
@@ -163,7 +161,7 @@ def test_refuses_older_files_but_release_all_reads_them(path: Path, more: list[s
             open_ledger()
     with state_paths.open_emergency_ledger(Settings(state_dir=path.parent)) as emergency:
         (entry,) = emergency.list_entries()
-        assert (entry.job_id, entry.state, entry.restore) == (7, LedgerState.STARTING, "Partition=a,b")
+        assert (entry.job_id, entry.state, entry.restore) == (7, LedgerState.RELEASING, "Partition=a,b")
         assert list(BoostLedger(emergency.file).by_id) == ([8] if len(kept) > 1 else [])
     assert sorted(each.name for each in path.parent.iterdir()) == sorted(kept), "nothing is written"
 

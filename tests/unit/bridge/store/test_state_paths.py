@@ -38,23 +38,18 @@ def somebody_else(folder: Path) -> Iterator[None]:
         folder.chmod(0o700)
 
 
-def test_missing_directory_may_be_mistyped_path(tmp_path):
-    with pytest.raises(SettingsError, match="does not exist; check the path, or whether the folder was deleted"):
-        state_paths.require_used_state_dir(Settings(state_dir=tmp_path / "mistyped"))
-
-
-def test_file_is_no_state_directory(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match="Not a directory"):
-        state_paths.require_used_state_dir(Settings(state_dir=tmp_path / "file"))
-
-
-def test_empty_directory_is_unused_or_was_emptied(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mistyped", "does not exist; check the path, or whether the folder was deleted"),
+        ("notes.txt", "Not a directory"),
+        ("", "contains no files of a bridge; check the path, or whether the folder was emptied"),
+    ],
+)
+def test_rejects_folder_that_no_bridge_has_used(tmp_path, name, words):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(
-        SettingsError, match="contains no files of a bridge; check the path, or whether the folder was emptied"
-    ):
-        state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
+    with pytest.raises(SettingsError, match=words):
+        state_paths.require_used_state_dir(Settings(state_dir=tmp_path / name))
 
 
 def test_reports_unreadable_directory(tmp_path):
@@ -102,8 +97,7 @@ def test_living_bridge_with_deleted_files_is_reported(tmp_path, capsys):
 
 def test_living_bridge_recreates_deleted_files(tmp_path):
     cluster = FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
-    bridge = a_bridge(tmp_path, cluster)
-    bridge.cycle()
+    bridge = a_bridge(tmp_path, cluster, cycles=1)
     entries = bridge.ledger.list_entries()
     for path in tmp_path.iterdir():
         path.unlink()
@@ -122,8 +116,7 @@ def test_fails_cycles_until_state_directory_returns(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
-    bridge = a_bridge(state, cluster)
-    bridge.cycle()
+    bridge = a_bridge(state, cluster, cycles=1)
     state.rename(tmp_path / "away")
     assert [bridge.cycle().result for _ in range(3)] == ["storage_error"] * 3
     state.mkdir()
@@ -158,8 +151,7 @@ def test_files_are_private_for_any_umask(tmp_path, umask):
         settings = Settings(state_dir=tmp_path / "var" / "state")
         lock = state_paths.acquire_instance_lock(settings)
         cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
-        bridge = a_bridge(settings.state_dir, cluster)
-        bridge.cycle()
+        bridge = a_bridge(settings.state_dir, cluster, cycles=1)
         bridge.pause.pause("maintenance")
         lock.release()
     finally:

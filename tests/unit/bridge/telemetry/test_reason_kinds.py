@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched.model.reason import ARGUMENTS
+from cpsched.model.job import ARGUMENTS
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.ports import Hold, Holder, PendingJob

@@ -4,8 +4,6 @@ import json
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
 
 import pytest
@@ -13,13 +11,13 @@ import pytest
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.errors import AddressInUse, BackendTimeout
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit
+from cpsched_bridge.telemetry.bridge_log import LogRateLimit
 from cpsched_bridge.web import http_server as endpoints
-from cpsched_bridge.web.connection_limiter import compute_max_connections
-from cpsched_bridge.web.http_server import HttpServer
+from cpsched_bridge.web.http_server import HttpServer, compute_max_connections
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster
 from tests.patience import ENOUGH_S
+from tests.unit.bridge.web.endpoint_requests import address, get
 
 
 @pytest.fixture
@@ -42,19 +40,9 @@ def endpoint(watch):
         yield endpoint
 
 
-def get(endpoint, path):
-    """(status, type, text)."""
-    try:
-        with urllib.request.urlopen(endpoint.url + path) as answer:
-            return answer.status, answer.headers["content-type"], answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers["content-type"], error.read().decode()
-
-
 def test_serves_prometheus_text_format(endpoint):
-    status, kind, text = get(endpoint, "metrics")
-    assert status == 200
-    assert kind.startswith("text/plain; version=")
+    status, headers, text = get(endpoint, "metrics")
+    assert (status, headers["content-type"].partition("version=")[0]) == (200, "text/plain; ")
     assert "# TYPE cpsched_cycles_total counter" in text
 
 
@@ -68,8 +56,7 @@ def test_ready_after_successful_cycle_only(endpoint, watch, bridge_at):
     status, _, text = get(endpoint, "readyz")
     assert (status, text) == (503, "no cycle has ended yet\n")
     cluster = FakeCluster()
-    bridge = bridge_at(cluster, listeners=(watch,))
-    bridge.cycle()
+    bridge = bridge_at(cluster, listeners=(watch,), cycles=1)
     assert get(endpoint, "readyz")[::2] == (200, "ok: round 1, control, ok\n")
     cluster.fail("observe", BackendTimeout("no answer\x1b[2J"))
     bridge.cycle()
@@ -92,31 +79,18 @@ def test_old_successful_cycle_is_not_ready(endpoint, watch, bridge_at):
 def test_stalled_loop_is_not_healthy(endpoint, watch, bridge_at):
     watch.health.clock = lambda: 1000.0
     bridge_at(FakeCluster(), listeners=(watch,)).cycle()
-    now_s = 1000.0 + watch.health.max_cycle_gap_s
-    watch.health.clock = lambda: now_s
-    assert get(endpoint, "healthz")[0] == 200
-    watch.health.clock = lambda: now_s + 1
+    watch.health.clock = lambda: 1000.0 + watch.health.max_cycle_gap_s + 1
     for path in ("healthz", "readyz"):
         status, _, text = get(endpoint, path)
-        assert status == 503
-        assert text.startswith("no cycle has ended for 151 s")
+        assert (status, text[:30]) == (503, "no cycle has ended for 151 s; ")
 
 
 def test_metrics_can_be_disabled():
-    endpoint = HttpServer(
-        StatusApplication(Settings.model_validate({"metrics": {"enabled": False}})).build_app(), "127.0.0.1", 0
-    )
-    try:
+    with serving(StatusApplication(Settings.model_validate({"metrics": {"enabled": False}}))) as endpoint:
         assert get(endpoint, "metrics")[0] == 404
-    finally:
-        endpoint.close()
 
 
 # ------------------------------------------------------------------------------------------- those who mean it badly
-
-
-def address(endpoint):
-    return "127.0.0.1", int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))
 
 
 @pytest.fixture
@@ -246,12 +220,9 @@ def test_request_must_name_one_host_and_path(endpoint, asked):
 
 def test_serves_configured_proxy_name():
     settings = Settings.model_validate({"page": {"hosts": ["Cluster.Example"]}})
-    endpoint = HttpServer(StatusApplication(settings).build_app(), "127.0.0.1", 0)
-    try:
+    with serving(StatusApplication(settings)) as endpoint:
         said = answer_to(endpoint, b"GET / HTTP/1.1\r\nHost: Cluster.example:443\r\n\r\n")
         assert said.startswith("HTTP/1.1 200 ")
-    finally:
-        endpoint.close()
 
 
 def test_serves_metrics_for_any_host_name(endpoint):
@@ -260,7 +231,15 @@ def test_serves_metrics_for_any_host_name(endpoint):
 
 @pytest.mark.parametrize(
     "path",
-    ["/jobs/1/", "/api/v1/windows/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/html_templates.py"],
+    [
+        "/jobs/1/",
+        "/api/v1/windows/",
+        "//evil.example/jobs/1",
+        "/static/../page.py",
+        "/static/%2e%2e/page_rendering.py",
+        "/static/nothing",
+        "/nothing",
+    ],
 )
 def test_redirects_to_no_other_address(endpoint, path):
     """A redirect would name the address of the bridge behind a proxy, or what the client said it was."""
@@ -290,8 +269,7 @@ def test_empty_page_gives_reason(endpoint, watch, bridge_at):
     assert (status, json.loads(text)["error"].split("; ")[1]) == (503, why)
     cluster = FakeCluster()
     cluster.fail("observe", BackendTimeout("no answer"))
-    bridge = bridge_at(cluster, listeners=(watch,))
-    bridge.cycle()
+    bridge_at(cluster, listeners=(watch,), cycles=1)
     assert "round 1 failed: backend_timeout" in get(endpoint, "")[2]
     assert "compiles" not in get(endpoint, "")[2]
 
@@ -301,5 +279,4 @@ def test_page_reports_bridge_that_reads_but_cannot_decide(endpoint, watch, bridg
     bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
     alert = 'The bridge starts no jobs. <span class="detail">no decision yet: compiles kernels</span>'
     assert alert in get(endpoint, "")[2]
-    assert get(endpoint, "readyz")[0] == 503
-    assert get(endpoint, "healthz")[0] == 200
+    assert (get(endpoint, "readyz")[0], get(endpoint, "healthz")[0]) == (503, 200)

@@ -1,10 +1,9 @@
 """Translate PBS's objects into the bridge's model with pure functions.
 
-- `pbs_job_ids`: job names and numbers.
-- `vnodes`: vnodes as nodes, and their free amounts.
+- `vnodes`: vnodes as nodes, their free amounts, and reservations of vnodes.
 - `pbs_chunk_requests`: `select` and `place` as a request.
-- `pbs_limits`, `pbs_reservations`: which jobs may start, and where.
-- `pbs_jobs`, `pbs_running`: waiting jobs and running jobs.
+- `pbs_limits`: which jobs may start.
+- `pbs_jobs`: names and numbers of jobs, and waiting jobs.
 - `pbs_ranking`: PBS's order of waiting jobs.
-- `pbs_observation`: one reading as an `Observation`.
+- `pbs_observation`: running jobs, and one reading as an `Observation`.
 """

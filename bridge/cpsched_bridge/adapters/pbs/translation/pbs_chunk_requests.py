@@ -24,10 +24,10 @@ import numpy as np
 
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, NodeSetCondition, Request
-from cpsched.parsing.pbs_select import PbsPlaceDirective, parse_pbs_place, parse_pbs_select
+from cpsched.pbs_text import PbsPlaceDirective, parse_pbs_place, parse_pbs_select
 from cpsched_bridge.adapters.pbs.pbs_objects import parse_resource_amount
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable, VnodeGroups
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 
 IGNORED_CHUNK_RESOURCES = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
 """Chunk resources that no vnode provides."""

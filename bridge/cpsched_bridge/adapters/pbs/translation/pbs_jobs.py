@@ -1,24 +1,31 @@
-"""Translate waiting jobs into managed and unmanaged jobs."""
+"""Number jobs, and translate waiting jobs into managed and unmanaged jobs.
+
+PBS names a job `7.server`, an array `7[].server`, and a subjob of that array `7[2].server`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, MutableMapping
+import re
+import zlib
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cpsched.errors import escape_controls
 from cpsched.model import IntArray, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.adapters.pbs.pbs_objects import UNREADABLE_KEY, PbsJob, PbsQueue
-from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
     ChunkedRequest,
     build_chunk_request,
     request_fits_free_amounts,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, find_overlapping_reservations
-from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
-from cpsched_bridge.adapters.shared.job_not_modelled import (
+from cpsched_bridge.adapters.pbs.translation.vnodes import (
+    ConfiguredVnodeTable,
+    PbsReservation,
+    find_overlapping_reservations,
+)
+from cpsched_bridge.adapters.shared.adapter_errors import (
     UNREADABLE_FIELD_ERRORS,
     JobNotModelled,
     make_unreadable_reason,
@@ -95,10 +102,10 @@ def translate_pending_jobs(
     room = _count_startable_subjobs(jobs)
     order = []
     for name, job in jobs.items():
-        if pbs_job_ids.is_array_job_name(name) and not job.is_unreadable:
+        if is_array_job_name(name) and not job.is_unreadable:
             continue
         if job.state in WAITING_STATES or _is_job_starting(job) or job.is_unreadable:
-            array = pbs_job_ids.find_parent_array_name(name) or ""
+            array = find_parent_array_name(name) or ""
             since_s = _compute_wait_start_s(job, jobs.get(array), numbers[name], context)
             order.append(_WaitingJob(since_s, numbers[name], name, array))
         elif job.state not in OTHER_STATES:
@@ -175,7 +182,7 @@ def _translate_pending_job(
 ) -> tuple[PendingJob, ChunkedRequest]:
     if pbs_job.is_unreadable:
         raise JobNotModelled("cannot be read", f"cannot be read: {pbs_job.unreadable[UNREADABLE_KEY]}")
-    if waiting.number >= pbs_job_ids.FIRST_AMBIGUOUS_NUMBER:
+    if waiting.number >= FIRST_AMBIGUOUS_NUMBER:
         raise JobNotModelled("another job has the same number")
     pbs_job.require_readable("euser", "Job_Owner", "egroup", "project", "queue")
     queue = context.queues.get(pbs_job.queue)
@@ -208,7 +215,7 @@ def _translate_pending_job(
     job = build_job(pbs_job, waiting.number, asks.request, walltime_s, waiting.since_s)
     hold, holder, why = _classify_hold(pbs_job, parent, queue, context.by_hand)
     stays = hold is Hold.PLUGIN and parent is not None and parent.state == STARTED_ARRAY_STATE
-    label = pbs_job_ids.strip_server_name(waiting.name)
+    label = strip_server_name(waiting.name)
     job = replace(job, ineligible=before or why)
     return PendingJob(job, hold, False, label, release_is_pointless=stays, holder=holder), asks
 
@@ -244,13 +251,13 @@ def _make_unmanaged_job(
     context: PbsJobTranslationContext,
 ) -> UnmanagedJob:
     """Return an unmanaged job, marked for release if its queue is closed."""
-    job, parent = jobs[name], jobs.get(pbs_job_ids.find_parent_array_name(name) or "")
+    job, parent = jobs[name], jobs.get(find_parent_array_name(name) or "")
     queue = context.queues.get(job.queue)
     held = False
     if queue is not None and not queue.is_started and job.state == "Q":
         with contextlib.suppress(ValueError):
             held = not (job.holds or (parent is not None and parent.holds))
-    label, user = pbs_job_ids.strip_server_name(name), escape_controls(job.owner)
+    label, user = strip_server_name(name), escape_controls(job.owner)
     return UnmanagedJob(number, reason, label, user, held_for_bridge=held)
 
 
@@ -259,10 +266,10 @@ def _count_startable_subjobs(jobs: Mapping[str, PbsJob]) -> dict[str, int]:
 
     Only arrays with `max_run_subjobs` are included.
     """
-    arrays = {name: job.max_running_subjobs for name, job in jobs.items() if pbs_job_ids.is_array_job_name(name)}
+    arrays = {name: job.max_running_subjobs for name, job in jobs.items() if is_array_job_name(name)}
     most = {name: bound for name, bound in arrays.items() if bound is not None}
     for name, job in jobs.items():
-        array = pbs_job_ids.find_parent_array_name(name)
+        array = find_parent_array_name(name)
         if array in most and job.state in ("R", "E", "S", "U"):
             most[array] -= 1
     return most
@@ -292,3 +299,70 @@ def _is_job_starting(job: PbsJob) -> bool:
     if job.state == "E":
         return job.exit_status in REJECTED_BY_HOST_STATUSES
     return job.state == "R" and job.substate == SUBSTATE_STARTING
+
+
+SEQUENCE_BITS = 41
+"""Number of bits for a sequence number, which has at most 12 digits in PBS."""
+MAX_SUBJOB_INDEX = (1 << 20) - 1
+FIRST_AMBIGUOUS_NUMBER = 1 << 62
+"""Lower bound for the numbers of ambiguous names (same sequence number, different server)."""
+
+JOB_NAME_PATTERN = re.compile(r"(\d{1,12})(?:\[(\d{0,7})\])?\.([A-Za-z0-9][A-Za-z0-9._-]{0,254})", re.ASCII)
+"""Pattern for a job name: sequence number, subjob index (empty for the array itself), and server."""
+
+
+def parse_job_number(name: str) -> int:
+    """Return the number of a job, array or subjob.
+
+    Raise `ValueError` if `name` is not a job name.
+    """
+    found = JOB_NAME_PATTERN.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} is not a job name")
+    index = int(found[2]) + 1 if found[2] else 0
+    if index > MAX_SUBJOB_INDEX:
+        raise ValueError(f"{name!r}: the array index is too large")
+    return index << SEQUENCE_BITS | int(found[1])
+
+
+def assign_job_numbers(names: Iterable[str]) -> dict[str, int]:
+    """Return a unique number for each name.
+
+    Text that is not a job name gets a number of at least `FIRST_AMBIGUOUS_NUMBER`.
+    """
+    found: dict[str, int] = {}
+    taken: set[int] = set()
+    for name in sorted(names):
+        try:
+            number = parse_job_number(name)
+        except ValueError:
+            number = FIRST_AMBIGUOUS_NUMBER | zlib.crc32(name.encode())
+        while number in taken:
+            number = FIRST_AMBIGUOUS_NUMBER | zlib.crc32(f"{number} {name}".encode())
+        taken.add(number)
+        found[name] = number
+    return found
+
+
+def find_parent_array_name(name: str) -> str | None:
+    """Return the name of a subjob's array, or None for other jobs."""
+    found = JOB_NAME_PATTERN.fullmatch(name)
+    return f"{found[1]}[].{found[3]}" if found and found[2] else None
+
+
+def format_job_number(number: int) -> str:
+    """Return the job name for a number, without the server."""
+    sequence, index = number & ((1 << SEQUENCE_BITS) - 1), number >> SEQUENCE_BITS
+    if number >= FIRST_AMBIGUOUS_NUMBER or not index:
+        return str(sequence)
+    return f"{sequence}[{index - 1}]"
+
+
+def is_array_job_name(name: str) -> bool:
+    """Return whether a name refers to a whole array."""
+    return "[]" in name
+
+
+def strip_server_name(name: str) -> str:
+    """Return the job name without the server, as users write it."""
+    return name.partition(".")[0]

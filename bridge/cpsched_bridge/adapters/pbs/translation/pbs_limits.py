@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from cpsched.errors import escape_controls
-from cpsched.parsing.pbs_select import parse_pbs_select, parse_size_bytes
+from cpsched.pbs_text import parse_pbs_select, parse_size_bytes
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
 from cpsched_bridge.adapters.pbs.pbs_objects import PbsJob, Value, list_text_values, parse_resource_amount
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
+from cpsched_bridge.adapters.shared.adapter_errors import UNREADABLE_FIELD_ERRORS
 
 _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([^\]\s]+)\s*\]")
 ALL_ENTITY, GENERIC_ENTITY = "PBS_ALL", "PBS_GENERIC"

@@ -22,7 +22,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cpsched.parsing.pbs_select import parse_duration_s
+from cpsched.pbs_text import parse_duration_s
 from cpsched_bridge.adapters.pbs.pbs_objects import (
     BOOST_RESOURCE,
     PbsJob,
@@ -31,9 +31,9 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsServer,
     parse_resource_amount,
 )
-from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
+from cpsched_bridge.adapters.pbs.translation import pbs_jobs
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import STARTED_ARRAY_STATE, WAITING_STATES
-from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
+from cpsched_bridge.adapters.shared.adapter_errors import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import QueueRank
 
 
@@ -63,19 +63,19 @@ def rank_jobs(
 
     PBS's values are rounded down and shifted by a common amount that makes each at least 1.
     """
-    numbers = pbs_job_ids.assign_job_numbers(jobs)
+    numbers = pbs_jobs.assign_job_numbers(jobs)
     subjobs = _group_subjobs_by_array(jobs, numbers)
     found = []
     for name, job in jobs.items():
-        if not can_be_boosted(job) or pbs_job_ids.find_parent_array_name(name) is not None or job.boost is None:
+        if not can_be_boosted(job) or pbs_jobs.find_parent_array_name(name) is not None or job.boost is None:
             continue
         if job.queue not in managed and not job.boost:
             continue
         queue = queues.get(job.queue, PbsQueue(job.queue))
         terms = compute_formula_terms(formula, job, queue) | {BOOST_RESOURCE: 0.0}
-        stands_for = tuple(subjobs.get(name, ())) if pbs_job_ids.is_array_job_name(name) else (numbers[name],)
+        stands_for = tuple(subjobs.get(name, ())) if pbs_jobs.is_array_job_name(name) else (numbers[name],)
         own = math.floor(formula.evaluate(terms))
-        label = pbs_job_ids.strip_server_name(name)
+        label = pbs_jobs.strip_server_name(name)
         found.append(QueueRank(numbers[name], stands_for, own, job.boost, queue.priority, label))
     lowest = min((each.own for each in found), default=1)
     shift = 1 - min(lowest, 1)
@@ -85,7 +85,7 @@ def rank_jobs(
 def _group_subjobs_by_array(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for name in jobs:
-        array = pbs_job_ids.find_parent_array_name(name)
+        array = pbs_jobs.find_parent_array_name(name)
         if array is not None:
             found.setdefault(array, []).append(numbers[name])
     return found

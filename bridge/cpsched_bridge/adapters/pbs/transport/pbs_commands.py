@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cpsched_bridge.adapters.pbs.pbs_objects import PbsScheduler, PbsServer, parse_server
+from cpsched_bridge.adapters.pbs.transport.pbs_output_parsing import parse_qmgr_objects
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import JOB_PATTERN, parse_schedulers
-from cpsched_bridge.adapters.pbs.transport.pbs_text_parsers import parse_qmgr_objects
 from cpsched_bridge.errors import BackendError, CommandRefused
 
 QUEUE_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cpsched_bridge.adapters.shared.program_errors import make_failure_error
+from cpsched_bridge.adapters.shared.adapter_errors import make_failure_error
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_sim.program_runner import ProgramResult, ProgramRunner
 

@@ -32,8 +32,8 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     parse_server,
     parse_vnode,
 )
-from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
-from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
+from cpsched_bridge.adapters.pbs.transport import pbs_output_parsing
+from cpsched_bridge.adapters.pbs.transport.pbs_output_parsing import parse_pbs_json
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 from cpsched_bridge.ports import UnusableObject
@@ -79,7 +79,7 @@ class PbsStateReader:
             asked["resources"] = RESOURCES_COMMAND
         texts = self._programs.query(asked, until_s)
         if "resources" in texts:
-            self._kinds = self._clock(), pbs_text_parsers.parse_resource_definitions(texts["resources"])
+            self._kinds = self._clock(), pbs_output_parsing.parse_resource_definitions(texts["resources"])
         jobs, unreadable = self._parse_jobs(texts["jobs"], until_s)
         assert self._kinds is not None
         kinds = self._kinds[1]
@@ -128,7 +128,7 @@ class PbsStateReader:
         found = _parse_objects_marking_unreadable(text, "nodes")
         unsure = {name: _find_unquoted_vnode_texts(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
-            texts = pbs_text_parsers.parse_vnodes(
+            texts = pbs_output_parsing.parse_vnodes(
                 self._programs.query({"vnodes": VNODES_TEXT_COMMAND}, until_s)["vnodes"]
             )
             for name, attributes in unsure.items():
@@ -190,7 +190,7 @@ class PbsStateReader:
 
 def parse_schedulers(text: str) -> dict[str, PbsScheduler]:
     """Return the schedulers in the output of `qmgr -c 'list sched'`, by name."""
-    records = pbs_text_parsers.parse_qmgr_objects(text, "Sched")
+    records = pbs_output_parsing.parse_qmgr_objects(text, "Sched")
     return {name: parse_scheduler(record) for name, record in records.items()}
 
 
@@ -200,7 +200,7 @@ def _parse_queues(text: str) -> dict[str, PbsQueue]:
 
 
 def _parse_reservations(text: str) -> dict[str, PbsReservationRecord]:
-    records = pbs_text_parsers.parse_reservations(text)
+    records = pbs_output_parsing.parse_reservations(text)
     return {name: parse_reservation(record) for name, record in records.items()}
 
 

@@ -1,6 +1,5 @@
-"""Read the policy of a Slurm site: weights, fair share, QOS, limits and usage.
+"""Apply the policy of a Slurm site: weights, fair share, QOS, limits and usage.
 
-- `site_policy_commands`: runs the commands in the background, with a common deadline.
-- `site_policy_reader`: decides when to query, and which data to keep if an answer is missing.
-- `priority_ranking`: ranks pending jobs and applies limits, without I/O.
+- `priority_ranking`: ranks pending jobs and applies limits, without I/O. `sprio_comparison` checks the priorities.
+- `preemptors`: jobs that are left to Slurm because they may preempt others.
 """

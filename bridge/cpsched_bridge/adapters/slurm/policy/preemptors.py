@@ -21,13 +21,12 @@ import numpy as np
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import PendingCode, PendingReason
-from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.preemption import PreemptionRules, PreemptMode, VictimOrder
 from cpsched.site.preemption_plans import PreemptionPlan, PreemptionSearch, count_occupied_nodes
 from cpsched.site.site_policy import SitePolicy
 from cpsched.site.victims import PreemptibleJob, stop_price_node_s
-from cpsched.slurm_text.jobs import SlurmJob
+from cpsched.slurm_text.jobs import SlurmJob, last_checkpoint_s
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import (
     Hold,

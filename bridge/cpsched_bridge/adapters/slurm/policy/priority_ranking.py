@@ -26,7 +26,7 @@ from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmReservation
 from cpsched.slurm_text.site_policy import SitePolicyReading
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import (
     count_held_licenses,
     parse_requested_licenses,
@@ -284,7 +284,7 @@ class PriorityRanker:
         """Return the jobs with their ranks, and their limits with the counted usage."""
         now_s, waiting = records.now_s, [job for job in records.jobs if job.state == slurm_states.PENDING]
         self.clearances.record_reading(waiting, now_s)
-        by_number = {number: job for job in waiting for number in array_tasks.list_job_numbers(job)}
+        by_number = {number: job for job in waiting for number in slurm_job_ids.list_job_numbers(job)}
         size = ClusterSize(len(records.nodes), sum(node.effective_cpus or 0 for node in records.nodes))
         context = PriorityRankingInput(pending, by_number, size, now_s, self.clearances, records.reservations)
         if self._due_s == 0 or now_s >= self._due_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cpsched.slurm_text.gres import NO_CONSUME
 
@@ -23,7 +23,7 @@ def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
         if not name.endswith(_NO_CONSUME_SUFFIX):
             found[name] = found.get(name, 0) + int(count)
     for name in [name for name in found if ":" in name]:
-        general = name.split(":")[0]
+        general = name.partition(":")[0]
         typed = sum(count for other, count in found.items() if other.startswith(f"{general}:"))
         found[general] = max(found.get(general, 0), typed)
     return found
@@ -38,6 +38,11 @@ def parse_no_consume_amounts(items: Mapping[str, int]) -> Amounts:
             if key.endswith(_NO_CONSUME_SUFFIX)
         }
     )
+
+
+def find_typed_gres(names: Iterable[str]) -> set[str]:
+    """Return the general names of the generic resources that are listed with a type: "gpu" for "gpu:a100"."""
+    return {name.partition(":")[0] for name in names if ":" in name}
 
 
 def gres_from_tres(tres: Mapping[str, int] | None) -> Amounts:

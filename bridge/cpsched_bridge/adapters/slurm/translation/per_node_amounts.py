@@ -4,7 +4,7 @@
   number of nodes (`--nodes=k`) gives k shares. Otherwise, the job gets the smallest number of shares that can hold it,
   usually one. With `--ntasks-per-node`, shares hold that many tasks, and the last shares may be partly idle.
 - Task by task (`find_task_split`): a start sets the nodes and their number, and Slurm distributes the tasks as
-  `predicted_task_distribution` predicts. This applies to jobs that request amounts per task, because a node's share is
+  `start_split_prediction` predicts. This applies to jobs that request amounts per task, because a node's share is
   then the sum of its tasks.
 - Slurm places all other jobs.
 """
@@ -21,7 +21,7 @@ from cpsched.feasibility import units_fitting_by_row
 from cpsched.formatting import format_count
 from cpsched.model import IntArray, Request
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_from_tres, parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import NodeChoice, SlurmNodeTable
@@ -235,10 +235,9 @@ def _compute_gres_per_share(job: SlurmJob, machine: SlurmNodeTable, nodes: int, 
     per_node = parse_gres_amounts(job.gres_per_node)
     per_task = gres_from_tres(job.tres_per_task)
     asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
-    found, total, per_job = (
-        {name: count for name, count in amounts.items() if name not in machine.shared}
-        for amounts in (asked, gres_from_tres(job.requested_tres), parse_gres_amounts(job.gres_per_job))
-    )
+    found = {name: count for name, count in asked.items() if name not in machine.shared}
+    total = {n: count for n, count in gres_from_tres(job.requested_tres).items() if n not in machine.shared}
+    per_job = {n: count for n, count in parse_gres_amounts(job.gres_per_job).items() if n not in machine.shared}
 
     if not found and (total or per_job):
         if nodes > 1:

@@ -1,15 +1,23 @@
-"""Use Slurm's number for a job, and compute a number for each array task.
+"""Number jobs and array tasks, and apply an array's task limit.
 
-Slurm assigns its own number to an array task only when the task starts or is changed. The computed number identifies
-the task until it ends, even after its record has been split off from the array's record.
+A job keeps Slurm's number. Slurm assigns its own number to an array task only when the task starts or is changed. The
+number computed here identifies the task until it ends, even after its record has been split off from the array's
+record.
+
+One record represents all waiting tasks of an array such as `--array=0-99%8`, which may run at most eight at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
 
-from cpsched.slurm_text.jobs import SlurmJob
-from cpsched.slurm_text.task_ranges import MAX_TASK_INDEX
+from cpsched.model import PendingCode, PendingReason
+from cpsched.slurm_text.jobs import MAX_TASK_INDEX, SlurmJob, parse_task_ranges
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.ports import MAX_PENDING_TASKS
 
 TASK_SHIFT = 32
 """Number of bits below the task index in a job number. Slurm's job ids have at most 26 bits, its task indices 22."""
@@ -52,3 +60,50 @@ def index_preemptible_jobs(records: Sequence[SlurmJob]) -> dict[int, SlurmJob]:
     Slurm preempts jobs in these states (`slurm_find_preemptable_jobs` in interfaces/preempt.c).
     """
     return {get_job_id(job): job for job in records if job.state in ("RUNNING", "SUSPENDED")}
+
+
+TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
+
+
+def list_job_numbers(job: SlurmJob) -> list[int]:
+    """Return the numbers of the jobs that a pending record represents.
+
+    For an array, these are the numbers of at most `MAX_PENDING_TASKS` waiting tasks, or none if they are unreadable.
+    """
+    if not job.array_id or not job.array_tasks_waiting:
+        return [get_job_id(job)]
+    try:
+        ranges = parse_task_ranges(job.array_tasks_waiting)
+    except ValueError:
+        return []
+    return [make_task_id(job.array_id, task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]
+
+
+def count_active_tasks(jobs: Iterable[SlurmJob]) -> dict[int, int]:
+    """Return how many tasks of each array occupy nodes, by array number."""
+    return Counter(job.array_id for job in jobs if job.array_id and job.state in slurm_states.OCCUPYING_STATES)
+
+
+@dataclass(slots=True)
+class RememberedArrayTaskLimits:
+    """The limits on each array's running tasks, remembered between readings.
+
+    Only the record of an array's waiting tasks contains the limit.
+    """
+
+    _most: dict[int, int] = field(default_factory=dict)
+
+    def count_startable_tasks(self, job: SlurmJob, active: Mapping[int, int]) -> int | None:
+        """Return how many more tasks of the record's array may run, or None if unlimited."""
+        array = job.array_id
+        if not array:
+            return None
+        if job.array_tasks_parallel:
+            self._most[array] = job.array_tasks_parallel
+        most = self._most.get(array)
+        return None if most is None else max(0, most - active.get(array, 0))
+
+    def retain_arrays(self, arrays: set[int]) -> None:
+        """Forget all arrays except these."""
+        for array in self._most.keys() - arrays:
+            del self._most[array]

@@ -27,7 +27,7 @@ from cpsched.site.accounts import PartitionLimit
 from cpsched.slurm_text.gres import is_gpu_part
 from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.jobs import UNLIMITED, SlurmJob
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
@@ -99,8 +99,51 @@ def translate_pending_job(
     `ineligible` covers the partition's state, but not begin times and dependencies, which change. A job that does not
     fit on the empty machine is left to Slurm, not marked ineligible, because the bridge's model may be wrong.
     """
-    partition, conflicts = terms.partition, terms.conflicts
+    partition = terms.partition
     job = with_defaults_per_gpu(job, partition)
+    _require_modelled_request(job, machine, partition)
+
+    node_set = find_allowed_node_set(job, machine, partition, terms.conflicts)
+    requests_gpu_parts = any(map(is_gpu_part, compute_max_gres_per_share(job)))
+    if requests_gpu_parts and not (machine.rows[node_set] & machine.mask_nodes_with_gpu_parts()).any():
+        raise JobNotModelled("requests parts of GPUs", "requests parts of GPUs, whose use its nodes do not show")
+
+    walltime_s = get_walltime_s(job, partition)
+    if "PartitionTimeLimit" not in terms.exempt_from:
+        require_walltime_within_partition_limit(partition, walltime_s)
+
+    splits, reservation_reason = _find_splits_on_unreserved_nodes(job, machine, terms, node_set)
+    reason = find_partition_state_reason(partition) or reservation_reason
+
+    exclusive = machine.rules.whole_nodes or partition.exclusive or job.resource_sharing == "NO"
+    if exclusive:
+        _require_whole_nodes(machine, partition, node_set)
+    splits = keep_placeable_splits(splits, machine, machine.rows[node_set], partition, job.segment_size)
+    if requests_gpu_parts:
+        splits, node_set = find_node_set_with_gpu_parts(splits, machine, node_set)
+    if splits.equal is not None and splits.equal.units > 1:
+        node_set = find_node_set_in_blocks(job, splits.equal, machine, node_set, partition)
+
+    def build_split_job(split: EqualJobSplit, distinct: bool) -> Job:
+        request = Request(split.units, split.amounts, distinct, exclusive, node_set)
+        return _build_job(job, job_id, walltime_s, request, reason)
+
+    most_nodes = terms.limit_split(job).max_nodes
+    by_task = None
+    if splits.tasks is not None:
+        settings = make_task_split_settings(job, most_nodes)
+        by_task = SlurmJobWithStartSettings(build_split_job(splits.tasks, False), settings)
+    if splits.equal is None:
+        assert by_task is not None
+        return by_task
+
+    nodes = splits.equal.units
+    settings = make_equal_split_settings(job, nodes, most_nodes, needs_cpus=machine.rules.equal_shares_need_cpus)
+    return SlurmJobWithStartSettings(build_split_job(splits.equal, nodes > 1), settings, None if exclusive else by_task)
+
+
+def _require_modelled_request(job: SlurmJob, machine: SlurmNodeTable, partition: PartitionRules) -> None:
+    """Raise `JobNotModelled` if only Slurm can place the job, wherever it fits."""
     require_supported_request(job)
     if (lost := describe_unknown_nodes("excludes", job.excluded_nodes, machine)) is not None:
         raise JobNotModelled(lost)
@@ -108,55 +151,35 @@ def translate_pending_job(
     if partition.may_job_share_cores(job):
         what = "requests to share its cores"
         raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
-    node_set = find_allowed_node_set(job, machine, partition, conflicts)
-    shares_gpus = any(map(is_gpu_part, compute_max_gres_per_share(job)))
-    if shares_gpus and not (machine.rows[node_set] & machine.mask_nodes_with_gpu_parts()).any():
-        raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs, whose use its nodes do not show")
-    walltime_s = get_walltime_s(job, partition)
-    if "PartitionTimeLimit" not in terms.exempt_from:
-        require_walltime_within_partition_limit(partition, walltime_s)
-    reason = find_partition_state_reason(partition)
-    limits = terms.limit_split(job)
+
+
+def _find_splits_on_unreserved_nodes(
+    job: SlurmJob, machine: SlurmNodeTable, terms: PartitionTerms, node_set: int
+) -> tuple[PossibleJobSplits, PendingReason | None]:
+    """Return the splits of a job, and why it waits if it fits only on nodes that are reserved before it would end.
+
+    `node_set` contains the partition's nodes outside these reservations.
+    """
+    limits, conflicts = terms.limit_split(job), terms.conflicts
     try:
-        parts = find_split_choices(job, machine, node_set, limits)
+        return find_split_choices(job, machine, node_set, limits), None
     except JobNeverFits as too_large:
         if not conflicts:
             raise
-        anywhere = find_allowed_node_set(job, machine, partition, ())
-        parts = find_split_choices(job, machine, anywhere, limits)
+        anywhere = find_allowed_node_set(job, machine, terms.partition, ())
+        splits = find_split_choices(job, machine, anywhere, limits)
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
         text = f"reservation {met[0]} ends" if len(met) == 1 else f"reservations {', '.join(met)} end"
-        reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), text))
-    exclusive = machine.rules.whole_nodes or partition.exclusive or job.resource_sharing == "NO"
+        return splits, PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), text))
+
+
+def _require_whole_nodes(machine: SlurmNodeTable, partition: PartitionRules, node_set: int) -> None:
+    """Raise `JobNotModelled` if the partition limits the cores that a job may use on one of the nodes."""
     column = machine.core_limit_column(partition.name)
-    if exclusive and column is not None:
+    if column is not None:
         capacity = machine.capacity[machine.rows[node_set]]
         if (capacity[:, column] < capacity[:, CORES]).any():
             raise JobNotModelled("requests whole nodes of a partition that limits CPUs per node")
-    parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition, job.segment_size)
-    if shares_gpus:
-        parts, node_set = find_node_set_with_gpu_parts(parts, machine, node_set)
-    if parts.equal is not None and parts.equal.units > 1:
-        node_set = find_node_set_in_blocks(job, parts.equal, machine, node_set, partition)
-
-    def build_split_job(parts: EqualJobSplit, distinct: bool) -> Job:
-        request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
-        return _build_job(job, job_id, walltime_s, request, reason)
-
-    by_task = None
-    if parts.tasks is not None:
-        by_task = SlurmJobWithStartSettings(
-            build_split_job(parts.tasks, False), make_task_split_settings(job, limits.max_nodes)
-        )
-    if parts.equal is None:
-        assert by_task is not None
-        return by_task
-    settings = make_equal_split_settings(
-        job, parts.equal.units, limits.max_nodes, needs_cpus=machine.rules.equal_shares_need_cpus
-    )
-    return SlurmJobWithStartSettings(
-        build_split_job(parts.equal, parts.equal.units > 1), settings, None if exclusive else by_task
-    )
 
 
 def with_defaults_per_gpu(job: SlurmJob, partition: PartitionRules) -> SlurmJob:
@@ -192,12 +215,16 @@ def require_modelled_partition(partition: PartitionRules, gres: Amounts) -> None
 
 def translate_placed_job(job: SlurmJob, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
     """Return a job that has or had `nodes` nodes, in equal shares of its allocation."""
-    limit_min = job.time_limit
-    walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else UNLIMITED_WALLTIME_S
     exclusive = job.resource_sharing == "NO"
     amounts = compute_allocated_per_node(job, machine, nodes)
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive)
-    return _build_job(job, job_id, walltime_s, request)
+    return _build_job(job, job_id, get_placed_walltime_s(job), request)
+
+
+def get_placed_walltime_s(job: SlurmJob) -> int:
+    """Return how many seconds a job that has or had nodes may run."""
+    limit_min = job.time_limit
+    return limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else UNLIMITED_WALLTIME_S
 
 
 def translate_unreadable_job(job: SlurmJob, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
@@ -236,12 +263,11 @@ def keep_placeable_splits(
     segment_size: int = 0,
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
-    spread = machine.rules.spreads_shares and bool((mask & machine.shares_gpus).any())
+    spread = machine.rules.spreads_gpu_parts and bool((mask & machine.shares_gpus).any())
     for each in (parts.equal, parts.tasks):
         if each is not None and spread and _requests_any_gres(GPU_PART_KINDS, each.amounts, machine):
-            raise JobNotModelled(
-                "requests shares of GPUs", "requests shares of GPUs, of which one job may share several"
-            )
+            where = "requests parts of GPUs on nodes where one job may share several GPUs"
+            raise JobNotModelled("requests parts of GPUs", where)
         if each is not None and spread and _requests_any_gres({"gpu"}, each.amounts, machine):
             what = "requests GPUs on nodes where one job may share several GPUs"
             raise JobNotModelled(what, f"{what} (MULTIPLE_SHARING_GRES_PJ)")
@@ -263,9 +289,9 @@ def find_node_set_with_gpu_parts(
     Raise `JobNotModelled` if a node may get several parts of it, or if it requests several kinds.
     """
     if parts.equal is None:
-        raise JobNotModelled("requests shares of GPUs for tasks that Slurm distributes")
+        raise JobNotModelled("requests parts of GPUs for tasks that Slurm distributes")
     if sum(_requests_any_gres({name}, parts.equal.amounts, machine) for name in ("gpu", *GPU_PART_KINDS)) > 1:
-        raise JobNotModelled("requests shares of GPUs in addition to other GPUs")
+        raise JobNotModelled("requests parts of GPUs in addition to other GPUs")
     mask = machine.rows[node_set].copy()
     for name, parts_of_gpu in machine.gpu_parts.items():
         mask &= parts_of_gpu >= parts.equal.amounts[machine.resources.index(name)]

@@ -16,7 +16,7 @@ from cpsched.slurm_text.configuration import SelectRules, SlurmConfig
 from cpsched.slurm_text.gres import is_gpu_part
 from cpsched.slurm_text.hostlist import expand_hostlist, expand_hostlist_or_empty
 from cpsched.slurm_text.objects import SlurmNode, SlurmTopology
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_no_consume_amounts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -12,18 +12,13 @@ from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched.site.accounts import NO_EXEMPTIONS, PartitionLimit
 from cpsched.slurm_text.configuration import SelectRules, SlurmConfig, parse_release
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched.slurm_text.objects import SlurmNode
+from cpsched.slurm_text.objects import SlurmNode, SlurmObject
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
-    NewlyEndedJobReader,
-    ended_jobs_from_sacct,
-    list_ended_jobs,
-)
-from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
-from cpsched_bridge.adapters.slurm.translation.node_availability import (
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_reservations, slurm_states
+from cpsched_bridge.adapters.slurm.translation.free_capacity import (
+    FreeNodeCapacity,
     compute_free_amounts,
-    compute_gpus_occupied_by_shares,
+    compute_gpus_occupied_by_parts,
     compute_reserved_amounts,
     list_future_core_reservations,
     mask_available_nodes,
@@ -32,29 +27,32 @@ from cpsched_bridge.adapters.slurm.translation.node_availability import (
     return_gpus_with_last_job,
     sum_running_requests,
 )
-from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, find_account_check_rules
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import DEFAULT_RULES, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     CachingPartitionTranslator,
+    PartitionAccessContext,
     PartitionRules,
+    find_account_check_rules,
     list_core_limits,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import (
     CachingPendingJobTranslator,
     PendingJobTranslationContext,
 )
+from cpsched_bridge.adapters.slurm.translation.slurm_placed_jobs import (
+    CachingRunningJobTranslator,
+    NewlyEndedJobReader,
+    drop_nodes_unusable_after_end,
+    ended_jobs_from_sacct,
+    list_ended_jobs,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     ReservedNodes,
     translate_reservations,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_running import (
-    CachingRunningJobTranslator,
-    drop_nodes_unusable_after_end,
-)
 from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE
-from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
-from cpsched_bridge.ports import Observation, Outage
+from cpsched_bridge.ports import ObjectKind, Observation, Outage, UnusableObject
 
 MAX_UNUSED_NODE_SETS = 100
 """All node sets are dropped if unused sets outnumber used sets by more than this."""
@@ -66,7 +64,7 @@ class SlurmTranslator:
 
     rules: SelectRules = DEFAULT_RULES
     accounts_checked: tuple[bool | None, bool] = (None, True)
-    """Whether partitions check accounts, in the form that `partition_access.find_account_check_rules` returns."""
+    """Whether partitions check accounts, in the form that `slurm_partitions.find_account_check_rules` returns."""
     cluster_name: str = ""
     job_defaults: str | None = None
     """slurm.conf's `JobDefaults`."""
@@ -109,7 +107,7 @@ class SlurmTranslator:
         """
         machine, partitions = self.translate_machine_and_partitions(seen)
         reservations = translate_reservations(
-            lease_reservation.without_lease_reservation(seen.reservations), seen.nodes, machine, seen.now_s
+            slurm_reservations.without_lease_reservation(seen.reservations), seen.nodes, machine, seen.now_s
         )
         access_context = PartitionAccessContext(*self.accounts_checked, above, seen.outside)
         running = self._running.read(seen, machine, self._jobs)
@@ -118,7 +116,7 @@ class SlurmTranslator:
         usable &= ~mask_nodes_with_shared_cores(seen.jobs, partitions, machine)
         inside = _group_by_reservation(seen.jobs, running)
         held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
-        held += compute_gpus_occupied_by_shares(seen.jobs, machine)
+        held += compute_gpus_occupied_by_parts(seen.jobs, machine)
         held += sum_running_requests(machine, self._running.list_expedited_jobs(seen.jobs))
         self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
         self.to_come = list_future_core_reservations(machine, reservations, running, seen.now_s)
@@ -157,7 +155,7 @@ class SlurmTranslator:
             unmanaged=tuple(left),
             outages=list_outages(seen.nodes, reservations, seen.now_s),
             otherwise=dict(self._running.otherwise),
-            lease=lease_reservation.lease_from_reservations(seen.reservations),
+            lease=slurm_reservations.lease_from_reservations(seen.reservations),
             unusable=tuple(list_unusable_objects(seen)),
             cluster_name=self.cluster_name,
             labels={
@@ -215,7 +213,7 @@ class SlurmTranslator:
             number
             for job in jobs
             for number in (
-                array_tasks.list_job_numbers(job)
+                slurm_job_ids.list_job_numbers(job)
                 if job.state == slurm_states.PENDING
                 else [slurm_job_ids.get_job_id(job)]
             )
@@ -265,3 +263,24 @@ def _classify_outage(state: str) -> Literal["drained", "down"]:
     """Return "drained" if a working node is being drained, otherwise "down"."""
     base, *flags = state.split("+")
     return "drained" if base in slurm_states.USABLE_NODE_STATES and "DRAIN" in flags else "down"
+
+
+def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
+    """Yield all unusable objects in a reading.
+
+    A job with an unreadable field counts only while it is pending. A job in an unknown state always counts.
+    """
+    tables: tuple[tuple[ObjectKind, Sequence[SlurmObject]], ...] = (
+        ("node", seen.nodes),
+        ("partition", seen.partitions),
+        ("reservation", seen.reservations),
+    )
+    for kind, table in tables:
+        yield from (slurm_states.make_unusable_object(kind, each) for each in table if each.has_unusable_field)
+    for job in seen.jobs:
+        if job.state == slurm_states.UNKNOWN:
+            label = slurm_job_ids.format_job_id(slurm_job_ids.get_job_id(job))
+            yield UnusableObject("job", label, "state", "unknown", job.unknown_state)
+        elif job.unreadable and job.state == slurm_states.PENDING:
+            label = slurm_job_ids.format_job_id(slurm_job_ids.get_job_id(job))
+            yield UnusableObject("job", label, job.unreadable[0], "unreadable")

@@ -16,24 +16,17 @@ from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetCondition, PendingCode, PendingReason
 from cpsched.site.accounts import PartitionLimit
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched_bridge.adapters.shared.job_not_modelled import (
+from cpsched_bridge.adapters.shared.adapter_errors import (
     UNREADABLE_FIELD_ERRORS,
     JobNotModelled,
     make_unreadable_reason,
 )
 from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN
-from cpsched_bridge.adapters.slurm.translation import (
-    array_tasks,
-    job_dependencies,
-    pending_reasons,
-    slurm_job_ids,
-    slurm_states,
-)
+from cpsched_bridge.adapters.slurm.translation import job_dependencies, pending_reasons, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.free_capacity import (
     FreeNodeCapacity,
     count_units_by_node,
 )
-from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, find_access_denied_reason
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     PartitionTerms,
     SlurmJobWithStartSettings,
@@ -41,7 +34,11 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     translate_pending_job,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, describe_unknown_nodes
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionRules
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
+    PartitionAccessContext,
+    PartitionRules,
+    find_access_denied_reason,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     ReservedNodes,
@@ -96,7 +93,7 @@ class CachingPendingJobTranslator:
 
     asked: dict[int, SlurmJobWithStartSettings] = field(default_factory=dict)
     """The modelled jobs of the last reading, by job number."""
-    limits: array_tasks.RememberedArrayTaskLimits = field(default_factory=array_tasks.RememberedArrayTaskLimits)
+    limits: slurm_job_ids.RememberedArrayTaskLimits = field(default_factory=slurm_job_ids.RememberedArrayTaskLimits)
     _known: dict[tuple[int, str], _CachedJobTranslation] = field(default_factory=dict)
     """Translations by job number and partition."""
     _split_by_task: set[int] = field(default_factory=set)
@@ -111,11 +108,11 @@ class CachingPendingJobTranslator:
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[UnmanagedJob] = []
-        active = array_tasks.count_active_tasks(jobs)
+        active = slurm_job_ids.count_active_tasks(jobs)
         others = job_dependencies.JobDependencyTargets(jobs, context.now_s)
         waiting = [job for job in jobs if job.state == slurm_states.PENDING]
         for job in sorted(waiting, key=lambda job: (job.submit_time, job.id)):
-            numbers = array_tasks.list_job_numbers(job)
+            numbers = slurm_job_ids.list_job_numbers(job)
             if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(job.partition):
                 job = self._choose_partition(job, numbers[0], context)
             asked = self._translate_request(job, numbers, before, context)
@@ -126,7 +123,7 @@ class CachingPendingJobTranslator:
                 wait = wait or find_access_denied_reason(job, context.partitions[job.partition], context.access_context)
                 startable = self.limits.count_startable_tasks(job, active)
                 limited = () if startable is None else numbers[startable:]
-                waits = dict.fromkeys(numbers, wait) | dict.fromkeys(limited, wait or array_tasks.TASK_LIMIT_REASON)
+                waits = dict.fromkeys(numbers, wait) | dict.fromkeys(limited, wait or slurm_job_ids.TASK_LIMIT_REASON)
                 pending += self._make_pending_jobs(job, asked, waits, context)
         for job in jobs:
             wait_for_slurm = slurm_states.find_wait_for_slurm(job, context.now_s)

@@ -13,6 +13,10 @@ The rules come from Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`,
 - A MAGNETIC reservation accepts jobs that do not name it. A job that Slurm could start there now is left to Slurm.
 - A reservation may hold licenses. Current ones are not among the free licenses in the site's policy. A job that would
   still run when a future one begins must leave its licenses free (`job_test_lic_resv`).
+
+One reservation holds no resources: its comment is the controlling bridge's lease. Operators can create and change
+reservations, but users cannot. The reservation starts in the far future, so it blocks no job. slurmctld rejects a
+second reservation with the same name, so only one of two bridges can create it.
 """
 
 from __future__ import annotations
@@ -25,16 +29,17 @@ import numpy as np
 from cpsched.feasibility import units_fitting_by_row
 from cpsched.model import BoolArray, IntArray, Request
 from cpsched.slurm_text.hostlist import expand_hostlist_or_empty
-from cpsched.slurm_text.jobs import SlurmJob
+from cpsched.slurm_text.jobs import SlurmJob, parse_task_ranges
 from cpsched.slurm_text.objects import SlurmNode, SlurmReservation
-from cpsched.slurm_text.task_ranges import parse_task_ranges
+from cpsched_bridge.adapters.shared.lease_text import parse_lease
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
-from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
-from cpsched_bridge.adapters.slurm.translation.partition_access import (
+from cpsched_bridge.adapters.slurm.translation.gres_counts import find_typed_gres, gres_from_tres
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, count_cpus_per_core
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
     PartitionAccessContext,
     list_account_and_ancestors,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, count_cpus_per_core
+from cpsched_bridge.ports import Lease
 
 EXCLUSIVE_RESERVATION_FLAGS = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
 """Flags of reservations that keep other jobs from starting on their nodes."""
@@ -122,7 +127,7 @@ def _add_reserved_memory_and_gres(
     if machine.rules.counts_memory and cores.sum():
         held[parts, MEMORY] = -(-tres.get("mem", 0) * cores // cores.sum())
     amounts = gres_from_tres(tres)
-    typed = {name.partition(":")[0] for name in amounts if ":" in name}
+    typed = find_typed_gres(amounts)
     for column, resource in enumerate(machine.resources[MEMORY + 1 :], MEMORY + 1):
         general = resource.partition(":")[0]
         held[parts, column] = amounts.get(resource, 0 if general in typed else amounts.get(general, 0))
@@ -213,3 +218,27 @@ class FutureCoreReservation:
             return self.parts
         none: BoolArray = units_fitting_by_row(request, self.room) == 0
         return self.parts & none
+
+
+LEASE_RESERVATION_NAME = "cpsched-bridge"
+"""Name of the lease reservation."""
+UNKNOWN_OWNER = "the author of the comment on reservation"
+
+
+def lease_from_reservations(reservations: Iterable[SlurmReservation]) -> Lease | None:
+    """Return the lease in a reading's reservations, or None if there is none.
+
+    An unreadable comment yields a lease with an unknown owner.
+    """
+    comment = find_lease_comment(reservations)
+    return None if comment is None else parse_lease(comment, f"{UNKNOWN_OWNER} {LEASE_RESERVATION_NAME}")
+
+
+def find_lease_comment(reservations: Iterable[SlurmReservation]) -> str | None:
+    """Return the lease reservation's comment, or None if there is no such reservation."""
+    return next((each.comment or "" for each in reservations if each.name == LEASE_RESERVATION_NAME), None)
+
+
+def without_lease_reservation(reservations: Sequence[SlurmReservation]) -> list[SlurmReservation]:
+    """Return the reservations other than the lease reservation."""
+    return [each for each in reservations if each.name != LEASE_RESERVATION_NAME]

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched.slurm_text.objects import SlurmNode
-from cpsched_bridge.ports import Hold, Holder
+from cpsched.slurm_text.objects import SlurmNode, SlurmObject
+from cpsched_bridge.ports import Hold, Holder, ObjectKind, UnusableObject
 
 MARK_PREFIX = "bridge:"
 """Prefix of every mark that the submit plugin writes."""
@@ -259,6 +259,18 @@ def mark_unusable_node(node: SlurmNode) -> SlurmNode:
     if base not in LISTED_NODE_STATES or not (HARMLESS_NODE_FLAGS | CLOSED_NODE_FLAGS).issuperset(flags):
         node = dataclasses.replace(node, unknown={**(node.unknown or {}), "state": node.state})
     return dataclasses.replace(node, state=UNKNOWN) if node.has_unusable_field else node
+
+
+def make_unusable_object(kind: ObjectKind, slurm_object: SlurmObject) -> UnusableObject:
+    """Return a node, partition or reservation with its first unusable field.
+
+    Raise `ValueError` if the object has no unusable field.
+    """
+    for name, detail in (slurm_object.unreadable or {}).items():
+        return UnusableObject(kind, slurm_object.name, name, "unreadable", detail)
+    for name, detail in (slurm_object.unknown or {}).items():
+        return UnusableObject(kind, slurm_object.name, name, "unknown", detail)
+    raise ValueError(f"{kind} {slurm_object.name} has no unusable field")
 
 
 def node_takes_jobs(state: str) -> bool:

@@ -1,9 +1,20 @@
 """Predict how Slurm splits started jobs whose tasks may share nodes.
 
 A dispatcher places a job's tasks on nodes. Slurm accepts the nodes, but not the number of tasks on each: it computes
-that number from the free resources when it starts the job (`predicted_task_distribution`). Other starts on the same
-nodes may take effect before or after this start. A start is therefore sent only if the split is the same in both cases.
-Otherwise, the job waits until the other jobs are running, usually for one cycle.
+that number from the free resources when it starts the job. Other starts on the same nodes may take effect before or
+after this start. A start is therefore sent only if the split is the same in both cases. Otherwise, the job waits until
+the other jobs are running, usually for one cycle.
+
+A start sets the number of nodes and no other setting. The rules of the split were measured on Slurm 26.05
+(`tests/data/slurm/splits.json` contains requests and results). They are the same for CR_Core, CR_Core_Memory and
+CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
+
+- Slurm uses every node in the list that it needs, in the order of its node table, and fills one after the other. The
+  last node gets the remaining tasks.
+- A node that the job does not need would get one task, so a list contains only needed nodes
+  (`find_needed_node_positions`).
+- Without the number of nodes, Slurm may skip nodes or add others. If a task has several CPUs, it may also fill nodes in
+  a different order.
 """
 
 from __future__ import annotations
@@ -16,11 +27,6 @@ import numpy as np
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import IntArray, Placement, Request
 from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
-from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import (
-    find_needed_node_positions,
-    is_split_by_slurm,
-    predict_task_distribution,
-)
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation
 from cpsched_bridge.ports import Outcome, StartOrder
 
@@ -137,3 +143,39 @@ class _SentStarts:
         if request.exclusive:
             found[(free != self._machine.capacity[nodes]).any(axis=1)] = 0
         return [int(units) for units in found]
+
+
+def is_split_by_slurm(request: Request) -> bool:
+    """Return whether Slurm decides how many units each node gets."""
+    return request.units > 1 and not request.distinct
+
+
+def find_needed_node_positions(tasks: int, room: Sequence[int]) -> list[int]:
+    """Return the ascending positions of the needed nodes in a node list.
+
+    The smallest unneeded nodes are removed first. `room` contains the number of tasks that fit on each node. The result
+    is empty if the nodes together cannot hold all tasks.
+    """
+    spare = sum(room) - tasks
+    if spare < 0:
+        return []
+    kept = set(range(len(room)))
+    for at in sorted(kept, key=lambda at: (room[at], at)):
+        if room[at] <= spare:
+            spare -= room[at]
+            kept.discard(at)
+    return sorted(kept)
+
+
+def predict_task_distribution(tasks: int, room: Sequence[int]) -> list[int] | None:
+    """Return the number of tasks on each node, in the order of Slurm's node table.
+
+    Return None if Slurm's split is uncertain.
+
+    >>> predict_task_distribution(17, [10, 12])
+    [10, 7]
+    >>> predict_task_distribution(10, [10, 12])
+    """
+    if len(find_needed_node_positions(tasks, room)) < len(room) or not room:
+        return None
+    return [*room[:-1], tasks - sum(room[:-1])]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from cpsched.model import PendingReason
 from cpsched.slurm_text.jobs import SPECIAL_REQUESTS, SlurmJob
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 
 _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 

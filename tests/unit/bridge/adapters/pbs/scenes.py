@@ -18,8 +18,8 @@ from cpsched_bridge.adapters.pbs.pbs_objects import (
     PbsServer,
     Record,
 )
-from cpsched_bridge.adapters.pbs.transport import pbs_text_parsers
-from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_pbs_json
+from cpsched_bridge.adapters.pbs.transport import pbs_output_parsing
+from cpsched_bridge.adapters.pbs.transport.pbs_output_parsing import parse_pbs_json
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendError, CommandRefused
 
@@ -60,7 +60,7 @@ def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> Printed:
         return parse_pbs_json((RECORDED / name).read_text(), kind).records
 
     (server,) = read("server.json", "Server").values()
-    resources = pbs_text_parsers.parse_resource_definitions((RECORDED / "resources.txt").read_text())
+    resources = pbs_output_parsing.parse_resource_definitions((RECORDED / "resources.txt").read_text())
     queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
     return Printed(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
 

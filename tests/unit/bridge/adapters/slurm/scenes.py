@@ -14,7 +14,9 @@ from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.objects import SlurmNode, SlurmObject, SlurmPartition, SlurmReservation, SlurmTopology
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import table_to_records, to_slurm_job
+from cpsched_bridge.ports import Observation
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""
@@ -67,13 +69,29 @@ class Scene:
     def partition(self, name: str) -> dict[str, Any]:
         return next(partition for partition in self.rows["partitions"] if partition["name"] == name)
 
+    def with_job(self, name: str, **facts: Any) -> Scene:
+        """This scene, in which the job has these facts."""
+        self.job(name).update(facts)
+        return self
+
+    def with_node(self, name: str, **facts: Any) -> Scene:
+        self.node(name).update(facts)
+        return self
+
+    def with_each_node(self, **facts: Any) -> Scene:
+        for node in self.rows["nodes"]:
+            node.update(facts)
+        return self
+
+    def with_partition(self, name: str, **facts: Any) -> Scene:
+        self.partition(name).update(facts)
+        return self
+
     def only(self, *names: str) -> Scene:
         """Without other jobs, reservations and trouble with nodes."""
         self.rows["jobs"] = [self.job(name) for name in names]
         self.rows["reservations"] = []
-        for node in self.rows["nodes"]:
-            node.update(state="IDLE", allocated_cpus=0, allocated_memory=0, allocated_tres={})
-        return self
+        return self.with_each_node(state="IDLE", allocated_cpus=0, allocated_memory=0, allocated_tres={})
 
     def config(self) -> SlurmConfig:
         return SlurmConfig(**self.facts["config"])
@@ -82,6 +100,11 @@ class Scene:
         """The records with all changes made so far."""
         records = make_records(self.now_s, copy.deepcopy(self.rows))
         return replace(records, guarded=self.guarded, topologies=self.topologies, outside=self.outside)
+
+
+def observe(scene: Scene, **options: Any) -> Observation:
+    """Return the scene's observation by a new translator."""
+    return SlurmTranslator().observe(scene.read(), **options)
 
 
 ObjectT = TypeVar("ObjectT", bound=SlurmObject)

@@ -37,10 +37,9 @@ def test_job_in_any_state_is_listed_or_has_ended() -> None:
     jobs = [Job(number, columns={"State": state}) for number, state in enumerate(waiting, 11)]
     ended = [Job(30, columns={"State": "LATER_END", "EndTime": "1795379600"}), Job(31, columns={"State": "TIMEOUT"})]
     observation = observe(Job(5), Job(6, columns={"State": "LATER_RUN", **ON_N1}), *jobs, *ended)
-    assert [each.job.id for each in observation.pending] == [5]
     assert list_left(observation) == dict(enumerate(waiting, 11)) | {6: "LATER_RUN"}
-    assert [each.job.id for each in observation.running] == [6]
-    assert observation.free[0, 0] == 12
+    pending, running = ([each.job.id for each in jobs] for jobs in (observation.pending, observation.running))
+    assert (pending, running, observation.free[0, 0]) == ([5], [6], 12)
     assert sorted(map(str, observation.unusable)) == [
         "job 17: state=LATER_STATE: this version has no rule for it",
         "job 6: state=LATER_RUN: this version has no rule for it",
@@ -114,8 +113,7 @@ ReservationName=r StartTime=1795379000 EndTime=2000000000 Duration=10
 def test_unknown_reservation_flag_closes_its_nodes(flags: str, free: int, unusable: list[str]) -> None:
     nodes = NODE.format(name="n1") + NODE.format(name="n2")
     observation = observe(Job(5), nodes=nodes, reservations=RESERVATION.format(flags=flags))
-    assert observation.free[:, 0].tolist() == [16, free]
-    assert list(map(str, observation.unusable)) == unusable
+    assert (observation.free[:, 0].tolist(), list(map(str, observation.unusable))) == ([16, free], unusable)
 
 
 def test_unknown_word_takes_only_its_object_out() -> None:
@@ -124,10 +122,9 @@ def test_unknown_word_takes_only_its_object_out() -> None:
     later = Job(5, lines={"excluded": "(null)\n   LaterField=7"})
     wide = Job(7, columns={"NumNodes": "2", "MaxNodes": "2"}, lines={"nodes": "2-2", "tasks": "2"})
     observation = observe(later, Job(6), wide, nodes=nodes)
-    assert [each.job.id for each in observation.pending] == [6]
     too_large = "its allowed nodes cannot hold it on 2 nodes, even if they are empty"
     assert list_left(observation) == {5: "cannot be read", 7: too_large}
-    assert observation.free[:, 0].tolist() == [16, 0]
+    assert ([each.job.id for each in observation.pending], observation.free[:, 0].tolist()) == ([6], [16, 0])
     assert sorted(map(str, observation.unusable)) == [
         "job 5: LaterField cannot be read",
         "node n2: state=IDLE+EXTERNAL: this version has no rule for it",

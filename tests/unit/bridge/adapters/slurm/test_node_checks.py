@@ -33,8 +33,7 @@ def failing(scene: Scene) -> dict[str, str]:
 
 
 def test_ordinary_cluster_passes_all_checks() -> None:
-    assert {name: check.detail for name, check in checks(Scene()).items()} == GOOD
-    assert failing(Scene()) == {}
+    assert ({name: check.detail for name, check in checks(Scene()).items()}, failing(Scene())) == (GOOD, {})
 
 
 @pytest.mark.parametrize(
@@ -50,35 +49,30 @@ def test_ordinary_cluster_passes_all_checks() -> None:
     ],
 )
 def test_reports_dynamic_nodes(state: str, told: dict[str, str]) -> None:
-    scene = Scene()
-    scene.node("n2")["state"] = state
-    assert failing(scene) == told
+    assert failing(Scene().with_node("n2", state=state)) == told
 
 
 @pytest.mark.parametrize(("cores", "names"), [(8, []), (4, ["n2"])])
 def test_reports_cores_of_several_cpus_for_one_task(cores: int, names: list[str]) -> None:
     """CR_ONE_TASK_PER_CORE has no effect on nodes whose CPUs are cores."""
-    scene = Scene()
-    scene.node("n2").update(threads_per_core=2, cores_per_socket=cores)
+    scene = Scene().with_node("n2", threads_per_core=2, cores_per_socket=cores)
     check = {check.name: check for check in run_node_checks(scene.read(), ["CR_CORE", "CR_ONE_TASK_PER_CORE"])}
     left = [f"CR_ONE_TASK_PER_CORE: all jobs that may use {name} are left to Slurm" for name in names]
     assert ([check["core selection"].detail] if not check["core selection"].ok else []) == left
     assert checks(scene)["core selection"].ok
 
 
-@pytest.mark.parametrize("state", ["IDLE+POWERED_DOWN", "MIXED+CLOUD+POWERING_UP"])
-def test_shows_power_saving_nodes(state: str) -> None:
-    scene = Scene()
-    scene.node("n2")["state"] = state
-    assert checks(scene)["power saving"].detail.startswith("powered down or powering up: n2; ")
-
-
-def test_shows_different_node_weights() -> None:
-    scene = Scene()
-    scene.node("n2")["weight"] = 20
-    scene.node("n3")["weight"] = None
-    assert checks(scene)["node weights"].detail == "from 1 to 20; nodes of lower weight are chosen first"
-    assert failing(scene) == {}
+@pytest.mark.parametrize(
+    ("facts", "name", "detail"),
+    [
+        ({"state": "IDLE+POWERED_DOWN"}, "power saving", "powered down or powering up: n2; "),
+        ({"state": "MIXED+CLOUD+POWERING_UP"}, "power saving", "powered down or powering up: n2; "),
+        ({"weight": 20}, "node weights", "from 1 to 20; nodes of lower weight are chosen first"),
+    ],
+)
+def test_shows_settings_of_nodes(facts: dict[str, Any], name: str, detail: str) -> None:
+    check = checks(Scene().with_node("n3", weight=None).with_node("n2", **facts))[name]
+    assert (check.detail[: len(detail)], check.ok) == (detail, True)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +88,14 @@ def test_shows_different_node_weights() -> None:
     ],
 )
 def test_reports_partition_settings_that_leave_jobs(facts: dict[str, Any], why: str | None) -> None:
-    scene = Scene()
-    scene.partition("main").update(facts)
+    scene = Scene().with_partition("main", **facts)
     assert failing(scene) == ({} if why is None else {"partition settings": f"jobs left to Slurm in main: {why}"})
 
 
 def test_reports_reservations_that_leave_jobs_or_exclude_nodes() -> None:
     scene = Scene()
-    scene.rows["reservations"][0]["flags"] = ["MAGNETIC", "SPEC_NODES"]
-    scene.rows["reservations"][1]["flags"] = None
+    for row, flags in zip(scene.rows["reservations"], (["MAGNETIC", "SPEC_NODES"], None), strict=True):
+        row["flags"] = flags
     told = "magnetic reservations: maint; reservations with unreadable flags, whose nodes are not used: now"
     assert failing(scene) == {"reservations": told}
 
@@ -129,10 +122,8 @@ def test_names_at_most_a_few_of_many_nodes() -> None:
     ],
 )
 def test_reports_pending_jobs_with_unknown_nodes(facts: dict[str, Any], told: str | None) -> None:
-    scene = Scene().only("first")
-    scene.job("first").update({"id": 7, **facts})
-    words = f"unknown nodes: job 7 of alice {told}"
-    assert failing(scene) == ({} if told is None else {"node lists": words})
+    expected = {} if told is None else {"node lists": f"unknown nodes: job 7 of alice {told}"}
+    assert failing(Scene().only("first").with_job("first", id=7, **facts)) == expected
 
 
 def test_names_a_few_of_many_jobs_and_groups_array_tasks() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import JobOrder
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import format_node_count
-from cpsched_bridge.adapters.slurm.transport.transport_trial import TransportTrial
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import TransportTrial
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
     BackendDied,
@@ -34,24 +34,28 @@ from cpsched_bridge.ports import (
     StartSettings,
     UndoOrder,
 )
-from tests.builders import words
+from tests.builders import undo_orders, words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+READINGS = ("config", "facts", "read")
 
 
 class Played:
     """A transport that answers from a scene, takes note of commands, and raises what the test wants, in turn."""
 
-    child_starts, starts_in_one_change = 0, True
+    name, why, child_starts, starts_in_one_change = "cli", "", 0, True
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+    def __init__(self, scene: Scene, error: BackendError | None = None, breaks: Collection[str] = ()) -> None:
+        self.scene, self.error, self.breaks = scene, error, breaks
         self.sent: list[tuple[str, list[JobOrder]]] = []
         self.epochs: list[int] = []
         self.lease_calls: list[tuple[object, ...]] = []
         self.fail: list[BackendError | None] = []
 
     def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
-        if name in ("config", "facts", "read"):
+        if self.error is not None and name in self.breaks:
+            raise self.error
+        if name in READINGS:
             return
         self.sent.append((name, list(orders)))
         error = self.fail.pop(0) if self.fail else None
@@ -59,9 +63,6 @@ class Played:
             raise error
 
     def not_ready_reason(self) -> None:
-        return None
-
-    def transport_choice(self) -> None:
         return None
 
     def read_config(self) -> SlurmConfig:
@@ -113,7 +114,7 @@ def test_uses_transport_that_trial_chooses(scene: Scene, backend: SlurmBackend) 
     assert backend.transport_trial is not None
     backend.observe()
     assert (backend.transport_trial, choices) == (None, [])
-    backend.hold(undo(1))
+    backend.hold(undo_orders(1))
     assert [kind for kind, _ in faster.sent] == ["hold"]
 
 
@@ -123,25 +124,19 @@ def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
     return StartOrder(pending.job, tuple((node, 1) for node in nodes), pending.start_settings)
 
 
-def undo(*numbers: int) -> list[UndoOrder]:
-    return [UndoOrder(number) for number in numbers]
-
-
 def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -> None:
     asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
     scene.facts["config"]["job_defaults"] = "DefNew=4"
     seen = backend.observe()
-    assert asks_for_gpus & {each.job_id for each in seen.unmanaged if "which sets DefNew=4" in words(each.reason)}
-    assert not asks_for_gpus & {each.job.id for each in seen.pending}
+    left = {each.job_id for each in seen.unmanaged if "which sets DefNew=4" in words(each.reason)}
+    assert (bool(asks_for_gpus & left), asks_for_gpus & {each.job.id for each in seen.pending}) == (True, set())
 
 
 def test_start_sends_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     start = order(backend.observe(), number, "n2")
     assert start.settings == StartSettings(tasks_per_node=6, restore="TasksPerNode=0 NumTasks=6")
-    outcomes = backend.start([start])
-    assert child.sent == [("start", [start])]
-    assert outcomes == [Outcome(number, "done")]
+    assert (backend.start([start]), child.sent) == ([Outcome(number, "done")], [("start", [start])])
 
 
 @pytest.mark.parametrize(
@@ -183,18 +178,17 @@ def test_start_in_one_partition_can_restore_all(scene: Scene, backend: SlurmBack
     assert (waiting.job.queue, waiting.pinned, waiting.start_settings) == ("main", True, start.settings)
 
 
-def a_prime(scene: Scene) -> int:
-    """17 tasks of 1 core and 1000 MiB on four idle nodes of 16 cores; the job's number."""
-    scene.only("six").job("six").update(ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
-    return scene.job("six")["id"]
+def a_prime(scene: Scene) -> None:
+    """17 tasks of 1 core and 1000 MiB on four idle nodes of 16 cores."""
+    scene.only("six").with_job("six", ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
 
 
 def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, backend: SlurmBackend) -> None:
     a_prime(scene)
     (waiting,) = backend.observe().pending
-    assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
     settings = StartSettings(sets_node_count=True, restore="NumNodes=2-17 NumTasks=17")
-    assert waiting.start_settings == settings
+    request = waiting.job.request
+    assert (request.units, request.distinct, waiting.start_settings) == (17, False, settings)
     (settled,) = backend.resolve_layout([StartOrder(waiting.job, (("n1", 5), ("n3", 12)), settings)])
     assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)), settings)
     assert format_node_count(settled) == "2-2"
@@ -207,28 +201,23 @@ def test_defers_start_that_another_start_would_change(scene: Scene, backend: Slu
     prime, small = sorted(backend.observe().pending, key=lambda waiting: waiting.job.id == 4711)
     under_way = [StartOrder(small.job, (("n1", 1),))]
     wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
-    (found,) = backend.resolve_layout([wanted], under_way)
-    assert isinstance(found, Outcome)
-    assert "other starts" in found.detail
-    assert backend.resolve_layout([StartOrder(prime.job, (("n2", 12), ("n3", 5)))], under_way) != [found]
-    (found,) = backend.resolve_layout([wanted])
-    assert isinstance(found, StartOrder)
-    assert found.nodes == (("n1", 16), ("n3", 1))
+    (deferred,) = backend.resolve_layout([wanted], under_way)
+    assert isinstance(deferred, Outcome)
+    assert "other starts" in deferred.detail
+    assert backend.resolve_layout([StartOrder(prime.job, (("n2", 12), ("n3", 5)))], under_way) != [deferred]
+    assert backend.resolve_layout([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
 
 
 def test_defers_layout_before_first_reading(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    number = scene.job("six")["id"]
-    wanted = order(backend.observe(), number, "n2")
-    (found,) = SlurmBackend(child).resolve_layout([wanted])
-    assert isinstance(found, Outcome)
+    wanted = order(backend.observe(), scene.job("six")["id"], "n2")
+    assert [type(found) for found in SlurmBackend(child).resolve_layout([wanted])] == [Outcome]
 
 
 def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     start = order(backend.observe(), number, "n2")
     scene.job("six").update(required_nodes="n2", ntasks_per_node=6, max_nodes=1, priority=4)
-    seen = backend.observe({number})
-    pending = next(p for p in seen.pending if p.job.id == number)
+    pending = next(p for p in backend.observe({number}).pending if p.job.id == number)
     assert (pending.pinned, pending.start_settings) == (True, start.settings)
     undo_order = UndoOrder(number, pinned=True, restore=start.settings.restore)
     backend.hold([undo_order])
@@ -236,22 +225,16 @@ def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backen
 
 
 def test_left_job_with_pin_unknown_to_ledger_is_pinned(scene: Scene, backend: SlurmBackend) -> None:
-    scene.job("first").update(required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
+    """A node list of the owner, as job `chosen` has it, is no pin."""
+    scene.with_job("first", required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
     seen = backend.observe()
-    assert (
-        seen.list_pinned_job_ids()
-        == {left.job_id for left in seen.unmanaged if left.pinned}
-        == {scene.job("first")["id"]}
-    )
-
-
-def test_node_list_of_owner_is_no_pin(scene: Scene, backend: SlurmBackend) -> None:
+    pinned = {left.job_id for left in seen.unmanaged if left.pinned}
+    assert (pinned, seen.list_pinned_job_ids()) == ({scene.job("first")["id"]}, {scene.job("first")["id"]})
     assert scene.job("chosen")["required_nodes"]
-    assert not backend.observe().list_pinned_job_ids()
 
 
 def test_splits_orders_into_batches(child: Played, backend: SlurmBackend) -> None:
-    outcomes = backend.hold(undo(*range(1, 2 * BATCH_SIZE + 2)))
+    outcomes = backend.hold(undo_orders(*range(1, 2 * BATCH_SIZE + 2)))
     assert [len(orders) for _, orders in child.sent] == [BATCH_SIZE, BATCH_SIZE, 1]
     assert [outcome.job_id for outcome in outcomes] == list(range(1, 2 * BATCH_SIZE + 2))
 
@@ -259,16 +242,16 @@ def test_splits_orders_into_batches(child: Played, backend: SlurmBackend) -> Non
 def test_raises_error_before_first_command_succeeds(child: Played, backend: SlurmBackend) -> None:
     child.fail = [BackendUnavailable("gone")]
     with pytest.raises(BackendUnavailable):
-        backend.hold(undo(*range(1, 2 * BATCH_SIZE)))
+        backend.hold(undo_orders(*range(1, 2 * BATCH_SIZE)))
 
 
 def test_failure_midway_gives_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
     child.fail = [None, BackendTimeout("late")]
-    outcomes = backend.hold(undo(*range(1, 3 * BATCH_SIZE + 1)))
-    assert [outcome.result for outcome in outcomes] == ["done"] * BATCH_SIZE + ["unknown"] * BATCH_SIZE + [
-        "refused"
-    ] * BATCH_SIZE
-    assert [outcome.code for outcome in outcomes] == [""] * 2 * BATCH_SIZE + ["not_sent"] * BATCH_SIZE
+    outcomes = backend.hold(undo_orders(*range(1, 3 * BATCH_SIZE + 1)))
+    expected = [("done", ""), ("unknown", ""), ("refused", "not_sent")]
+    assert [(outcome.result, outcome.code) for outcome in outcomes] == [
+        each for each in expected for _ in range(BATCH_SIZE)
+    ]
 
 
 class Poisoned(Played):
@@ -292,10 +275,10 @@ def test_failed_batch_is_split_until_bad_jobs_are_found(
     """It is split until the culprits are found: they alone fail, with the reason, and the others are done."""
     child = Poisoned(scene)
     child.poison, child.error = frozenset(poison), error
-    outcomes = SlurmBackend(child).hold(undo(*range(1, BATCH_SIZE + 1)))
-    assert [outcome.job_id for outcome in outcomes] == list(range(1, BATCH_SIZE + 1))
-    assert {outcome.job_id for outcome in outcomes if outcome.result != "done"} == poison
-    assert {(o.result, o.detail) for o in outcomes if o.job_id in poison} == {(result, "odd")}
+    outcomes = SlurmBackend(child).hold(undo_orders(*range(1, BATCH_SIZE + 1)))
+    assert outcomes == [
+        Outcome(job, result, "odd") if job in poison else Outcome(job, "done") for job in range(1, BATCH_SIZE + 1)
+    ]
     assert len(child.sent) <= 1 + 2 * 7 * len(poison)
 
 
@@ -304,25 +287,21 @@ def test_stops_splitting_batch_if_all_jobs_fail(scene: Scene, error: type[Backen
     child = Poisoned(scene)
     child.poison, child.error = frozenset(range(BATCH_SIZE + 1)), error
     with pytest.raises(error):
-        SlurmBackend(child).hold(undo(*range(1, BATCH_SIZE + 1)))
+        SlurmBackend(child).hold(undo_orders(*range(1, BATCH_SIZE + 1)))
     assert len(child.sent) < 20
 
 
 def test_lost_controller_leaves_rest_of_split_batch_unsent(child: Played, backend: SlurmBackend) -> None:
-    """A command was already carried out, so outcomes report it."""
+    """A command was already carried out, so outcomes report it. The failure is not that of the jobs."""
     child.fail = [CommandRefused("odd"), None, BackendUnavailable("gone")]
-    outcomes = backend.hold(undo(*range(1, 9)))
-    assert [outcome.result for outcome in outcomes] == ["done"] * 4 + ["refused"] * 4
+    outcomes = backend.hold(undo_orders(*range(1, 9)))
+    assert outcomes[:4] == [Outcome(id, "done") for id in range(1, 5)]
+    assert outcomes[4:] == [Outcome.not_sent(id, "gone") for id in range(5, 9)]
 
 
 def test_checks_of_unreachable_controller_fail(child: Played, backend: SlurmBackend) -> None:
     child.scene.facts = {}
-
-    class Dead(Played):
-        def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
-            raise BackendUnavailable("connect failure")
-
-    checks = SlurmBackend(Dead(child.scene)).run_checks()
+    checks = SlurmBackend(Played(child.scene, BackendUnavailable("connect failure"), READINGS)).run_checks()
     assert [(check.name, check.ok, check.may_pass_later) for check in checks] == [("controller", False, True)]
 
 
@@ -333,13 +312,7 @@ def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: Slu
         "reservations", "node lists",
     ]  # fmt: skip
 
-    class Half(Played):
-        def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
-            if name == "read":
-                raise BackendUnavailable("connect failure")
-            super().call(name, orders)
-
-    half = SlurmBackend(Half(child.scene)).run_checks()
+    half = SlurmBackend(Played(child.scene, BackendUnavailable("connect failure"), ["read"])).run_checks()
     assert [check.name for check in half] == [*names[:-8], "reading"]
     assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
 
@@ -360,11 +333,8 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
         "partition main: Colour=red: this version has no rule for it",
     )  # fmt: skip
 
-    class Garbled(Played):
-        def call(self, name: str, orders: Sequence[JobOrder] = ()) -> None:
-            raise AnswerNotUnderstood("scontrol: the output (9 characters) is truncated")
-
-    (check,) = SlurmBackend(Garbled(child.scene)).run_checks()
+    garbled = AnswerNotUnderstood("scontrol: the output (9 characters) is truncated")
+    (check,) = SlurmBackend(Played(child.scene, garbled, READINGS)).run_checks()
     assert (check.name, check.ok, "slurmctld" in check.fix) == ("controller", False, False)
 
 
@@ -372,62 +342,45 @@ def test_missing_program_is_not_stopped_controller(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", str(tmp_path))
     (check,) = SlurmBackend(SlurmCliTransport()).run_checks()
     assert (check.name, check.ok, f"not found in PATH={tmp_path}" in check.detail) == ("programs", False, True)
-    assert "SLURM_CONF" in check.fix
-    assert "slurmctld" not in check.fix
-
-
-def test_history_is_from_controller_without_accounting(scene: Scene, backend: SlurmBackend) -> None:
-    ended = backend.read_history()
-    told = [job["id"] for job in scene.rows["jobs"] if job["state"] == "CANCELLED" and job["allocated_nodes"]]
-    assert 0 < len(ended) <= len(told)
-    assert [e.end_s for e in ended] == sorted(e.end_s for e in ended)
+    assert ("SLURM_CONF" in check.fix, "slurmctld" in check.fix) == (True, False)
 
 
 def test_history_is_from_controller_if_accounting_is_silent(scene: Scene, backend: SlurmBackend) -> None:
+    """Or if there is none."""
     remembered = backend.read_history()
+    told = [job["id"] for job in scene.rows["jobs"] if job["state"] == "CANCELLED" and job["allocated_nodes"]]
+    assert 0 < len(remembered) <= len(told)
+    assert [e.end_s for e in remembered] == sorted(e.end_s for e in remembered)
     scene.facts["config"]["accounting_storage_type"] = "accounting_storage/slurmdbd"
     without = SlurmBackend(Played(scene))
-    assert without.read_history() == remembered
-    assert without.history_missing
-    assert not backend.history_missing
+    assert (without.read_history(), without.history_missing, backend.history_missing) == (remembered, True, False)
 
 
 def test_accounting_share_check_fails_without_response(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_backend, "ACCOUNTING_WAIT_S", 0.0)
-    backend = SlurmBackend(Played(scene))
-    (check,) = backend.accounting_checks(7)
-    assert (check.name, check.ok, check.required) == ("accounting share", False, False)
-    assert "no response" in check.detail
+    (check,) = SlurmBackend(Played(scene)).accounting_checks(7)
+    found = check.name, check.ok, check.required, "no response" in check.detail
+    assert found == ("accounting share", False, False, True)
 
 
 CLAIM = Lease("aa", "1", 2, "one:/state")
 WORDS = "bridge=aa&run=1&beat=2&on=one:/state"
 
 
-def test_acquires_lease_if_none_was_read(backend: SlurmBackend, child: Played) -> None:
-    backend.observe()
-    assert backend.acquire_lease(CLAIM, None)
-    assert child.lease_calls == [("acquire_lease", WORDS, None)]
-
-
-def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, child: Played, scene: Scene) -> None:
+@pytest.mark.parametrize("text", [None, "beat=x  odd"])
+def test_acquires_lease_only_in_place_of_the_one_read(
+    backend: SlurmBackend, child: Played, scene: Scene, text: str | None
+) -> None:
     """For any words, including unknown ones."""
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
-    odd = {
-        "name": "cpsched-bridge",
-        "nodes": "n1",
-        **times,
-        "comment": "beat=x  odd",
-    }
-    scene.rows["reservations"] = [odd]
+    found = {"name": "cpsched-bridge", "nodes": "n1", **times, "comment": text}
+    scene.rows["reservations"] = [] if text is None else [found]
     before = backend.observe().lease
-    assert before is not None
-    backend.acquire_lease(CLAIM, before)
-    assert child.lease_calls == [("acquire_lease", WORDS, "beat=x  odd")]
+    assert (before is None, backend.acquire_lease(CLAIM, before)) == (text is None, True)
+    assert child.lease_calls == [("acquire_lease", WORDS, text)]
 
 
 def test_changes_carry_epoch_of_lease(backend: SlurmBackend, child: Played) -> None:
-    backend.observe()
     backend.epoch = 30
     backend.hold([UndoOrder(7)])
     assert child.epochs == [30]

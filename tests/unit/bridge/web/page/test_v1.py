@@ -6,6 +6,7 @@ import pytest
 
 from cpsched_bridge.web import api_v1
 from tests.builders import a_job
+from tests.unit.bridge.web.page.test_page_forecasts import forecast
 from tests.unit.bridge.web.page.views import a_running, a_waiting, some_jobs
 
 
@@ -31,12 +32,8 @@ def asked(site):
 
 def full(site):
     """A job runs on all nodes, two wait, one may not start."""
-    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=3600, user="ada", distinct=True))
-    site.cycle()
-    site.cluster.submit(*(a_job(id, 3, 4, 600, 1000, distinct=True, user="ada") for id in (2, 3)))
+    forecast(site)
     site.cluster.submit(a_job(4, ineligible="Dependency"))
-    site.cycle(1010)
-    site.watch.forecaster.refresh()
     site.cycle(1020)
 
 

@@ -1,4 +1,4 @@
-"""Read Slurm with its own commands, as `SlurmTransport` specifies.
+"""Read Slurm with its own commands, as `SlurmCliTransport` specifies.
 
 The following rules limit most readings to six slurmctld calls:
 
@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from cpsched.errors import UnreadableOutput
 from cpsched.formatting import format_count
 from cpsched.slurm_text.configuration import CONFIG_COMMAND, SlurmConfig, parse_controller_config
-from cpsched.slurm_text.controller_options import find_unmodelled_options
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.object_parsing import (
     NODE_DETAILS_COMMAND,
@@ -38,31 +37,28 @@ from cpsched.slurm_text.object_parsing import (
     split_output,
 )
 from cpsched.slurm_text.objects import SlurmNode, SlurmPartition, SlurmTopology
-from cpsched.slurm_text.option_lists import OptionList, parse_config
-from cpsched_bridge.adapters.slurm.slurm_programs import make_slurm_runner
+from cpsched.slurm_text.option_lists import OptionList, find_unmodelled_options, parse_config
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FILTER_PARAMETER, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport import CONFIG_INTERVAL_S, PARTITIONS_INTERVAL_S
-from cpsched_bridge.adapters.slurm.transport.cli import (
-    sacct_parsing,
-    scontrol_job_parsing,
-    squeue_parsing,
-)
-from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import AdaptiveIdleTimeout
-from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
+from cpsched_bridge.adapters.slurm.transport.cli import job_list_parsing, scontrol_job_parsing
+from cpsched_bridge.adapters.slurm.transport.cli.job_list_parsing import SqueueRow
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingJobParser, parse_job
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob
-from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import SqueueRow
-from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
+    DuplicateJobRecordResolver,
+    UnparsedScontrolJob,
+)
+from cpsched_bridge.adapters.slurm.transport.programs import layout_queries
+from cpsched_bridge.adapters.slurm.transport.programs.call_limits import (
+    AdaptiveIdleTimeout,
     SlurmRpcTokenBucket,
     make_rate_limit_facts,
     parse_rate_limit,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_admin_level
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import make_slurm_runner
+from cpsched_bridge.adapters.slurm.transport.programs.user_queries import CachingUnixGroupLookup, query_admin_level
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
-from cpsched_bridge.host_users import find_user_name
+from cpsched_bridge.users import find_user_name
 from cpsched_sim.program_runner import RunningPrograms
 
 DETAILS_INTERVAL_S = 20.0
@@ -177,7 +173,7 @@ class SlurmCliReader:
         """Arrival time and text of the answers that several readings reuse, by query name."""
         self._nodes = CachingNodeParser()
         self._topologies: tuple[float, dict[str, SlurmTopology]] | None = None
-        self._squeued: squeue_parsing.CachingSqueueParser | None = None
+        self._squeued: job_list_parsing.CachingSqueueParser | None = None
         self._before: dict[int, SqueueRow] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
@@ -191,7 +187,7 @@ class SlurmCliReader:
         self._past: tuple[RunningPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
-    # ---- calls of SlurmTransport
+    # ---- calls of SlurmCliTransport
 
     def read_config(self) -> SlurmConfig:
         """Return the configuration, read at most every `CONFIG_INTERVAL_S` seconds."""
@@ -220,7 +216,7 @@ class SlurmCliReader:
         facts = {
             "config": config,
             "unmodelled_options": list(find_unmodelled_options(parse_config(texts["config"]))),
-            "topology_plugins": topology_queries.list_restricting_topology_plugins(self._get_topologies(config)),
+            "topology_plugins": layout_queries.list_restricting_topology_plugins(self._get_topologies(config)),
             "user": user,
             "uid": os.getuid(),
             "clock_ahead_s": int(match[1]) - here_s if match else 0,
@@ -246,7 +242,7 @@ class SlurmCliReader:
     def _read_cluster(self) -> SlurmRecords:
         release = self._read_client_release()[0]
         self._jobs.counts_one_more = release < NODE_COUNT_CORRECT_SINCE
-        found = self._read_squeue_jobs(squeue_parsing.select_squeue_fields(release))
+        found = self._read_squeue_jobs(job_list_parsing.select_squeue_fields(release))
         commands = {"nodes": NODES_COMMAND, **self._select_object_queries()}
         texts = self._query_with_job_details(found, commands)
         self._cache_answers(texts)
@@ -305,14 +301,16 @@ class SlurmCliReader:
         """Return ended jobs. Only the first call waits, for at most `deadline_s` seconds."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
-            end = squeue_parsing.make_field_terminator()
-            asked = self._programs({"sacct": sacct_parsing.build_sacct_command(since_s, end)}, self._history_deadline_s)
+            end = job_list_parsing.make_field_terminator()
+            asked = self._programs(
+                {"sacct": job_list_parsing.build_sacct_command(since_s, end)}, self._history_deadline_s
+            )
             self._past = asked, end, since_s
         asked, end, since_s = self._past
         if not asked.wait_for_outputs(wait_s):
             raise BackendTimeout(f"ended jobs: no response yet after {wait_s:g} s")
         self._past = None
-        return sacct_parsing.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
+        return job_list_parsing.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
     def read_jobs(self, numbers: Collection[int] | None) -> list[SlurmJob]:
         """Return newly read jobs with these Slurm job ids.
@@ -324,10 +322,10 @@ class SlurmCliReader:
         if numbers is not None and not numbers:
             return []
         rows = self._read_squeue_rows(
-            squeue_parsing.select_squeue_fields(self._read_client_release()[0]), numbers or ()
+            job_list_parsing.select_squeue_fields(self._read_client_release()[0]), numbers or ()
         )
         found = _SqueueReading(rows)
-        if squeue_parsing.has_array_records(rows):
+        if job_list_parsing.has_array_records(rows):
             shown, twice = scontrol_job_parsing.split_job_records(
                 self._run_queries({"all": scontrol_job_parsing.ALL_JOBS_COMMAND})["all"]
             )
@@ -377,11 +375,9 @@ class SlurmCliReader:
         except BackendError:
             return None
 
-    def _is_query_due(self, name: str, period_s: float) -> bool:
-        return name not in self._cached or self._clock() - self._cached[name][0] >= period_s
-
     def _select_due_query(self, name: str, command: Sequence[str], period_s: float) -> dict[str, Sequence[str]]:
-        return {name: command} if self._is_query_due(name, period_s) else {}
+        is_due = name not in self._cached or self._clock() - self._cached[name][0] >= period_s
+        return {name: command} if is_due else {}
 
     def _cache_answers(self, texts: Mapping[str, str]) -> None:
         now_s = self._clock()
@@ -391,10 +387,10 @@ class SlurmCliReader:
 
     def _read_squeue_jobs(self, fields: Sequence[str]) -> dict[int, SqueueRow]:
         """Return all jobs that squeue shows, reusing the row of an unchanged job."""
-        self._squeued = self._squeued or squeue_parsing.CachingSqueueParser(fields)
-        end = squeue_parsing.make_field_terminator()
-        printed = self._run_queries({"jobs": squeue_parsing.build_squeue_command(fields, end)})["jobs"]
-        return squeue_parsing.index_rows_by_job_number(self._squeued.read(printed, end))
+        self._squeued = self._squeued or job_list_parsing.CachingSqueueParser(fields)
+        end = job_list_parsing.make_field_terminator()
+        printed = self._run_queries({"jobs": job_list_parsing.build_squeue_command(fields, end)})["jobs"]
+        return job_list_parsing.index_rows_by_job_number(self._squeued.read(printed, end))
 
     def _query_with_job_details(
         self, found: Mapping[int, SqueueRow], commands: dict[str, Sequence[str]]
@@ -403,14 +399,14 @@ class SlurmCliReader:
         fresh = [
             number
             for number, row in found.items()
-            if not squeue_parsing.is_job_row_unchanged(self._before.get(number), row)
+            if not job_list_parsing.is_job_row_unchanged(self._before.get(number), row)
         ]
         few = len(fresh) <= min(MAX_SINGLE_JOB_QUERIES, len(found) // CHANGED_JOBS_DIVISOR)
         now_s = self._clock()
         if now_s < self._slow_until_s:
             return self._query_some_job_details(found, fresh, commands)
         old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
-        if not found or (few and not old and not squeue_parsing.has_pending_arrays(found)):
+        if not found or (few and not old and not job_list_parsing.has_pending_arrays(found)):
             with contextlib.ExitStack() as asked:
                 apart = self._start_job_details_query(fresh) if fresh else None
                 if apart is not None:
@@ -494,9 +490,9 @@ class SlurmCliReader:
         return True
 
     def _read_squeue_rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, SqueueRow]:
-        parts = squeue_parsing.split_into_query_chunks(numbers) or [[]]
-        end = squeue_parsing.make_field_terminator()
-        asked = {str(at): squeue_parsing.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
+        parts = job_list_parsing.split_into_query_chunks(numbers) or [[]]
+        end = job_list_parsing.make_field_terminator()
+        asked = {str(at): job_list_parsing.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
         try:
             texts = self._run_queries(asked)
         except BackendUnavailable as error:
@@ -505,7 +501,9 @@ class SlurmCliReader:
             raise
         found: dict[int, SqueueRow] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue_parsing.index_rows_by_job_number(squeue_parsing.CachingSqueueParser(fields).read(text, end))
+            found |= job_list_parsing.index_rows_by_job_number(
+                job_list_parsing.CachingSqueueParser(fields).read(text, end)
+            )
         return found
 
     def _merge_job_details(
@@ -521,12 +519,12 @@ class SlurmCliReader:
         hidden |= {number for number in twice if number not in rows and arrays}
         known = self._reuse_hidden_task_rows(hidden, shown) if whole else {}
         asked_for = hidden - known.keys()
-        if len(asked_for) > squeue_parsing.MAX_JOBS_PER_QUERY:
+        if len(asked_for) > job_list_parsing.MAX_JOBS_PER_QUERY:
             asked_for = self._find_job_numbers_in_arrays(arrays, asked_for)
             hidden = asked_for | known.keys()
         rows = {**rows, **known}
         if asked_for:
-            fields = squeue_parsing.select_squeue_fields(self._read_client_release()[0])
+            fields = job_list_parsing.select_squeue_fields(self._read_client_release()[0])
             unseen = self._read_squeue_rows(fields, asked_for)
             rows |= {number: row for number, row in unseen.items() if number not in rows}
         if whole:
@@ -568,16 +566,16 @@ class SlurmCliReader:
             printed = self._show_jobs_alone([array])
             shown = scontrol_job_parsing.split_job_records(printed)[0] if printed is not None else {}
             own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
-            found.update(own[: squeue_parsing.MAX_JOBS_PER_QUERY])
+            found.update(own[: job_list_parsing.MAX_JOBS_PER_QUERY])
         return found
 
     def _get_topologies(self, config: SlurmConfig) -> dict[str, SlurmTopology]:
         """Return the topologies, queried every `QUERY_INTERVAL_S` seconds."""
         now_s = self._clock()
-        if self._topologies is None or now_s - self._topologies[0] >= topology_queries.QUERY_INTERVAL_S:
-            is_named = self._read_client_release()[0] >= topology_queries.TOPOCONF_SINCE
-            named = self._run_queries({"named": topology_queries.TOPOCONF_COMMAND})["named"] if is_named else ""
-            self._topologies = now_s, topology_queries.read_topologies(config, named, self._query_or_empty)
+        if self._topologies is None or now_s - self._topologies[0] >= layout_queries.QUERY_INTERVAL_S:
+            is_named = self._read_client_release()[0] >= layout_queries.TOPOCONF_SINCE
+            named = self._run_queries({"named": layout_queries.TOPOCONF_COMMAND})["named"] if is_named else ""
+            self._topologies = now_s, layout_queries.read_topologies(config, named, self._query_or_empty)
         return self._topologies[1]
 
     def _query_or_empty(self, command: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from cpsched.slurm_text.output_values import (
     parse_tres_amounts,
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport.cli.job_list_parsing import SqueueRow
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
     ScontrolSegments,
@@ -33,9 +34,8 @@ from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     is_same_except_times,
     parse_job_detail,
 )
-from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import SqueueRow
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
-from cpsched_bridge.host_users import find_user_name
+from cpsched_bridge.users import find_user_name
 
 T = TypeVar("T")
 
@@ -259,7 +259,7 @@ def parse_job(
         required_nodes=reader.required_nodes(),
         excluded_nodes=setting("excluded_nodes", "ReqNodeList", "ExcNodeList", _parse_text, ""),
         allocated_nodes=_parse_text(row.node_list),
-        dependencies=text("dependencies", row.dependency, parse_dependencies, None),
+        dependencies=text("dependencies", row.dependency if is_pending else "", parse_dependencies, None),
         constraints=parse_names(row.features),
         reservation=_parse_text(row.reservation),
         special_requests=special,

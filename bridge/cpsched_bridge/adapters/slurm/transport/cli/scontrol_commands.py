@@ -1,4 +1,4 @@
-"""Change jobs and the lease reservation with scontrol.
+"""Change jobs with scontrol.
 
 scontrol cannot pin and release in one change. It does not accept a priority of INFINITE (`parse_uint32` in Slurm's
 src/common/proc_args.c, unchanged from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it
@@ -15,29 +15,24 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from typing_extensions import override
-
-from cpsched.slurm_text.configuration import SlurmConfig
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import JobOrder, OrderKind
-from cpsched_bridge.adapters.slurm.transport.programs import array_records
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
+from cpsched_bridge.adapters.slurm.transport.programs import job_command_rules
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
     has_lua_submit_plugin,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.job_commands import SingleJobActions, SlurmOrderExecutor
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import (
     may_command_have_taken_effect,
     send_and_read_error,
     send_or_raise,
 )
-from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Outcome, OutcomeCode, Result, StartOrder
 
 T = TypeVar("T")
@@ -45,25 +40,8 @@ NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 """Pattern of a single node name, without list syntax, blanks, quotes, equals signs or line breaks."""
 INVALID_PARTITION_ERROR = "Invalid partition name"
 """scontrol's error for a start in one change without the plugin."""
-MAX_RATE_LIMIT_WAIT_S = 6.0
-"""Maximum wait of one batch for the call limit in seconds. A start may take longer to become visible."""
 MAX_RELEASES_PER_CALL = 50
 """Maximum number of jobs in one `release`. Each job costs one slurmctld call."""
-
-
-class JobRecordLookup(Protocol):
-    """The methods of `cli.cli_reader.SlurmCliReader` that commands use."""
-
-    def read_config(self) -> SlurmConfig:
-        """Return the controller's configuration."""
-        ...
-
-    def read_jobs(self, numbers: Collection[int] | None) -> Sequence[SlurmJob]:
-        """Return newly read records of the jobs with these Slurm job ids.
-
-        None selects all jobs.
-        """
-        ...
 
 
 @dataclass(slots=True)
@@ -77,17 +55,19 @@ class SubmitPluginCapability:
     """False after the first rejection: the plugin is too old or does not accept this user as the bridge."""
 
 
-class ScontrolJobActions(SingleJobActions):
+class ScontrolJobActions:
     """Actions on single jobs with scontrol.
 
-    They use one scontrol process for all changes in a batch.
+    They use one scontrol process for all changes in a batch. They raise `ControllerCallError` if the controller fails,
+    and `JobCommandRefused` for an invalid order.
     """
 
     alone_below = 0  # a query for twenty jobs takes one process, as does a query for one job
+    """Batch size below which jobs are read one by one. Other batches read `COMMANDS_PER_READING` jobs at a time."""
 
     def __init__(
         self,
-        reading: JobRecordLookup,
+        reading: SlurmCliReader,
         session: ScontrolSession,
         plugin: SubmitPluginCapability | None = None,
         epoch: int = 0,
@@ -103,25 +83,30 @@ class ScontrolJobActions(SingleJobActions):
         """Whether changes carry the epoch."""
         return bool(self._fence) and self._guarded and self._plugin.work
 
-    @override
     def has_submit_plugin(self) -> bool:
+        """Return whether the submit plugin is loaded."""
         self._guarded = has_lua_submit_plugin(
             call_or_raise_controller_error(self._reading.read_config).job_submit_plugins
         )
         return self._guarded
 
-    @override
     def read_jobs(self, numbers: Collection[int]) -> Sequence[SlurmJob]:
+        """Return newly read records of the jobs and arrays with these numbers.
+
+        The result may include other jobs. Jobs that slurmctld has purged are missing.
+        """
         return call_or_raise_controller_error(lambda: self._reading.read_jobs(numbers))
 
-    @override
     def read_job(self, number: int) -> SlurmJob:
+        """Return a newly read record of one job.
+
+        Raise `ControllerCallError` or `JobCommandRefused` if slurmctld has purged the job.
+        """
         found = [job for job in self.read_jobs([number]) if job.id == number]
         if not found:
             raise JobCommandRefused("is unknown to slurmctld")
         return found[0]
 
-    @override
     def start(self, job: SlurmJob, order: StartOrder) -> None:
         """Start the job with the number in the order.
 
@@ -159,9 +144,9 @@ class ScontrolJobActions(SingleJobActions):
         except ControllerCallError as error:
             raise ControllerCallError(f"pinned, but possibly not released: {error}", lost=True) from error
 
-    @override
     def hold(self, job: SlurmJob) -> None:
-        selector = array_records.format_job_selector(job)
+        """Hold a pending job."""
+        selector = job_command_rules.format_job_selector(job)
         if not self._is_fenced:
             send_or_raise(self._session, f"hold {selector}")
         elif text := self._update(f"update JobId={selector} Priority=0"):
@@ -176,7 +161,6 @@ class ScontrolJobActions(SingleJobActions):
             self._plugin.work = False
         return send_and_read_error(self._session, command)
 
-    @override
     def release(self, jobs: Mapping[int, SlurmJob]) -> list[Outcome]:
         """Release many jobs with one command, but each array record with its own command.
 
@@ -199,7 +183,7 @@ class ScontrolJobActions(SingleJobActions):
         """
         code: OutcomeCode = ""
         try:
-            selector = ",".join(map(array_records.format_job_selector, jobs.values()))
+            selector = ",".join(map(job_command_rules.format_job_selector, jobs.values()))
             text = INVALID_PARTITION_ERROR
             if self._is_fenced:
                 text = self._session.send_command(f"update JobId={selector} Partition=bridge:release{self._fence}")
@@ -220,53 +204,18 @@ class ScontrolJobActions(SingleJobActions):
         result: Result = "unknown" if lost else "refused"
         return {id: Outcome(id, result, text, code) for id, job in jobs.items() if job.id in still}
 
-    @override
     def requeue(self, selector: str) -> None:
+        """Requeue a running job."""
         send_or_raise(self._session, f"requeue {selector}")
 
-    @override
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
+        """Run scontrol commands, and return the error of each, or "" on success."""
         return [
             self._update(command)
             if command.startswith("update JobId=")
             else send_and_read_error(self._session, command)
             for command in commands
         ]
-
-
-class SlurmCliOrderExecutor:
-    """An executor of orders, as `SlurmTransport` specifies them.
-
-    scontrol must answer each command within `deadline_s` seconds.
-    """
-
-    def __init__(self, reading: JobRecordLookup, deadline_s: float, budget: SlurmRpcTokenBucket | None = None) -> None:
-        self._reading = reading
-        self._deadline_s = deadline_s
-        self._budget = budget or SlurmRpcTokenBucket()
-        self._plugin = SubmitPluginCapability()
-
-    def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[Outcome]:
-        """Execute the orders, and return one outcome per order."""
-        with self._open_session() as session:
-            executor = SlurmOrderExecutor(self._make_actions(session, epoch))
-            act: Callable[[Sequence[JobOrder]], list[Outcome]] = getattr(executor, kind)
-            try:
-                return act(orders)
-            except ControllerCallError as error:  # a reading failed before any command was sent
-                refusal = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
-                raise refusal(str(error)) from error
-
-    def _make_actions(self, session: ScontrolSession, epoch: int) -> ScontrolJobActions:
-        return ScontrolJobActions(self._reading, session, self._plugin, epoch)
-
-    def run_scontrol(self, commands: Sequence[str]) -> list[str]:
-        """Run scontrol commands, and return the error of each, or "" on success."""
-        with self._open_session() as session:
-            return [send_and_read_error(session, command) for command in commands]
-
-    def _open_session(self) -> ScontrolSession:
-        return ScontrolSession(self._deadline_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
 
 
 def add_request(command: str, request: str) -> str:

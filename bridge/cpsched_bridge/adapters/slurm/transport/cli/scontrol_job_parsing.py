@@ -1,4 +1,4 @@
-r"""Parse facts that only `scontrol show job` shows.
+r"""Parse facts that only `scontrol show job` shows, and query jobs with ambiguous records again.
 
 The facts are read from lines that no user can write. scontrol prints names, comments and command lines unchanged. A job
 named "x\n\nJobId=7 ..." therefore prints a record of job 7. These rules separate genuine lines from forged lines:
@@ -9,19 +9,20 @@ named "x\n\nJobId=7 ..." therefore prints a record of job 7. These rules separat
   `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
   job is unreadable.
 - SpreadJob, NtasksPerTRES, SegmentSize, Extra, GresEnforceBind and TresPerJob are printed only if they are set, below
-  text written by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm or waits
-  for other nodes.
+  text written by the job's owner. If an owner forges one of these settings, that owner's job is left to Slurm, waits
+  for other nodes, or counts as a user of another type of GPU while it runs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpsched.slurm_text.known_fields import JOB
-from cpsched_bridge.errors import AnswerNotUnderstood
+from cpsched_bridge.adapters.slurm.transport.cli.job_list_parsing import SqueueRow
+from cpsched_bridge.errors import AnswerNotUnderstood, BackendError
 
 ALL_JOBS_COMMAND = ("scontrol", "--details", "show", "job")
 INTERACTIVE_COMMAND = ("scontrol", "--details")
@@ -233,3 +234,55 @@ def strip_prompts(printed: str) -> str:
     Some builds of scontrol echo their input.
     """
     return _PROMPT.sub("", printed)
+
+
+MAX_QUERIES_PER_READING = 12
+"""Maximum number of groups that one reading queries. Jobs in other groups are unreadable in that reading."""
+JOBS_PER_QUERY = 1000
+CACHE_S = 60.0
+"""Seconds for which an answer is reused while squeue shows the job unchanged."""
+
+
+@dataclass(slots=True)
+class DuplicateJobRecordResolver:
+    """A cache of unambiguous records.
+
+    `ask` returns scontrol's output for some jobs, or None on failure.
+    """
+
+    ask: Callable[[list[int]], str | None]
+    clock: Callable[[], float]
+    _known: dict[int, tuple[float, SqueueRow, UnparsedScontrolJob]] = field(default_factory=dict)
+
+    def resolve(self, numbers: Collection[int], rows: Mapping[int, SqueueRow]) -> dict[int, UnparsedScontrolJob]:
+        """Return the unambiguous records among these jobs, by number."""
+        now_s = self.clock()
+        wanted = {number for number in numbers if number in rows}
+        self._known = {
+            number: known
+            for number, known in self._known.items()
+            if number in wanted and known[1] == rows[number] and now_s - known[0] < CACHE_S
+        }
+        missing = sorted(wanted - self._known.keys())
+        groups = [missing[at : at + JOBS_PER_QUERY] for at in range(0, len(missing), JOBS_PER_QUERY)]
+        for _ in range(MAX_QUERIES_PER_READING):
+            if not groups:
+                break
+            group = groups.pop(0)
+            found = self._query_group(group)
+            self._known |= {number: (now_s, rows[number], shown) for number, shown in found.items()}
+            left = [number for number in group if number not in found]
+            if len(group) > 1 and left:
+                half = max(1, len(left) // 2)
+                groups += [part for part in (left[:half], left[half:]) if part]
+        return {number: known[2] for number, known in self._known.items()}
+
+    def _query_group(self, group: list[int]) -> dict[int, UnparsedScontrolJob]:
+        printed = self.ask(group)
+        if printed is None:
+            return {}
+        try:
+            found, _ = split_job_records(printed)
+        except BackendError:
+            return {}
+        return {number: shown for number, shown in found.items() if number in group}

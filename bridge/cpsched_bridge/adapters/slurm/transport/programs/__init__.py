@@ -1,9 +1,8 @@
 """Run Slurm's programs for all transports, and apply the rules for changing jobs.
 
-- `job_command_rules`: decides from a newly read record whether a job may be changed.
-- `job_commands`: executes orders with a transport's actions on single jobs, such as read, start, hold and release.
-- `array_records`: finds the record of each array task.
-- `scontrol_session`, `slurm_program_calls`, `lease_commands`: run scontrol and other programs.
-- `rpc_rate_limit`: counts calls against slurmctld's limit.
-- `layout_queries`, `slurm_privilege`, `topology_queries`, `unix_groups`: query facts that pyslurm does not provide.
+- `job_command_rules`: finds the record of each array task, and decides from a newly read record whether a job may be
+  changed.
+- `scontrol_session`, `slurm_programs`: run scontrol and other programs.
+- `call_limits`: counts calls against slurmctld's limit, and limits how long slurmctld may be silent.
+- `layout_queries`, `user_queries`: query facts that pyslurm does not provide.
 """

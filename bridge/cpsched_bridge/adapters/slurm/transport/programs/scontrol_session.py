@@ -17,17 +17,16 @@ import subprocess
 import time
 from types import TracebackType
 
+from cpsched_bridge.adapters.slurm.transport.programs.call_limits import (
+    SlurmRpcTokenBucket,
+    count_calls_of_scontrol_input,
+)
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
     make_not_sent_error,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
-    SlurmRpcTokenBucket,
-    count_calls_of_scontrol_input,
-)
-from cpsched_sim.program_runner import start_process
-from cpsched_sim.slurm_environment import build_slurm_environment
+from cpsched_sim.program_runner import build_slurm_environment, start_process
 
 MAX_ERROR_BYTES = 1 << 20
 """Maximum size in bytes of the errors for one command. A program that prints more is stopped."""

@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import CachingJobLayoutReader
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_and_read_output
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import run_and_read_output
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import table_to_records, to_node, to_slurm_job
 
@@ -31,9 +31,9 @@ class PyslurmReader(SlurmCliReader):
         super().__init__(**options)
         self.client = client
         self._layouts = CachingJobLayoutReader()
-        self._singletons = SingletonDependencyLookup()
-        self._unlimited = UnlimitedJobLookup()
-        self._total_gres = TotalGresLookup()
+        self._dependencies = JobColumnLookup(SINGLETON_OPTIONS)
+        self._limits = JobColumnLookup(LIMIT_OPTIONS)
+        self._total_gres = JobColumnLookup(TOTAL_GRES_OPTIONS)
 
     @override
     def _read_cluster(self) -> SlurmRecords:
@@ -49,8 +49,8 @@ class PyslurmReader(SlurmCliReader):
 
     def _complete(self, jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
         """Return the jobs with the facts that only Slurm's commands show."""
-        singletons, unlimited = self._singletons.read(jobs), self._unlimited.read(jobs)
-        total_gres, layouts = self._total_gres.read(jobs), self._layouts.read(jobs)
+        singletons, unlimited = read_singletons(jobs, self._dependencies), read_unlimited_jobs(jobs, self._limits)
+        total_gres, layouts = read_total_gres(jobs, self._total_gres), self._layouts.read(jobs)
         found = []
         for job in jobs:
             if job.id in unlimited:
@@ -79,16 +79,16 @@ class PyslurmReader(SlurmCliReader):
 _SINGLETON = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
-class PendingJobColumnLookup:
-    """A squeue lookup of one column of pending jobs, for a fact that pyslurm does not report.
+class JobColumnLookup:
+    """A squeue lookup of one column of jobs, for a fact that pyslurm does not report.
 
     Each job is queried once, and again if its key changes. The columns in use contain no text that users wrote.
-    `columns` is the option that selects the job's number, a blank and the column. `show` runs a command and returns its
-    output, or None if the command fails.
+    `options` select the jobs and what is printed of each: its number, a blank and the column. `show` runs a command and
+    returns its output, or None if the command fails.
     """
 
-    def __init__(self, columns: str, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._command = ["squeue", "--noheader", "--all", "--states=PENDING", columns]
+    def __init__(self, options: Sequence[str], show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
+        self._command = ["squeue", "--noheader", "--all", *options]
         self._show = show
         self._known: dict[int, tuple[str, str]] = {}
 
@@ -103,51 +103,42 @@ class PendingJobColumnLookup:
         return {number: text for number, (_, text) in self._known.items()}
 
 
-class SingletonDependencyLookup:
-    """A lookup of pending jobs with an unsatisfied `singleton` dependency.
+SINGLETON_OPTIONS = "--states=PENDING", "--format=%A %E"
+LIMIT_OPTIONS = "--states=PENDING", "--format=%A %l"
+TOTAL_GRES_OPTIONS = "--states=all", "--Format=JobID: ,tres-per-job: "
+
+
+def read_singletons(jobs: Iterable[SlurmJob], dependencies: JobColumnLookup) -> dict[int, bool]:
+    """Return whether `singleton` is among the unsatisfied dependencies of a pending job, by job number.
 
     pyslurm reports `singleton` only once it is satisfied.
     """
-
-    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._lookup = PendingJobColumnLookup("--format=%A %E", show)
-
-    def read(self, jobs: Iterable[SlurmJob]) -> dict[int, bool]:
-        """Return whether `singleton` is among a job's dependencies, by job number."""
-        keys = {job.id: str(job.dependencies) for job in jobs if job.state == slurm_states.PENDING and job.dependencies}
-        return {number: _SINGLETON.search(text) is not None for number, text in self._lookup.read(keys).items()}
+    keys = {job.id: str(job.dependencies) for job in jobs if job.dependencies}
+    return {number: _SINGLETON.search(text) is not None for number, text in dependencies.read(keys).items()}
 
 
-class UnlimitedJobLookup:
-    """A lookup of pending jobs without a time limit. pyslurm reports them like jobs with their partition's limit."""
+def read_unlimited_jobs(jobs: Iterable[SlurmJob], limits: JobColumnLookup) -> list[int]:
+    """Return the numbers of pending jobs without a time limit.
 
-    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._lookup = PendingJobColumnLookup("--format=%A %l", show)
-
-    def read(self, jobs: Iterable[SlurmJob]) -> list[int]:
-        """Return the numbers of the jobs."""
-        keys = {job.id: "" for job in jobs if job.state == slurm_states.PENDING and job.time_limit is None}
-        return [number for number, text in self._lookup.read(keys).items() if text == "UNLIMITED"]
+    pyslurm reports them like jobs with their partition's limit.
+    """
+    keys = {job.id: "" for job in jobs if job.state == slurm_states.PENDING and job.time_limit is None}
+    return [number for number, text in limits.read(keys).items() if text == "UNLIMITED"]
 
 
-class TotalGresLookup:
-    """A lookup of the generic resources, with their types, that pending jobs request in total (`--gpus`)."""
+def read_total_gres(jobs: Iterable[SlurmJob], gres: JobColumnLookup) -> dict[int, Mapping[str, int]]:
+    """Return the resources, with their types, that jobs request in total (`--gpus`), by job number.
 
-    def __init__(self, show: Callable[[list[str]], str | None] = run_and_read_output) -> None:
-        self._lookup = PendingJobColumnLookup("--Format=JobID: ,tres-per-job: ", show)
-
-    def read(self, jobs: Iterable[SlurmJob]) -> dict[int, Mapping[str, int]]:
-        """Return the resources by job number. Resources that cannot be read are empty."""
-        keys = {
-            job.id: str(job.requested_tres)
-            for job in jobs
-            if job.state == slurm_states.PENDING and not job.gres_per_node and _requests_gres(job.requested_tres)
-        }
-        return {number: _parse_gres_or_empty(text) for number, text in self._lookup.read(keys).items()}
-
-
-def _requests_gres(tres: Mapping[str, int]) -> bool:
-    return any(name.startswith("gres/") for name in tres)
+    Resources that cannot be read are empty. Ended jobs are ignored.
+    """
+    keys = {
+        job.id: str(job.requested_tres)
+        for job in jobs
+        if job.state in (slurm_states.PENDING, *slurm_states.OCCUPYING_STATES)
+        and not job.gres_per_node
+        and any(name.startswith("gres/") for name in job.requested_tres)
+    }
+    return {number: _parse_gres_or_empty(text) for number, text in gres.read(keys).items()}
 
 
 def _parse_gres_or_empty(text: str) -> Mapping[str, int]:

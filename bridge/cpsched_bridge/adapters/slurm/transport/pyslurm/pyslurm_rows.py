@@ -154,9 +154,11 @@ def to_slurm_job(values: Record) -> SlurmJob:
         "special_requests": frozenset(requests),
         "unreadable": tuple(values.get("unreadable") or ()),
     }
-    if isinstance(wanted := values.get("dependencies"), dict):
-        fields |= {"dependencies": _to_dependencies(wanted)}
-    return SlurmJob(**fields)
+    wanted = fields.pop("dependencies", None)
+    job = SlurmJob(**fields)
+    if isinstance(wanted, dict) and job.state == slurm_states.PENDING:
+        return job._replace(dependencies=_to_dependencies(wanted))
+    return job
 
 
 def _to_dependencies(wanted: Record) -> JobDependencies:

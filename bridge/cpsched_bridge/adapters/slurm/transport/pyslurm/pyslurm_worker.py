@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_command_have_taken_effect
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import may_command_have_taken_effect
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmCall
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, to_job_table, to_node_table
 from cpsched_bridge.child_server import serve_requests

@@ -12,10 +12,9 @@ from cpsched_bridge.adapters.pbs.translation import pbs_chunk_requests
 from cpsched_bridge.adapters.pbs.translation.pbs_chunk_requests import (
     build_chunk_request,
     parse_chunks,
-    parse_place_text,
 )
 from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable, list_limited_vnodes
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 
 BIG = {"ncpus": "8", "mem": "8gb"}
 
@@ -62,14 +61,12 @@ def test_no_job_is_placed_on_vnode_with_limit(limit):
 
 def test_several_chunks_avoid_vnodes_for_single_host_jobs():
     of = ConfiguredVnodeTable.from_records(records({"no_multinode_jobs": "True"}, {}, {}), {})
-    assert on(ask("2:ncpus=8", of=of), of) == "12"
-    assert on(ask("1:ncpus=8", of=of), of) == "012"
+    assert [on(ask(select, of=of), of) for select in ("2:ncpus=8", "1:ncpus=8")] == ["12", "012"]
 
 
 def test_unset_boolean_is_false():
     of = ConfiguredVnodeTable.from_records(records({}, {}, big="True"), {"big": PbsCustomResource("boolean", "h")})
-    assert on(ask("1:ncpus=1:big=False", of=of), of) == "1"
-    assert on(ask("1:ncpus=1:big=T", of=of), of) == "0"
+    assert [on(ask(f"1:ncpus=1:big={big}", of=of), of) for big in ("False", "T")] == ["1", "0"]
 
 
 @pytest.mark.parametrize("text", [".05", "0.05", "1."])
@@ -82,17 +79,26 @@ def test_reads_fractions_without_leading_or_trailing_digit(text):
 
 
 @pytest.mark.parametrize(
-    ("select", "allowed", "why"),
+    ("select", "place", "allowed", "why"),
     [
-        ("1:ncpus=0", [True, True, True], "requests no amount of any resource"),
-        ("1:ncpus=0+2:ncpus=0:mem=0", [True, True, True], "requests no amount of any resource"),
-        ("4:ncpus=8", [True, True, True], "requests more chunks than fit on its vnodes"),
-        ("3:ncpus=8", [True, True, False], "requests more chunks than fit on its vnodes"),
+        ("1:ncpus=0", "free", None, "requests no amount of any resource"),
+        ("1:ncpus=0+2:ncpus=0:mem=0", "free", None, "requests no amount of any resource"),
+        ("4:ncpus=8", "free", None, "requests more chunks than fit on its vnodes"),
+        ("3:ncpus=8", "free", [True, True, False], "requests more chunks than fit on its vnodes"),
+        ("9:ncpus=1", "pack", None, "requests place=pack, but no single vnode can hold all chunks"),
+        ("1:ncpus=5+1:ncpus=4", "free", None, "requests different chunks, but no single vnode can hold all chunks"),
+        ("1:ncpus=1+1:ncpus=2", "vscatter", None, "requests different chunks with place=vscatter"),
+        ("1:ncpus=9", "free", None, "requests a chunk that does not fit on any vnode"),
+        ("2:ncpus=8", "group=host", None, "place=group=host: no group of vnodes can hold the job"),
+        ("1:ncpus=1:host=elsewhere", "free", None, "no vnode has host=elsewhere"),
+        ("1:ncpus=1:host=h0+1:ncpus=1:host=h1", "free", None, "requests chunks on different kinds of vnodes"),
+        ("1:ncpus=1:speed=3", "free", None, "requests speed, which no vnode has"),
+        ("1:ncpus=1", "nearby", None, "place=nearby"),
     ],
 )
-def test_names_why_chunks_fit_nowhere(select, allowed, why):
-    with pytest.raises(JobNotModelled, match=why):
-        ask(select, allowed=allowed)
+def test_rejects_unsupported_request(select, place, allowed, why):
+    with pytest.raises(JobNotModelled, match=f"^{why}$"):
+        ask(select, place, allowed=allowed)
 
 
 def racks(*values: str) -> ConfiguredVnodeTable:
@@ -135,19 +141,17 @@ def test_chooses_smallest_group_with_capacity_or_largest(taken, rows):
 
 def test_exclusive_job_gets_group_with_enough_empty_vnodes():
     of = racks("a", "a", "b", "b", "b")
-    assert on(ask("2:ncpus=1", "scatter:group=rack", of, taken={0: (1, 0)}), of) == "01"
-    assert on(ask("2:ncpus=1", "scatter:excl:group=rack", of, taken={0: (1, 0)}), of) == "234"
+    places = "scatter:group=rack", "scatter:excl:group=rack"
+    assert [on(ask("2:ncpus=1", place, of, taken={0: (1, 0)}), of) for place in places] == ["01", "234"]
 
 
-def test_leaves_job_that_fits_no_group():
+@pytest.mark.parametrize(
+    ("select", "group"), [("3:ncpus=8", "rack"), ("5:ncpus=4", "rack"), ("2:ncpus=1", "row"), ("2:ncpus=1", "ncpus")]
+)
+def test_leaves_job_that_fits_no_group(select, group):
     of = racks("a", "a", "b", "")
-    for select in ("3:ncpus=8", "5:ncpus=4"):
-        with pytest.raises(JobNotModelled, match="place=group=rack: no group of vnodes can hold the job"):
-            ask(select, "free:group=rack", of)
-    with pytest.raises(JobNotModelled, match="group=row: no group"):
-        ask("2:ncpus=1", "free:group=row", of)
-    with pytest.raises(JobNotModelled, match="group=ncpus: no group"):
-        ask("2:ncpus=1", "free:group=ncpus", of)
+    with pytest.raises(JobNotModelled, match=f"place=group={group}: no group of vnodes can hold the job"):
+        ask(select, f"free:group={group}", of)
     assert ask("1:ncpus=1", "free:group=row", of).choice is None, "one chunk is in one group wherever it is"
 
 
@@ -161,30 +165,28 @@ def test_vnode_may_belong_to_several_groups_or_none():
 
 
 def test_start_may_use_another_group_with_capacity():
-    of = racks("a", "a", "b", "b")
+    of = racks("a", "a", "b", "b", "c")
     found = ask("2:ncpus=8", "free:group=rack", of)
-    other = ask("2:ncpus=8", "free:group=rack", of, taken={0: ALL})
-    assert found.request.node_set != other.request.node_set
-    assert found.matches_request(other.request, of)
-    assert not found.matches_request(ask("2:ncpus=7", "free:group=rack", of).request, of)
-    assert not found.matches_request(ask("2:ncpus=8", "free", of).request, of)
-    part = of.intern_node_set(np.array([False, False, True, False]), NodeSetCondition("resource", "a part of a group"))
-    assert not found.matches_request(replace(other.request, node_set=part), of)
+    other = ask("2:ncpus=8", "free:group=rack", of, taken={0: ALL}).request
     alone = ask("2:ncpus=8", "free", of)
+    assert found.request.node_set != other.node_set
+    assert found.matches_request(other, of)
     assert alone.matches_request(alone.request, of)
     assert not alone.matches_request(found.request, of)
 
+    fewer = ask("2:ncpus=7", "free:group=rack", of).request
+    for mask in ([False, False, True, False, False], [False, False, False, False, True]):  # a part, a small group
+        part = of.intern_node_set(np.array(mask), NodeSetCondition("resource", f"{mask}"))
+        assert not found.matches_request(replace(other, node_set=part), of)
+    assert not any(found.matches_request(request, of) for request in (fewer, alone.request))
 
-def test_start_cannot_use_group_too_small_for_job():
-    of = racks("a", "a", "b")
-    found = ask("2:ncpus=8", "free:group=rack", of)
-    assert not found.matches_request(
-        replace(
-            found.request,
-            node_set=of.intern_node_set(np.array([False, False, True]), NodeSetCondition("resource", "b")),
-        ),
-        of,
-    )
+
+def test_group_has_only_vnodes_allowed_for_job():
+    of, allowed = racks("a", "a", "a", "b", "b"), [False, True, True, True, False]
+    found = ask("2:ncpus=8", "free:group=rack", of, allowed=allowed)
+    assert on(found, of) == "12"
+    again, every = (ask("2:ncpus=8", "free:group=rack", of, allowed=mask).request for mask in (allowed, None))
+    assert (found.matches_request(again, of), found.matches_request(every, of)) == (True, False)
 
 
 @pytest.mark.parametrize("resource", ["host", "vnode", "rack"])
@@ -213,21 +215,6 @@ class Counted(dict):
         return super().__getitem__(key)
 
 
-def test_group_has_only_vnodes_allowed_for_job():
-    of = racks("a", "a", "a", "b", "b")
-    found = ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False])
-    assert on(found, of) == "12"
-    assert found.matches_request(
-        ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False]).request, of
-    )
-    assert not found.matches_request(ask("2:ncpus=8", "free:group=rack", of).request, of)
-
-
-def test_rejects_unknown_place():
-    with pytest.raises(JobNotModelled, match="place=nearby"):
-        parse_place_text("nearby")
-
-
 def test_merges_adjacent_equal_chunks():
     found = parse_chunks("2:ncpus=1:mpiprocs=4+ncpus=1+ncpus=2", machine())
     assert [(each.count, each.amounts_text) for each in found] == [(3, "ncpus=1"), (1, "ncpus=2")]
@@ -244,55 +231,45 @@ def test_rejects_invalid_select(select):
         parse_chunks(select, machine())
 
 
-def test_units_are_chunks_with_amounts_of_one():
-    found = ask("3:ncpus=2:mem=1gb")
-    assert (found.request.units, found.request.per_unit, found.request.distinct) == (3, (2, 1024), False)
-    assert found.format_exec_vnode((("v1", 2), ("v2", 1))) == "+".join(
-        f"({v}:ncpus=2:mem=1gb)" for v in ("v1", "v1", "v2")
-    )
-
-
-def test_rounds_amount_up_to_whole_mebibytes():
-    assert ask("1:ncpus=1:mem=1025kb").request.per_unit == (1, 2)
-
-
-@pytest.mark.parametrize(("place", "distinct"), [("free", False), ("scatter", True), ("vscatter", True)])
-def test_scattered_chunks_need_distinct_vnodes(place, distinct):
-    assert ask("2:ncpus=1", place).request.distinct is distinct
-
-
-def test_packed_or_mixed_chunks_are_one_unit():
-    found = ask("2:ncpus=2+1:ncpus=3:mem=1gb")
-    assert (found.request.units, found.request.per_unit) == (1, (7, 1024))
-    assert found.format_exec_vnode((("v0", 1),)) == "(v0:ncpus=2)+(v0:ncpus=2)+(v0:ncpus=3:mem=1gb)"
-    assert ask("8:ncpus=1", "pack").request.per_unit == (8, 0)
+@pytest.mark.parametrize(
+    ("select", "place", "expected"),
+    [
+        ("3:ncpus=2:mem=1gb", "free", (3, (2, 1024), False)),
+        ("1:ncpus=1:mem=1025kb", "free", (1, (1, 2), False)),
+        # Scattered chunks need distinct vnodes. Packed or mixed chunks are one unit.
+        ("2:ncpus=1", "free", (2, (1, 0), False)),
+        ("2:ncpus=1", "scatter", (2, (1, 0), True)),
+        ("2:ncpus=1", "vscatter", (2, (1, 0), True)),
+        ("2:ncpus=2+1:ncpus=3:mem=1gb", "free", (1, (7, 1024), False)),
+        ("8:ncpus=1", "pack", (1, (8, 0), False)),
+    ],
+)
+def test_units_are_chunks_with_amounts_of_one(select, place, expected):
+    request = ask(select, place).request
+    assert (request.units, request.per_unit, request.distinct) == expected
 
 
 @pytest.mark.parametrize(
-    ("select", "place", "why"),
+    ("select", "placement", "expected"),
     [
-        ("9:ncpus=1", "pack", "requests place=pack, but no single vnode can hold all chunks"),
-        ("1:ncpus=5+1:ncpus=4", "free", "requests different chunks, but no single vnode can hold all chunks"),
-        ("1:ncpus=1+1:ncpus=2", "vscatter", "requests different chunks with place=vscatter"),
-        ("1:ncpus=9", "free", "requests a chunk that does not fit on any vnode"),
-        ("2:ncpus=8", "group=host", "place=group=host: no group of vnodes can hold the job"),
-        ("1:ncpus=1:host=elsewhere", "free", "no vnode has host=elsewhere"),
-        ("1:ncpus=1:host=h0+1:ncpus=1:host=h1", "free", "requests chunks on different kinds of vnodes"),
-        ("1:ncpus=1:speed=3", "free", "requests speed, which no vnode has"),
+        ("3:ncpus=2:mem=1gb", (("v1", 2), ("v2", 1)),
+         "(v1:ncpus=2:mem=1gb)+(v1:ncpus=2:mem=1gb)+(v2:ncpus=2:mem=1gb)"),
+        ("2:ncpus=2+1:ncpus=3:mem=1gb", (("v0", 1),), "(v0:ncpus=2)+(v0:ncpus=2)+(v0:ncpus=3:mem=1gb)"),
     ],
-)
-def test_rejects_unsupported_request(select, place, why):
-    with pytest.raises(JobNotModelled, match=f"^{why}$"):
-        ask(select, place)
+)  # fmt: skip
+def test_start_names_vnode_of_each_chunk(select, placement, expected):
+    assert ask(select).format_exec_vnode(placement) == expected
 
 
 def test_rejects_whole_host_with_several_vnodes():
     shared = machine(BIG, BIG, BIG, hosts=("h", "h", "i"))
-    with pytest.raises(JobNotModelled, match=r"^requests place=scatter, but hosts have several vnodes$"):
-        ask("2:ncpus=1", "scatter", shared)
+    for select, place, why in (
+        ("2:ncpus=1", "scatter", "requests place=scatter, but hosts have several vnodes"),
+        ("1:ncpus=1", "exclhost", "requests whole hosts, which have several vnodes"),
+    ):
+        with pytest.raises(JobNotModelled, match=f"^{why}$"):
+            ask(select, place, shared)
     assert ask("2:ncpus=1", "vscatter", shared).request.distinct
-    with pytest.raises(JobNotModelled, match=r"^requests whole hosts, which have several vnodes$"):
-        ask("1:ncpus=1", "exclhost", shared)
 
 
 def test_vnode_without_resources_does_not_count_for_its_host():
@@ -321,18 +298,11 @@ def test_rejects_mixed_vnode_sharing_among_allowed_vnodes():
     mixed = machine(BIG | {"sharing": "force_excl"}, BIG)
     with pytest.raises(JobNotModelled, match=r"^may use vnodes with different sharing$"):
         ask("1:ncpus=1", of=mixed)
-    assert ask("1:ncpus=1", of=mixed, allowed=[True, False]).request.exclusive
-    assert not ask("1:ncpus=1", of=mixed, allowed=[False, True]).request.exclusive
+    alone = [ask("1:ncpus=1", of=mixed, allowed=mask).request.exclusive for mask in ([True, False], [False, True])]
+    assert alone == [True, False]
 
 
 def test_custom_resources_select_vnodes():
     there = machine(BIG | {"rack": "a"}, BIG | {"rack": "b", "fast": "yes"}, BIG | {"rack": "a", "fast": "yes"})
-    found = ask("1:ncpus=1:rack=a", of=there)
-    assert there.rows[found.request.node_set].tolist() == [True, False, True]
-    assert there.rows[ask("1:ncpus=1", of=there, allowed=[True, True, False]).request.node_set].tolist() == [
-        True,
-        True,
-        False,
-    ]
-    both = ask("1:ncpus=1:rack=a:fast=yes", of=there)
-    assert there.rows[both.request.node_set].tolist() == [False, False, True]
+    requests = ("1:ncpus=1:rack=a", None), ("1:ncpus=1", [True, True, False]), ("1:ncpus=1:rack=a:fast=yes", None)
+    assert [on(ask(select, of=there, allowed=allowed), there) for select, allowed in requests] == ["02", "01", "2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,112 +31,75 @@ def reserve(site: Site, begins_in_s: int, *vnodes: str, name: str = "R1.vm", las
     site.seen = replace(site.seen, reservations={**site.seen.reservations, name: record})
 
 
-def take(site: Site, *vnodes: str) -> None:
-    for each in vnodes:
-        site.seen.vnodes[each]["resources_assigned"] = {"ncpus": "4"}
-
-
 def seen(site: Site, label: str = "19") -> PendingJob:
     return next(each for each in site.backend().observe().pending if each.label == label)
 
 
-def members(site: Site, label: str = "19") -> str:
-    """The rows of the vnodes on which a job may run; row 0 is the natural vnode, which has nothing."""
+def planned(site: Site) -> tuple[int, str, bool]:
+    """The job's walltime, the rows of its vnodes without the natural vnode, which has nothing, and whether it waits."""
     found = site.backend().observe()
-    job = next(each.job for each in found.pending if each.label == label)
+    job = next(each.job for each in found.pending if each.label == "19")
     mask = found.cluster.node_sets[job.request.node_set].tolist()
-    return "".join(name for name, member in zip("-012", mask, strict=True) if member).removeprefix("-")
+    rows = "".join(name for name, member in zip("-012", mask, strict=True) if member).removeprefix("-")
+    assert job.ineligible in (None, PendingReason(PendingCode.NO_GAP))
+    return job.walltime_s, rows, job.ineligible is not None
 
 
-def test_shrinkable_job_has_maximum_walltime() -> None:
-    assert seen(Site()).job.walltime_s == 600
-    assert seen(Site()).job.ineligible is None
+TWO_CHUNKS = {"schedselect": "2:ncpus=3", "place": "free"}
+ALL_VNODES = {"schedselect": "3:ncpus=3", "place": "vscatter"}
+IN_TURN = [(180, "0"), (300, "1"), (420, "2")]
+MANY = [(600 * (at + 1), "012") for at in range(5 * MAX_TRIED_WALLTIMES)]
 
 
 @pytest.mark.parametrize(
-    ("begins_in_s", "walltime_s", "waits"),
+    ("wishes", "reservations", "taken", "expected"),
     [
-        (601, 600, False), (600, 600, False), (599, 540, False), (330, 300, False), (120, 120, False),
-        (119, 60, False), (60, 60, False), (59, 600, True), (-5, 600, True),
+        ({}, [], "", (600, "012", False)),
+        # It shrinks to whole minutes before a reservation, but not below its minimum, which may have seconds.
+        ({}, [(601, "012")], "", (600, "012", False)),
+        ({}, [(600, "012")], "", (600, "012", False)),
+        ({}, [(599, "012")], "", (540, "012", False)),
+        ({}, [(330, "012")], "", (300, "012", False)),
+        ({}, [(120, "012")], "", (120, "012", False)),
+        ({}, [(119, "012")], "", (60, "012", False)),
+        ({}, [(60, "012")], "", (60, "012", False)),
+        ({}, [(59, "012")], "", (600, "012", True)),
+        ({}, [(-5, "012")], "", (600, "012", True)),
+        ({"min_walltime": "00:01:30"}, [(100, "012")], "", (90, "012", False)),
+        # It shrinks only to start now, with all of its chunks.
+        ({}, [(330, "0")], "", (600, "12", False)),
+        ({}, [(330, "0")], "12", (300, "012", False)),
+        ({}, [(330, "0")], "012", (600, "12", False)),
+        (TWO_CHUNKS, [(330, "0")], "1", (300, "012", False)),
+        # A job of all vnodes waits for a reservation of one, which is another question than whether it ever fits.
+        (ALL_VNODES, [(-5, "0")], "", (600, "012", True)),
+        # It shrinks for the latest reservation that leaves capacity. Of many, the longest and the minimum are tried.
+        ({}, IN_TURN, "", (420, "2", False)),
+        ({}, IN_TURN, "2", (300, "12", False)),
+        ({"max_walltime": "10:00:00"}, MANY, "", (60, "012", False)),
+        ({"max_walltime": "10:00:00"}, [*MANY, (7200 * 10, "012")], "", (60, "012", False)),
+        # Its own walltime counts without a maximum, and at least its minimum. Otherwise, the bridge wrote it.
+        ({"max_walltime": None}, [], "", (UNLIMITED_WALLTIME_S, "012", False)),
+        ({"max_walltime": None, "walltime": "00:05:00"}, [], "", (300, "012", False)),
+        ({"max_walltime": None, "walltime": "00:00:30"}, [], "", (60, "012", False)),
+        ({"walltime": "00:02:00"}, [], "", (600, "012", False)),
     ],
-)  # fmt: skip
-def test_shrinks_to_whole_minutes_before_reservation(begins_in_s: int, walltime_s: int, waits: bool) -> None:
+)
+def test_walltime_of_shrink_to_fit_job(
+    wishes: dict[str, str | None],
+    reservations: list[tuple[int, str]],
+    taken: str,
+    expected: tuple[int, str, bool],
+) -> None:
     site = Site()
-    reserve(site, begins_in_s)
-    job = seen(site).job
-    assert (job.walltime_s, job.ineligible is not None) == (walltime_s, waits)
-
-
-def test_minimum_walltime_may_have_seconds() -> None:
-    site = Site()
-    site.wishes(STF)["min_walltime"] = "00:01:30"
-    reserve(site, 100)
-    assert seen(site).job.walltime_s == 90
-
-
-def test_job_of_all_vnodes_waits_for_reservation_of_one() -> None:
-    """It does not fit beside the reservation, which is another question than whether it ever fits."""
-    site = Site()
-    site.seen.jobs[STF]["schedselect"] = "3:ncpus=3"
-    site.wishes(STF)["place"] = "vscatter"
-    reserve(site, -5, "vm[0]")
-    job = seen(site).job
-    assert (job.ineligible, members(site)) == (PendingReason(PendingCode.NO_GAP), "012")
-
-
-def test_shrinks_only_to_start_now() -> None:
-    site = Site()
-    reserve(site, 330, "vm[0]")
-    assert (seen(site).job.walltime_s, members(site)) == (600, "12")
-    take(site, "vm[1]", "vm[2]")
-    assert (seen(site).job.walltime_s, members(site)) == (300, "012")
-    take(site, "vm[0]")
-    assert (seen(site).job.walltime_s, members(site)) == (600, "12")
-
-
-def test_shrinks_if_all_chunks_then_fit_now() -> None:
-    """Two chunks of three processors: each vnode has room for one of them."""
-    site = Site()
-    site.seen.jobs[STF]["schedselect"] = "2:ncpus=3"
-    site.wishes(STF)["place"] = "free"
-    reserve(site, 330, "vm[0]")
-    take(site, "vm[1]")
-    assert seen(site).job.walltime_s == 300, "vm[0] and vm[2] hold it, if it is short"
-
-
-def test_shrinks_for_latest_reservation_that_leaves_capacity() -> None:
-    site = Site()
-    for at, name in enumerate(ALL):
-        reserve(site, 180 + 120 * at, name, name=f"R{at}.vm")
-    assert (seen(site).job.walltime_s, members(site)) == (420, "2")
-    take(site, "vm[2]")
-    assert (seen(site).job.walltime_s, members(site)) == (300, "12")
-
-
-def test_tries_longest_and_minimum_walltime_of_many() -> None:
-    site = Site()
-    site.wishes(STF)["max_walltime"] = "10:00:00"
-    for at in range(5 * MAX_TRIED_WALLTIMES):
-        reserve(site, 600 * (at + 1), name=f"R{at}.vm")
-    assert seen(site).job.walltime_s == 60
-    reserve(site, 7200 * 10)
-    assert seen(site).job.ineligible is None
-
-
-def test_uses_own_walltime_if_maximum_is_missing() -> None:
-    site = Site()
-    del site.wishes(STF)["max_walltime"]
-    assert seen(site).job.walltime_s == UNLIMITED_WALLTIME_S
-    site.wishes(STF)["walltime"] = "00:05:00"
-    assert seen(site).job.walltime_s == 300
-    site.wishes(STF)["walltime"] = "00:00:30"
-    assert seen(site).job.walltime_s == 60, "not less than it needs"
-
-
-def test_ignores_previously_written_walltime() -> None:
-    site = Site()
-    site.wishes(STF)["walltime"] = "00:02:00"
-    assert seen(site).job.walltime_s == 600
+    record = {name: value for name, value in {**site.wishes(STF), **wishes}.items() if value is not None}
+    site.seen.jobs[STF]["schedselect"] = record.pop("schedselect", site.seen.jobs[STF]["schedselect"])
+    site.seen.jobs[STF]["Resource_List"] = record
+    for at, (begins_in_s, rows) in enumerate(reservations):
+        reserve(site, begins_in_s, *(f"vm[{row}]" for row in rows), name=f"R{at}.vm")
+    for row in taken:
+        site.seen.vnodes[f"vm[{row}]"]["resources_assigned"] = {"ncpus": "4"}
+    assert planned(site) == expected
 
 
 @pytest.mark.parametrize("name", ["min_walltime", "max_walltime"])
@@ -146,61 +110,56 @@ def test_leaves_job_with_unreadable_walltime(name: str) -> None:
     assert "duration=soon: must be a time" in left["19"]
 
 
-def ordered(site: Site, change: Any = lambda: None) -> tuple[Any, list[tuple[str, ...]]]:
+def started(site: Site, label: str, change: Callable[[], object] = list) -> tuple[str, str, list[tuple[str, ...]]]:
     """Decide on the job, let something happen, send the start; return its outcome and PBS's commands."""
     backend = site.backend()
-    job = next(each.job for each in backend.observe().pending if each.label == "19")
+    job = next(each.job for each in backend.observe().pending if each.label == label)
     change()
     (outcome,) = backend.start([StartOrder(job, (("vm[0]", 1),))])
-    return outcome, site.told
+    return outcome.result, outcome.code, site.told
 
 
-def test_writes_walltime_longer_than_one_year() -> None:
-    site = Site()
-    site.wishes(STF).update({"min_walltime": "9000:00:00", "max_walltime": "90000:00:00"})
-    assert ordered(site)[1][0] == ("walltime", STF, str(90000 * 3600))
-
-
-def test_writes_walltime_before_start_of_shrinkable_job_only() -> None:
-    site = Site()
-    outcome, told = ordered(site)
-    assert (outcome.result, told) == ("done", [("walltime", STF, "600"), ("run", STF, "(vm[0]:ncpus=1)")])
-    plain = Site()
-    backend = plain.backend()
-    job = next(each.job for each in backend.observe().pending if each.label == "0")
-    assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "done"
-    assert [words[0] for words in plain.told] == ["run"]
-
-
-def test_starts_unlimited_job_without_walltime() -> None:
-    site = Site()
-    del site.wishes(STF)["max_walltime"]
-    outcome, told = ordered(site)
-    assert (outcome.result, [words[0] for words in told]) == ("done", ["run"])
-
-
-def test_nearer_reservation_shortens_decided_job() -> None:
-    site = Site()
-    reserve(site, 330)
-    outcome, told = ordered(site, lambda: reserve(site, 290))
-    assert (outcome.result, told[0]) == ("done", ("walltime", STF, "240"))
-
-
-@pytest.mark.parametrize("begins_in_s", [30, 420])
-def test_refuses_start_if_reservation_change_needs_new_decision(begins_in_s: int) -> None:
-    site = Site()
-    reserve(site, 330)
-    outcome, told = ordered(site, lambda: reserve(site, begins_in_s))
-    assert (outcome.result, told) == ("refused", [])
+RUN = ("run", STF, "(vm[0]:ncpus=1)")
+LONG = {"min_walltime": "9000:00:00", "max_walltime": "90000:00:00"}
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(BackendTimeout("no answer"), "not_sent"), (CommandRefused("Unauthorized Request"), "")]
+    ("wishes", "fails", "expected"),
+    [
+        ({}, None, ("done", "", [("walltime", STF, "600"), RUN])),
+        (LONG, None, ("done", "", [("walltime", STF, str(90000 * 3600)), RUN])),
+        ({}, BackendTimeout("no answer"), ("refused", "not_sent", [("walltime", STF, "600")])),
+        ({}, CommandRefused("Unauthorized Request"), ("refused", "", [("walltime", STF, "600")])),
+    ],
 )
-def test_refuses_start_if_walltime_write_fails(error: BackendError, code: str) -> None:
-    outcome, told = ordered(Site(fails={"walltime": error}))
-    assert (outcome.result, outcome.code) == ("refused", code)
-    assert [words[0] for words in told] == ["walltime"]
+def test_writes_walltime_before_start(
+    wishes: dict[str, str], fails: BackendError | None, expected: tuple[str, str, list[tuple[str, ...]]]
+) -> None:
+    site = Site(fails={} if fails is None else {"walltime": fails})
+    site.wishes(STF).update(wishes)
+    assert started(site, "19") == expected
+
+
+def test_writes_no_walltime_of_other_or_unlimited_job() -> None:
+    plain, unlimited = Site(), Site()
+    del unlimited.wishes(STF)["max_walltime"]
+    for result, code, told in (started(plain, "0"), started(unlimited, "19")):
+        assert (result, code, [words[0] for words in told]) == ("done", "", ["run"])
+
+
+@pytest.mark.parametrize(
+    ("begins_in_s", "expected"),
+    [
+        (290, ("done", "", [("walltime", STF, "240"), RUN])),
+        (30, ("refused", "", [])),
+        (420, ("refused", "", [])),
+    ],
+)
+def test_nearer_reservation_shortens_decided_job(begins_in_s: int, expected: object) -> None:
+    """A change that needs a new decision refuses the start."""
+    site = Site()
+    reserve(site, 330)
+    assert started(site, "19", lambda: reserve(site, begins_in_s)) == expected
 
 
 def test_sends_no_start_after_unanswered_walltime() -> None:
@@ -226,8 +185,7 @@ def test_running_job_has_current_walltime() -> None:
     """A manager may lengthen it, and a job that shrinks gets it when it starts."""
     site = Site()
     backend = site.backend()
-    before = backend.observe()
-    assert next(each.job.walltime_s for each in before.pending if each.label == "0") == 3600
+    assert next(each.job.walltime_s for each in backend.observe().pending if each.label == "0") == 3600
     site.seen.jobs["0.vm"].update(
         {"job_state": "R", "substate": "42", "exec_vnode": "(vm[0]:ncpus=2:mem=1048576kb)", "stime": str(NOW_S)}
     )
@@ -239,11 +197,21 @@ def test_running_job_has_current_walltime() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "runs"), [("-3", False), ("-16", False), ("-22", False), ("0", True), ("-11", True), ("271", True)]
+    ("facts", "runs"),
+    [
+        ({"job_state": "E", "Exit_status": "-3"}, False),
+        ({"job_state": "E", "Exit_status": "-16"}, False),
+        ({"job_state": "E", "Exit_status": "-22"}, False),
+        ({"job_state": "E", "Exit_status": "0"}, True),
+        ({"job_state": "E", "Exit_status": "-11"}, True),
+        ({"job_state": "E", "Exit_status": "271"}, True),
+        # The status is still that of the time before the host accepted the job.
+        ({"job_state": "R", "substate": "42", "Exit_status": "-3"}, True),
+    ],
 )
-def test_exiting_job_has_run_unless_host_rejected_it(status: str, runs: bool) -> None:
+def test_exiting_job_has_run_unless_host_rejected_it(facts: dict[str, str], runs: bool) -> None:
     site = Site()
-    site.seen.jobs["0.vm"] |= {"job_state": "E", "exec_vnode": "(vm[0]:ncpus=2)", "Exit_status": status}
+    site.seen.jobs["0.vm"].update({"exec_vnode": "(vm[0]:ncpus=2)", **facts})
     found = site.backend().observe()
     assert (0 in {each.job.id for each in found.running}) is runs
     assert [each.hold for each in found.pending if each.label == "0"] == ([] if runs else [Hold.NONE])
@@ -259,13 +227,6 @@ def test_job_in_unknown_state_is_listed(state: str, listed: bool) -> None:
     assert "0" not in {each.label for each in found.pending}
 
 
-def test_rejected_job_runs_after_host_accepts_it() -> None:
-    """Its exit status is still that of the time before."""
-    site = Site()
-    site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42", "exec_vnode": "(vm[0]:ncpus=2)", "Exit_status": "-3"}
-    assert 0 in {each.job.id for each in site.backend().observe().running}
-
-
 def test_unreadable_running_job_has_amount_of_each_resource() -> None:
     """Else no decision could be made beside it."""
     site = Site()
@@ -275,34 +236,31 @@ def test_unreadable_running_job_has_amount_of_each_resource() -> None:
     assert (len(run.job.request.per_unit), run.placement) == (len(found.cluster.resources), ())
 
 
-def test_submit_time_follows_eligible_time() -> None:
+@pytest.mark.parametrize(
+    ("eligible", "counts", "submit_s"),
+    [
+        ("00:01:00", "False", 1795426864),
+        ("00:01:00", "True", NOW_S - 60),
+        ("long", "True", 1795426864),
+        ("9999999:00:00", "True", 0),
+    ],
+)
+def test_submit_time_follows_eligible_time(eligible: str, counts: str, submit_s: int) -> None:
     site = Site()
-    submitted_s = seen(site, "0").job.submit_s
-    site.seen.jobs["0.vm"]["eligible_time"] = "00:01:00"
-    assert seen(site, "0").job.submit_s == submitted_s, "it is not counted"
-    site.seen.server["eligible_time_enable"] = "True"
-    assert seen(site, "0").job.submit_s == NOW_S - 60
-    site.seen.jobs["0.vm"]["eligible_time"] = "long"
-    assert seen(site, "0").job.submit_s == submitted_s
-    site.seen.jobs["0.vm"]["eligible_time"] = "9999999:00:00"
-    assert seen(site, "0").job.submit_s == 0
+    site.seen.server["eligible_time_enable"] = counts
+    site.seen.jobs["0.vm"]["eligible_time"] = eligible
+    assert seen(site, "0").job.submit_s == submit_s
 
 
-def test_sorts_jobs_by_eligible_time() -> None:
-    site = Site()
-    site.seen.server["eligible_time_enable"] = "True"
-    for name, record in site.seen.jobs.items():
-        record["eligible_time"] = "02:00:00" if name == STF else "01:00:00"
-    assert site.backend().observe().pending[0].label == "19"
-
-
-def test_subjobs_inherit_eligible_time_of_array() -> None:
+def test_sorts_jobs_by_eligible_time_which_subjobs_inherit() -> None:
     site = Site()
     site.seen.server["eligible_time_enable"] = "True"
-    site.seen.jobs["3[].vm"]["eligible_time"] = "00:02:00"
-    site.seen.jobs["3[2].vm"]["eligible_time"] = "00:01:00"
-    found = {each.label: each.job.submit_s for each in site.backend().observe().pending}
-    assert (found["3[1]"], found["3[2]"]) == (NOW_S - 120, NOW_S - 60)
+    times = {STF: "02:00:00", "3[].vm": "00:02:00", "3[2].vm": "00:01:00"}
+    for name in (name for name in site.seen.jobs if name in times or "[" not in name):
+        site.seen.jobs[name]["eligible_time"] = times.get(name, "01:00:00")
+    pending = site.backend().observe().pending
+    found = {each.label: each.job.submit_s for each in pending}
+    assert (pending[0].label, found["3[1]"], found["3[2]"]) == ("19", NOW_S - 120, NOW_S - 60)
 
 
 @pytest.mark.parametrize(("later_s", "moves"), [(-3, True), (-2, False), (0, False), (2, False), (3, True)])

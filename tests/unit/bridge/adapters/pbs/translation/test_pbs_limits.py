@@ -47,28 +47,38 @@ def test_job_limits_count_jobs_of_their_subject(server, whose, used):
     assert found == {(0, whose): (used, 1, 3)}
 
 
-def test_resource_limits_sum_requests():
-    server = {"max_run_res": {"ncpus": "[u:PBS_GENERIC=16]", "mem": "[o:PBS_ALL=4gb]"}}
-    found = told(server, {}, [job("ada", mem="1gb"), job("bob")], [job("ada", mem="512mb")])
-    assert found == {
-        (0, "max_run_res.ncpus user ada"): (4, 4, 16),
-        (0, "max_run_res.mem all jobs"): (1 << 30, 512 << 20, 4 << 30),
-    }
+WIDE = job("ada") | {"schedselect": "2:ncpus=8+1:ncpus=1"}
+OWNER = {key: value for key, value in job("").items() if key != "euser"} | {"Job_Owner": "ada@login1"}
+SIZED = {"max_run": "[o:PBS_ALL=2]", "resources_available": {"ncpus": "8", "arch": "linux"}}
 
 
 @pytest.mark.parametrize(
-    ("name", "whose", "used"), [("max_user_res", "user ada", 4), ("max_group_res", "group staff", 8)]
-)
-def test_older_resource_limits_are_kept(name, whose, used):
-    found = told({}, {"work": {name: {"ncpus": "4"}}}, [job("ada"), job("bob")], [job("ada")])
-    assert found == {(0, f"max_run_res.ncpus {whose} in queue work"): (used, 4, 4)}
-
-
-def test_resource_limit_counts_chunks():
-    wide = job("ada") | {"schedselect": "2:ncpus=8+1:ncpus=1"}
-    assert told({"max_user_res": {"ncpus": "20"}}, {}, [wide], [wide]) == {
-        (0, "max_run_res.ncpus user ada"): (17, 17, 20)
-    }
+    ("server", "queues", "running", "waiting", "expected"),
+    [
+        # Resource limits sum requests, or the chunks of a request. Older forms of them are kept.
+        ({"max_run_res": {"ncpus": "[u:PBS_GENERIC=16]", "mem": "[o:PBS_ALL=4gb]"}}, {},
+         [job("ada", mem="1gb"), job("bob")], [job("ada", mem="512mb")],
+         {(0, "max_run_res.ncpus user ada"): (4, 4, 16),
+          (0, "max_run_res.mem all jobs"): (1 << 30, 512 << 20, 4 << 30)}),
+        ({}, {"work": {"max_user_res": {"ncpus": "4"}}}, [job("ada"), job("bob")], [job("ada")],
+         {(0, "max_run_res.ncpus user ada in queue work"): (4, 4, 4)}),
+        ({}, {"work": {"max_group_res": {"ncpus": "4"}}}, [job("ada"), job("bob")], [job("ada")],
+         {(0, "max_run_res.ncpus group staff in queue work"): (8, 4, 4)}),
+        ({"max_user_res": {"ncpus": "20"}}, {}, [WIDE], [WIDE], {(0, "max_run_res.ncpus user ada"): (17, 17, 20)}),
+        # A user's own entry replaces the generic limit.
+        ({"max_run": "[u:PBS_GENERIC=1], [u:ada=5]"}, {}, [], [job("ada"), job("bob")],
+         {(0, "max_run user ada"): (0, 1, 5), (1, "max_run user bob"): (0, 1, 1)}),
+        # A queue's limit counts its own jobs, beside the server's limit.
+        ({"max_run": "[o:PBS_ALL=9]"}, {"work": SIZED, "other": {}},
+         [job("ada"), job("bob", "other")], [job("cyd"), job("dan", "other")],
+         {(0, "max_run all jobs"): (2, 1, 9), (0, "max_run all jobs in queue work"): (1, 1, 2),
+          (0, "max_run_res.ncpus all jobs in queue work"): (4, 4, 8), (1, "max_run all jobs"): (2, 1, 9)}),
+        # The owner without the host is the user.
+        ({"max_run": "[u:ada=5]"}, {}, [job("ada")], [OWNER], {(0, "max_run user ada"): (1, 1, 5)}),
+    ],
+)  # fmt: skip
+def test_limits_count_what_runs_and_what_is_requested(server, queues, running, waiting, expected):
+    assert told(server, queues, running, waiting) == expected
 
 
 def test_names_limits_without_rule():
@@ -81,35 +91,7 @@ def test_names_limits_without_rule():
     ]
 
 
-def test_own_entry_replaces_generic_limit():
-    found = told({"max_run": "[u:PBS_GENERIC=1], [u:ada=5]"}, {}, [], [job("ada"), job("bob")])
-    assert {key: limit for key, (_, _, limit) in found.items()} == {
-        (0, "max_run user ada"): 5,
-        (1, "max_run user bob"): 1,
-    }
-
-
-def test_queue_limit_counts_own_jobs_besides_server_limit():
-    queues = {"work": {"max_run": "[o:PBS_ALL=2]", "resources_available": {"ncpus": "8", "arch": "linux"}}, "other": {}}
-    found = told(
-        {"max_run": "[o:PBS_ALL=9]"}, queues, [job("ada"), job("bob", "other")], [job("cyd"), job("dan", "other")]
-    )
-    assert found == {
-        (0, "max_run all jobs"): (2, 1, 9),
-        (0, "max_run all jobs in queue work"): (1, 1, 2),
-        (0, "max_run_res.ncpus all jobs in queue work"): (4, 4, 8),
-        (1, "max_run all jobs"): (2, 1, 9),
-    }
-
-
 @pytest.mark.parametrize("value", ["[x:ada=1]", "u:ada=1", "[u:ada=many]", "[u:ada=1] and more"])
 def test_reports_unreadable_limit_entry(value):
     found = PbsRunLimitTable.from_attributes({"max_run": value}, {})
-    assert found.limits == ()
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith("max_run on the server cannot be read")
-
-
-def test_job_owner_is_user_without_host():
-    waiting = {key: value for key, value in job("").items() if key != "euser"} | {"Job_Owner": "ada@login1"}
-    assert told({"max_run": "[u:ada=5]"}, {}, [job("ada")], [waiting]) == {(0, "max_run user ada"): (1, 1, 5)}
+    assert (found.limits, [note[:37] for note in found.notes]) == ((), ["max_run on the server cannot be read:"])

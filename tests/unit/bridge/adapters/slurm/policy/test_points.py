@@ -145,18 +145,14 @@ def test_computes_start_of_age(facts: dict[str, Any], freed_s: int, since_s: int
 
 
 def test_forgets_eligible_time_of_job_that_left_queue() -> None:
+    """No other reading has that job waiting."""
     clearances = JobEligibleTimes()
-    waiting = a_slurm_job(dependencies=JobDependencies((("afterok", "2"),)))
-    clearances.record_reading([waiting], 10)
-    assert clearances.get_eligible_s(1) == 0
-    clearances.record_reading([a_slurm_job()], 20)
-    assert clearances.get_eligible_s(1) == 20
-    clearances.record_reading([], 30)
-    assert clearances.get_eligible_s(1) == 0
-    clearances.record_reading([waiting], 40)
-    clearances.record_reading([], 50)
-    clearances.record_reading([a_slurm_job()], 60)
-    assert clearances.get_eligible_s(1) == 0, "no reading has that job waiting"
+    waiting, eligible = a_slurm_job(dependencies=JobDependencies((("afterok", "2"),))), a_slurm_job()
+    times = []
+    for at, jobs in enumerate(([waiting], [eligible], [], [waiting], [], [eligible]), 1):
+        clearances.record_reading(jobs, 10 * at)
+        times.append(clearances.get_eligible_s(1))
+    assert times == [0, 20, 0, 0, 0, 0]
 
 
 def ranked(
@@ -178,9 +174,9 @@ def ranked(
 def test_submission_order_respects_nice() -> None:
     basic = reading_with(priority=PriorityPolicy("basic"))
     ranks = ranked(basic, a_record(id=1, nice=None), a_record(id=2, nice=100), a_record(id=3, nice=0))
-    found = [ranks.known[id][1].job.priority for id in (1, 2, 3)]
-    assert np.diff(found).tolist() == [-101, -1]
-    assert [ranks.known[1][1].job.tier, ranks.known[1][1].job.qos] == [3, "normal"]
+    jobs = [ranks.known[id][1].job for id in (1, 2, 3)]
+    assert np.diff([job.priority for job in jobs]).tolist() == [-101, -1]
+    assert (jobs[0].tier, jobs[0].qos) == (3, "normal")
 
 
 @pytest.mark.parametrize(
@@ -203,11 +199,8 @@ def running(**facts: Any) -> SlurmJob:
 def test_running_minutes_count_until_time_limit(end_s: int | None, minutes: int) -> None:
     limits = AccountingLimits(group_running_minutes={"cpu": 10**6})
     ranks = RankedJobs.for_policy(reading_with(qos={"normal": Qos("normal", limits=limits)}))
-    used = ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S)
-    assert sum(used) == 4 * minutes
-    assert sum(ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), (
-        "computed again"
-    )
+    used = [sum(ranks.compute_running_limit_usage([running(end_time=end_s)], NOW_S + later_s)) for later_s in (0, 60)]
+    assert used == [4 * minutes, 4 * max(0, minutes - 1)]
 
 
 def test_running_jobs_count_their_tres_until_they_end() -> None:
@@ -246,15 +239,11 @@ def test_keeps_ranks_of_pending_jobs_for_period() -> None:
     assert sorted(limits.standings) == [1, 2, 3]
     standing, size = limits.standings[2], entries(ranking)
     second, limits = rank(2, 3)
-    assert sorted(limits.standings) == [2, 3]
-    assert limits.standings[2] is standing
-    assert entries(ranking) < size
+    assert (sorted(limits.standings), limits.standings[2] is standing, entries(ranking) < size) == ([2, 3], True, True)
     assert [each.job.priority for each in second] == [each.job.priority for each in first[1:]]
-    assert sorted(rank(2, 3, 4)[1].standings) == [2, 3, 4]
-    assert rank(2, 3, 4, now_s=NOW_S + 299)[1].standings[2] is standing
-    last = rank(2, 3, 4, now_s=NOW_S + 300)[1].standings
-    assert last[2] is not standing, "all are ranked again after the period"
-    assert sorted(last) == [2, 3, 4]
+    for later_s, is_kept in ((0, True), (299, True), (300, False)):  # all are ranked again after the period
+        found = rank(2, 3, 4, now_s=NOW_S + later_s)[1].standings
+        assert (sorted(found), found[2] is standing) == ([2, 3, 4], is_kept)
 
 
 def test_continues_ranking_longer_than_period(monkeypatch: pytest.MonkeyPatch) -> None:

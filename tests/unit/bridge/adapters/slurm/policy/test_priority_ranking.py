@@ -9,19 +9,18 @@ import pytest
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched.slurm_text.site_policy import parse_site_policy
+from cpsched_bridge.adapters.slurm.background_queries import BackgroundCommandOutput, PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import JobEligibleTimes, compute_age_start_s
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import BackgroundCommandOutput
-from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_doctor import check_partitions_mixing_unmanaged_jobs, run_policy_checks
 from cpsched_bridge.ports import Observation
 from tests.builders import a_slurm_job, words
 from tests.slurm_replies import ALL, CONFIG, association
-from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Clock
-from tests.unit.bridge.adapters.slurm.policy.test_site_policy_reader import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.test_background_queries import Clock
+from tests.unit.bridge.adapters.slurm.test_background_queries import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played
 
 
@@ -42,19 +41,15 @@ def state(**limits: object) -> str:
 )  # fmt: skip
 def test_leaves_jobs_with_unreadable_policy(texts: dict[str, str | None], why: str) -> None:
     """Those of others are ranked as ever."""
-    scene = Scene().only("first", "after")
-    scene.job("first").update(account="lab", user_name="alice", qos="normal")
+    scene = Scene().only("first", "after").with_job("first", account="lab", user_name="alice", qos="normal")
     scene.job("after").update(account="lab", user_name="bob", qos="part-fast", dependencies=None)
     replies = {name: state(jobs="some(1)") if text is None else text for name, text in texts.items()}
     seen = observed(scene, **replies)
-    numbers = [scene.job(name)["id"] for name in ("first", "after")]
-    assert [(left.job_id, words(left.reason), left.held_for_bridge) for left in seen.unmanaged] == [
-        (numbers[0], why, True)
-    ]
-    assert [pending.job.id for pending in seen.pending] == [numbers[1]]
-    assert [str(each) for each in seen.unusable] == [why]
+    first, after = (scene.job(name)["id"] for name in ("first", "after"))
+    assert [(left.job_id, words(left.reason), left.held_for_bridge) for left in seen.unmanaged] == [(first, why, True)]
+    assert ([pending.job.id for pending in seen.pending], [str(each) for each in seen.unusable]) == ([after], [why])
     assert seen.limits is not None
-    assert seen.limits.standings.keys() == {numbers[1]}
+    assert seen.limits.standings.keys() == {after}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +62,7 @@ def test_leaves_jobs_with_unreadable_policy(texts: dict[str, str | None], why: s
 )
 def test_job_above_limit_per_job_is_left_to_slurm(limits: dict[str, Any], why: str | None) -> None:
     """An operator may have set its request: Slurm then starts it, and a held job would wait for ever."""
-    scene = Scene().only("first")
-    scene.job("first").update(account="lab", user_name="alice", qos="normal", time_limit=2)
+    scene = Scene().only("first").with_job("first", account="lab", user_name="alice", qos="normal", time_limit=2)
     seen = observed(scene, state=state(**limits))
     assert len(seen.pending) + len(seen.unmanaged) == 1
     assert [words(each.reason).startswith(str(why)) for each in seen.unmanaged] == ([True] if why else [])
@@ -76,8 +70,7 @@ def test_job_above_limit_per_job_is_left_to_slurm(limits: dict[str, Any], why: s
 
 def test_user_unknown_on_this_host_has_limits_of_association() -> None:
     """The association manager prints `UserName=alice(1001)`, so no name of this host is needed."""
-    scene = Scene().only("first", "after")
-    scene.job("first").update(account="lab", user_id=1001, user_name="1001", qos="")
+    scene = Scene().only("first", "after").with_job("first", account="lab", user_id=1001, user_name="1001", qos="")
     scene.job("after").update(account="lab", user_id=1002, user_name="bob", qos="", dependencies=None)
     seen = observed(scene, state=state(jobs="1(0)"))
     assert [pending.job.user for pending in seen.pending] == ["alice", "bob"]
@@ -90,8 +83,7 @@ def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
     asking.ready = [BackgroundCommandOutput(ALL | lab | texts, {})]
-    backend = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock()))
-    return backend.observe()
+    return SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock())).observe()
 
 
 @pytest.fixture
@@ -116,8 +108,7 @@ def test_computes_priority_like_slurm(scene: Scene) -> None:
     job = first_of(scene, seen, "six")
     age = 1000 * (scene.now_s - record["submit_time"]) / (7 * 86_400)
     # fair share 10000 * 0.5, partition 200 * 1/10, qos 2000 * 10/10
-    assert job.priority == int(age + 5000 + 20 + 2000)
-    assert (job.tier, job.qos) == (1, "normal")
+    assert (job.priority, job.tier, job.qos) == (int(age + 5000 + 20 + 2000), 1, "normal")
 
 
 def test_job_has_priority_of_planned_partition(scene: Scene) -> None:
@@ -129,15 +120,12 @@ def test_job_has_priority_of_planned_partition(scene: Scene) -> None:
         scene.partition("fast")["priority_tier"] = tier
         job = first_of(scene, observed(scene, config=config), "several")
         found[job.queue] = job.tier, job.priority
-    assert (found["main"][0], found["fast"][0]) == (1, 5)
-    assert found["fast"][1] == found["main"][1] + 200 * 9 // 10
+    assert (found["main"][0], found["fast"][0], found["fast"][1]) == (1, 5, found["main"][1] + 200 * 9 // 10)
 
 
 def test_subtracts_nice(scene: Scene) -> None:
-    record = scene.only("six").job("six")
-    plain = first_of(scene, observed(scene), "six").priority
-    record["nice"] = 300
-    assert first_of(scene, observed(scene), "six").priority == plain - 300
+    plain = first_of(scene.only("six"), observed(scene), "six").priority
+    assert first_of(scene.with_job("six", nice=300), observed(scene), "six").priority == plain - 300
 
 
 def test_association_limit_delays_jobs_and_counts_running_ones(scene: Scene) -> None:
@@ -184,20 +172,14 @@ def test_job_leaves_licenses_of_future_reservations_free(
     assert (check.reason if check else None) == reason
 
 
-def test_observes_without_policy_reader(scene: Scene) -> None:
-    plain = SlurmBackend(Played(scene)).observe()
-    assert plain.limits is None
-    assert all(p.job.priority == 0 for p in plain.pending)
-
-
 def test_observes_jobs_if_policy_cannot_be_read(scene: Scene) -> None:
+    """Or if there is no reader of the policy."""
     asking = PlayedAsking()
     asking.ready = [BackgroundCommandOutput({}, {"config": "scontrol: refused"})]
-    backend = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock()))
-    seen = backend.observe()
-    assert seen.limits is None
-    assert len(seen.pending) == len(SlurmBackend(Played(scene)).observe().pending)
-    assert "scontrol: refused" in seen.notes[0]
+    seen = SlurmBackend(Played(scene), policy=PeriodicSitePolicyReader(asking, Clock())).observe()
+    plain = SlurmBackend(Played(scene)).observe()
+    assert (seen.limits, plain.limits, {pending.job.priority for pending in plain.pending}) == (None, None, {0})
+    assert (len(seen.pending), "scontrol: refused" in seen.notes[0]) == (len(plain.pending), True)
 
 
 def test_unchanged_job_is_same_object_in_next_reading(scene: Scene) -> None:
@@ -223,11 +205,9 @@ def test_applies_new_policy_only_after_ranking_all_jobs(scene: Scene, monkeypatc
     for _ in range(8):
         rounds.append([p.job.priority for p in backend.observe().pending])
         clock.now_s += 301
-    assert len(rounds[0]) > 20
-    changed = [at for at in range(1, len(rounds)) if rounds[at] != rounds[at - 1]]
-    assert len(changed) == 1
-    assert changed[0] > 2
-    assert all(before - 5000 == after for before, after in zip(rounds[0], rounds[-1], strict=True))
+    (changed,) = [at for at in range(1, len(rounds)) if rounds[at] != rounds[at - 1]]
+    assert (len(rounds[0]) > 20, changed > 2) == (True, True)
+    assert [before - 5000 for before in rounds[0]] == rounds[-1]
 
 
 def test_basic_ranks_by_arrival(scene: Scene) -> None:
@@ -257,14 +237,17 @@ def compared(**shown: float) -> Any:
     return compare_with_sprio(parse_sprio(text), [RECORD], reading, MACHINE, 1000)
 
 
-def test_finds_no_difference_to_equal_sprio() -> None:
-    found = compared()
-    assert (found.jobs, found.differences) == (1, ())
-
-
-def test_reports_difference_with_its_factor() -> None:
-    (difference,) = compared(priority=3170, fair_share=1000).differences
-    assert str(difference) == ("job 7: 2,605 instead of 3,170, mainly because fair_share is 435.0 instead of 1,000.0")
+@pytest.mark.parametrize(
+    ("shown", "differences"),
+    [
+        ({}, []),
+        ({"priority": 3170, "fair_share": 1000},
+         ["job 7: 2,605 instead of 3,170, mainly because fair_share is 435.0 instead of 1,000.0"]),
+    ],
+)  # fmt: skip
+def test_reports_difference_to_sprio_with_its_factor(shown: dict[str, float], differences: list[str]) -> None:
+    found = compared(**shown)
+    assert (found.jobs, [str(each) for each in found.differences]) == (1, differences)
 
 
 def test_ignores_jobs_that_sprio_lists_per_partition() -> None:

@@ -12,6 +12,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_observation import MAX_UNUS
 from cpsched_bridge.ports import Observation
 from tests.reach import entries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.test_odd_records import job, node
 
 
 def plain(seen: Observation) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def plain(seen: Observation) -> dict[str, Any]:
         return dataclasses.replace(job, request=request), sets[job.request.node_set]
 
     return {
-        "nodes": (names, seen.cluster.resources, seen.cluster.capacity.tolist()),
+        "nodes": (names, seen.cluster.resources, seen.cluster.capacity.tolist(), str(seen.cluster.weights)),
         "free": seen.free.tolist(),
         "pending": [(p.label, p.hold, p.pinned, p.cluster_reason, p.groups, *spelled(p.job)) for p in seen.pending],
         "left": seen.unmanaged,
@@ -34,14 +35,6 @@ def plain(seen: Observation) -> dict[str, Any]:
 
 def partition(name: str, **facts: Any) -> Callable[[Scene], None]:
     return lambda scene: scene.partition(name).update(facts)
-
-
-def job(name: str, **facts: Any) -> Callable[[Scene], None]:
-    return lambda scene: scene.job(name).update(facts)
-
-
-def node(name: str, **facts: Any) -> Callable[[Scene], None]:
-    return lambda scene: scene.node(name).update(facts)
 
 
 def later(seconds: int) -> Callable[[Scene], None]:
@@ -57,6 +50,15 @@ def featured(scene: Scene) -> None:
 
 def begun(scene: Scene) -> None:
     scene.now_s = scene.job("begin")["eligible_time"]
+
+
+def dependent(scene: Scene) -> None:
+    wish = {"after": [], "afterany": [], "aftercorr": [], "afternotok": [], "satisfy": "all"}
+    scene.with_job("first", dependencies={**wish, "afterok": [f"{scene.job('two-by-two')['id']}(unfulfilled)"]})
+
+
+def ended(scene: Scene) -> None:
+    scene.with_job("two-by-two", state="COMPLETED", end_time=scene.now_s)
 
 
 def a_reservation(scene: Scene) -> None:
@@ -87,12 +89,17 @@ CHANGES: dict[str, Callable[[Scene], None]] = {
     "a partition's greatest time shrinks": partition("main", max_time=1),
     "and its nodes": partition("main", max_time=None, nodes="n[2-3]"),
     "a job's QOS": job("first", qos="chemistry"),
+    "a partition's jobs get some CPUs of each node": partition("main", max_cpus_per_node=6),
+    "and more of them": partition("main", max_cpus_per_node=8),
+    "and all": partition("main", max_cpus_per_node="UNLIMITED"),
     "a partition's QOS": partition("main", allowed_qos=["physics"]),
     "which all may use again": partition("main", allowed_qos=["ALL"]),
     "a time limit is changed": job("first", time_limit=3),
     "an amount is changed": job("six", memory_per_cpu=None, memory_per_node=123),
     "a job asks for what is not modelled": job("first", licenses=["matlab:1"]),
     "and no longer": job("first", licenses=None),
+    "a job depends on another": dependent,
+    "which ends, and the record of the first is unchanged": ended,
     "a job is put into another partition": job("six", partition="nowhere"),
     "a job gets a node list": job("two-nodes", required_nodes="n2,n3"),
     "a job has no partition": job("memory", partition=None),
@@ -106,6 +113,8 @@ CHANGES: dict[str, Callable[[Scene], None]] = {
     "the plugin is gone": unguarded,
     "a node is drained": node("n2", state="IDLE+DRAIN"),
     "and resumed": node("n2", state="IDLE"),
+    "a node sleeps": node("n2", state="IDLE+CLOUD+POWERED_DOWN"),
+    "and wakes up": node("n2", state="IDLE+CLOUD"),
     "a node gets memory": node("n3", real_memory=99_000),
     "a node keeps memory to itself": node("n3", memory_reserved_for_system=1000),
     "a node gets a feature": featured,
@@ -132,15 +141,15 @@ def test_used_translator_equals_fresh_one() -> None:
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT"])
 def test_reports_each_end_once_with_recorded_times(state: str) -> None:
     scene, translator = Scene(), SlurmTranslator()
-    translator.observe(scene.read())
+    asked = {pending.job.name: pending.job.request for pending in translator.observe(scene.read()).pending}
     start_s, end_s = scene.now_s - 40, scene.now_s + 5
     scene.job("gpu-node").update(state=state, start_time=start_s, end_time=end_s, allocated_nodes="n2,n3", priority=1)
     told = [each for _ in range(3) for each in translator.observe(scene.read()).ended]
-    assert [(e.job.name, e.start_s, e.end_s) for e in told] == [("gpu-node", start_s, end_s)]
-    assert told[0].job.request.units == 2, "under the request that it had while it waited"
-    again = translator.list_remembered_ended_jobs(scene.read())
-    assert ("gpu-node", end_s) in [(e.job.name, e.end_s) for e in again]
-    assert [e.end_s for e in again] == sorted(e.end_s for e in again)
+    assert [(e.job.name, e.job.request, e.start_s, e.end_s) for e in told] == [
+        ("gpu-node", asked["gpu-node"], start_s, end_s)  # the request that it had while it waited
+    ]
+    again = [(each.end_s, each.job.name) for each in translator.list_remembered_ended_jobs(scene.read())]
+    assert ((end_s, "gpu-node") in again, [times for times, _ in again]) == (True, sorted(times for times, _ in again))
 
 
 def test_forgets_all_data_of_jobs_purged_by_controller() -> None:
@@ -174,14 +183,3 @@ def test_forgets_unused_node_sets() -> None:
         sets.append(len(seen.cluster.node_sets))
     assert max(sets) < MAX_UNUSED_NODE_SETS + 10
     assert sets.count(max(sets)) < 10, "and not at every reading"
-
-
-def test_sorts_jobs_by_arrival_and_id() -> None:
-    scene = Scene().only("first", "six", "memory")
-    numbers = {name: scene.job(name)["id"] for name in ("first", "six", "memory")}
-    scene.job("first")["submit_time"] = 300
-    scene.job("six")["submit_time"] = 200
-    scene.job("memory")["submit_time"] = 200
-    scene.rows["jobs"].reverse()
-    seen = [p.job.id for p in SlurmTranslator().observe(scene.read()).pending]
-    assert seen == [*sorted((numbers["six"], numbers["memory"])), numbers["first"]]

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import mask_of_features
 
 NODES = list(itertools.product([False, True], repeat=3))

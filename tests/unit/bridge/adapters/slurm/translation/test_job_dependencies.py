@@ -47,8 +47,7 @@ def met(others: list[SlurmJob], facts: dict[str, Any] | None = None, **kinds: An
     ],
 )
 def test_each_dependency_type_depends_on_target_state(kind: str, by_state: dict[str, bool]) -> None:
-    seen = {state: met([job(7, state)], **{kind: ["7(unfulfilled)"]}) for state in by_state}
-    assert seen == by_state
+    assert {state: met([job(7, state)], **{kind: ["7(unfulfilled)"]}) for state in by_state} == by_state
 
 
 def test_job_without_dependencies_is_independent() -> None:
@@ -56,21 +55,58 @@ def test_job_without_dependencies_is_independent() -> None:
     assert JobDependencyTargets([own], NOW_S).are_dependencies_met(own)
 
 
+ENDED, RUNS = job(7, "COMPLETED"), job(8, "RUNNING")
+BOTH = {"afterok": ["7(unfulfilled)"], "afterany": ["8(unfulfilled)"]}
+BEGAN = job(7, "RUNNING", start_time=NOW_S - 300)
+TASKS = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "FAILED"), task(10, 7, 2, "RUNNING")]
+COMMON = job(7, "PENDING", array_id=7, array_tasks_waiting="3-9")
+WHOLE = ["7_*(unfulfilled)"]
+
+
+@pytest.mark.parametrize(
+    ("others", "kinds", "expected"),
+    [
+        # All or any
+        ([ENDED, RUNS], BOTH, False),
+        ([ENDED, RUNS], BOTH | {"satisfy": "any"}, True),
+        ([RUNS], {"afterok": ["8"], "afterany": ["8"], "satisfy": "any"}, False),
+        ([ENDED], {"afterok": ["7(failed)"]}, False),
+        # Minutes after the start
+        ([BEGAN], {"after": ["7+4(unfulfilled)"]}, True),
+        ([BEGAN], {"after": ["7+5(unfulfilled)"]}, True),
+        ([BEGAN], {"after": ["7+6(unfulfilled)"]}, False),
+        # Unreadable dependencies
+        *(([ENDED], {"afterok": [odd]}, False)
+          for odd in ("7@other", "x", "", "7_", "7_[1-2]", "-7", "7" * 30, "7(unfulfilled) ")),
+        # One task of an array, of which some wait in the common record
+        ([*TASKS, COMMON], {"afterok": ["7_0(unfulfilled)"]}, True),
+        ([*TASKS, COMMON], {"afterok": ["7_1(unfulfilled)"]}, False),
+        ([*TASKS, COMMON], {"afternotok": ["7_1(unfulfilled)"]}, True),
+        ([*TASKS, COMMON], {"afterany": ["7_2(unfulfilled)"]}, False),
+        ([*TASKS, COMMON], {"afterany": ["7_5(unfulfilled)"]}, False),
+        # All tasks of an array, which fails if all have ended and one failed
+        ([*TASKS, COMMON], {"after": WHOLE}, False),
+        (TASKS, {"after": WHOLE}, True),
+        (TASKS, {"afterany": WHOLE}, False),
+        (TASKS[:2], {"afterany": WHOLE}, True),
+        (TASKS[:2], {"afterok": WHOLE}, False),
+        (TASKS[:2], {"afternotok": WHOLE}, True),
+        ([TASKS[0], task(9, 7, 1, "COMPLETED")], {"afternotok": WHOLE}, False),
+        (TASKS[1:], {"afternotok": WHOLE}, False),
+    ],
+)  # fmt: skip
+def test_dependency_is_met_by_other_jobs(others: list[SlurmJob], kinds: dict[str, Any], expected: bool) -> None:
+    assert met(others, **kinds) is expected
+
+
+def test_aftercorr_compares_corresponding_array_tasks() -> None:
+    others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "RUNNING")]
+    own = [met(others, {"array_id": 60, "array_task_id": index}, aftercorr=WHOLE) for index in (None, 1)]
+    assert own == [True, False]
+
+
 def test_dependency_on_purged_job_is_met() -> None:
     assert all(met([], **{kind: ["7(unfulfilled)"]}) for kind in ("after", "afterany", "afterok", "afternotok"))
-
-
-def test_after_with_delay_waits_for_minutes() -> None:
-    others = [job(7, "RUNNING", start_time=NOW_S - 300)]
-    assert [met(others, after=[f"7+{minutes}(unfulfilled)"]) for minutes in (4, 5, 6)] == [True, True, False]
-
-
-def test_combines_dependencies_with_all_or_any() -> None:
-    others = [job(7, "COMPLETED"), job(8, "RUNNING")]
-    both = {"afterok": ["7(unfulfilled)"], "afterany": ["8(unfulfilled)"]}
-    assert not met(others, **both)
-    assert met(others, **both, satisfy="any")
-    assert not met(others[1:], afterok=["8"], afterany=["8"], satisfy="any")
 
 
 @pytest.mark.parametrize(
@@ -85,49 +121,10 @@ def test_singleton_counts_with_other_dependencies(single: bool | None, satisfy: 
     assert JobDependencyTargets([others[0], own], NOW_S).are_dependencies_met(own)
 
 
-def test_singleton_alone_satisfies_any() -> None:
+@pytest.mark.parametrize(("name", "expected"), [("y", True), ("x", False)])
+def test_singleton_alone_satisfies_any(name: str, expected: bool) -> None:
     own = job(50, "PENDING", dependencies=wishes("any", True, afterok=["7"]))
-    assert JobDependencyTargets([job(7, "RUNNING", name="y"), own], NOW_S).are_dependencies_met(own)
-    assert not JobDependencyTargets([job(7, "RUNNING"), own], NOW_S).are_dependencies_met(own)
-
-
-def test_failed_dependency_is_never_met() -> None:
-    assert not met([job(7, "COMPLETED")], afterok=["7(failed)"])
-
-
-@pytest.mark.parametrize("odd", ["7@other", "x", "", "7_", "7_[1-2]", "-7", "7" * 30, "7(unfulfilled) "])
-def test_leaves_unreadable_dependency_to_slurm(odd: str) -> None:
-    assert not met([job(7, "COMPLETED")], afterok=[odd])
-
-
-def test_dependency_on_one_task_or_all_tasks_of_array() -> None:
-    waiting = job(7, "PENDING", array_id=7, array_tasks_waiting="3-9")
-    others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "FAILED"), task(10, 7, 2, "RUNNING"), waiting]
-    assert met(others, afterok=["7_0(unfulfilled)"])
-    assert not met(others, afterok=["7_1(unfulfilled)"])
-    assert met(others, afternotok=["7_1(unfulfilled)"])
-    assert not met(others, afterany=["7_2(unfulfilled)"])
-    assert not met(others, afterany=["7_5(unfulfilled)"]), "it waits in the common record"
-    assert not met(others, after=["7_*(unfulfilled)"])
-    assert met(others[:3], after=["7_*(unfulfilled)"])
-    assert not met(others[:3], afterany=["7_*(unfulfilled)"])
-    assert met(others[:2], afterany=["7_*(unfulfilled)"])
-    assert not met(others[:2], afterok=["7_*(unfulfilled)"])
-
-
-@pytest.mark.parametrize(
-    ("states", "failed"),
-    [(("COMPLETED", "FAILED"), True), (("COMPLETED", "COMPLETED"), False), (("FAILED", "RUNNING"), False)],
-)
-def test_array_fails_if_all_tasks_ended_and_one_failed(states: tuple[str, ...], failed: bool) -> None:
-    others = [task(8 + at, 7, at, state) for at, state in enumerate(states)]
-    assert met(others, afternotok=["7_*(unfulfilled)"]) is failed
-
-
-def test_aftercorr_compares_corresponding_array_tasks() -> None:
-    others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "RUNNING")]
-    own = [met(others, {"array_id": 60, "array_task_id": index}, aftercorr=["7_*(unfulfilled)"]) for index in (None, 1)]
-    assert own == [True, False]
+    assert JobDependencyTargets([job(7, "RUNNING", name=name), own], NOW_S).are_dependencies_met(own) is expected
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from cpsched.feasibility import amounts_by_node
 from cpsched.model import Request
 from cpsched.slurm_text.jobs import NodeShare, SlurmJob
-from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
+from cpsched_bridge.adapters.shared.node_table import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_running import compute_amounts_by_node, match_allocation_to_request
+from cpsched_bridge.adapters.slurm.translation.slurm_placed_jobs import (
+    compute_amounts_by_node,
+    match_allocation_to_request,
+)
 from tests.builders import a_node, a_slurm_job
 
 
@@ -31,26 +34,27 @@ def a_record(*layout: NodeShare) -> SlurmJob:
     return a_slurm_job(cpus=17, allocated_tres={"cpu": 17, "mem": 17000}, layout=layout)
 
 
-def test_layout_gives_amounts_on_each_node() -> None:
-    assert compute_amounts_by_node(a_record(*PRIME), [0, 2], a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
-    alike = a_record(NodeShare("n[0-1,3]", 4, 100, {}))
-    assert compute_amounts_by_node(alike, [0, 1, 3], a_machine()) == dict.fromkeys((0, 1, 3), (4, 100, 0))
+CORES_OF_TWO_THREADS = {"total_cpus": 16, "sockets": 2, "cores_per_socket": 8, "threads_per_core": 2}
 
 
-def test_layout_of_cores_lists_ids_of_all_threads() -> None:
-    """A node whose 16 CPUs are cores of two threads: Slurm allocates one CPU, and scontrol prints CPU_IDs=0-1."""
-    machine = a_machine(total_cpus=16, sockets=2, cores_per_socket=8, threads_per_core=2)
-    record = a_record(NodeShare("n[0,2]", 2, 1000, {}))
-    assert compute_amounts_by_node(record, [0, 2], machine) == dict.fromkeys((0, 2), (1, 1000, 0))
-
-
-def test_single_node_job_needs_no_layout() -> None:
-    assert compute_amounts_by_node(a_record(), [1], a_machine()) == {1: (17, 17000, 0)}
-
-
-@pytest.mark.parametrize("layout", [(), PRIME[:1], (NodeShare("n[0-3]", 16, 16000, {}),)])
-def test_ignores_layout_of_other_nodes(layout: tuple[NodeShare, ...]) -> None:
-    assert compute_amounts_by_node(a_record(*layout), [0, 2], a_machine()) is None
+@pytest.mark.parametrize(
+    ("layout", "nodes", "facts", "expected"),
+    [
+        (PRIME, [0, 2], {}, {0: (16, 16000, 0), 2: (1, 1000, 1)}),
+        ((NodeShare("n[0-1,3]", 4, 100, {}),), [0, 1, 3], {}, dict.fromkeys((0, 1, 3), (4, 100, 0))),
+        # A node whose 16 CPUs are cores of two threads: Slurm allocates one CPU, and scontrol prints CPU_IDs=0-1.
+        ((NodeShare("n[0,2]", 2, 1000, {}),), [0, 2], CORES_OF_TWO_THREADS, dict.fromkeys((0, 2), (1, 1000, 0))),
+        # A job on one node needs no layout, and the layout of other nodes is ignored.
+        ((), [1], {}, {1: (17, 17000, 0)}),
+        ((), [0, 2], {}, None),
+        (PRIME[:1], [0, 2], {}, None),
+        ((NodeShare("n[0-3]", 16, 16000, {}),), [0, 2], {}, None),
+    ],
+)
+def test_layout_gives_amounts_on_each_node(
+    layout: tuple[NodeShare, ...], nodes: list[int], facts: dict[str, Any], expected: object
+) -> None:
+    assert compute_amounts_by_node(a_record(*layout), nodes, a_machine(**facts)) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,11 +79,22 @@ def test_finds_requested_placement(request_: Request, amounts: Amounts, placemen
     assert match_allocation_to_request(request_, amounts, a_machine()) == placement
 
 
-def test_unrequested_gpu_type_counts_as_any() -> None:
-    machine = a_machine(configured_gres={"gpu:a100": 2})
-    assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:a100")
-    assert match_allocation_to_request(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
-    assert match_allocation_to_request(Request(1, (1, 5, 1, 1)), {0: (1, 5, 1, 0)}, machine) is None
+@pytest.mark.parametrize(
+    ("requested", "allocated", "placement"),
+    [
+        ((1, 0, 0), (1, 1, 0), ((0, 1),)),
+        ((1, 1, 0), (1, 1, 0), ((0, 1),)),
+        ((1, 1, 0), (1, 0, 0), ((0, 1),)),  # accounting does not track types
+        ((1, 1, 0), (1, 0, 1), None),
+        ((1, 1, 0), (2, 0, 0), None),
+    ],
+)
+def test_compares_gpu_type_if_requested_and_tracked(
+    requested: tuple[int, ...], allocated: tuple[int, ...], placement: Any
+) -> None:
+    machine = a_machine(configured_gres={"gpu:a100": 2, "gpu:1g.5gb": 2})
+    assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:1g.5gb", "gpu:a100")
+    assert match_allocation_to_request(Request(1, (1, 5, *requested)), {0: (1, 5, *allocated)}, machine) == placement
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import NO_SETTINGS
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 ASKED = st.fixed_dictionaries(
@@ -36,9 +36,7 @@ BUSY = st.lists(st.integers(0, 16), min_size=4, max_size=4)
 
 def a_scene(asked: dict[str, Any], partition: dict[str, Any], busy: list[int]) -> Scene:
     """One job of the bridge's beside four nodes of 16 cores and 16 GiB, two of them with 2 GPUs, some cores in use."""
-    scene = Scene().only("six")
-    scene.job("six").update(asked)
-    scene.partition("main").update(partition)
+    scene = Scene().only("six").with_job("six", **asked).with_partition("main", **partition)
     for node, cores in zip(scene.rows["nodes"], busy, strict=True):
         node["allocated_cpus"] = cores
     return scene
@@ -49,8 +47,7 @@ def a_scene(asked: dict[str, Any], partition: dict[str, Any], busy: list[int]) -
 def test_every_managed_job_fits_on_empty_cluster(
     asked: dict[str, Any], partition: dict[str, Any], busy: list[int]
 ) -> None:
-    translator = SlurmTranslator()
-    seen = translator.observe(a_scene(asked, partition, busy).read())
+    seen = SlurmTranslator().observe(a_scene(asked, partition, busy).read())
     assert len(seen.pending) + len(seen.unmanaged) == 1
     assert all(left.reason and left.held_for_bridge for left in seen.unmanaged)
     for pending in seen.pending:
@@ -62,10 +59,9 @@ def test_every_managed_job_fits_on_empty_cluster(
 def test_manages_17_tasks_on_16_core_nodes_and_prime_counts() -> None:
     for tasks in (17, 19, 23, 31, 37, 38, 41, 61):
         asked = {"ntasks": tasks, "num_nodes": -(-tasks // 16), "max_nodes": tasks}
-        seen = SlurmTranslator().observe(a_scene(asked, {}, [0] * 4).read())
-        (pending,) = seen.pending
-        assert (pending.job.ineligible, pending.job.request.distinct) == (None, False)
-        assert pending.job.request.units == tasks
+        (pending,) = SlurmTranslator().observe(a_scene(asked, {}, [0] * 4).read()).pending
+        request = pending.job.request
+        assert (pending.job.ineligible, request.distinct, request.units) == (None, False, tasks)
 
 
 def test_uses_unequal_shares_only_to_start_now_and_keeps_them() -> None:

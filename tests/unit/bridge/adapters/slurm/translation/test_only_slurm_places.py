@@ -12,7 +12,7 @@ from cpsched.slurm_text.object_parsing import parse_topology
 from cpsched.slurm_text.objects import SlurmTopology
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import find_restricting_topology_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import (
     UNREADABLE_TOPOLOGY,
     read_topologies,
 )
@@ -22,7 +22,7 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 NEVER_FILLED = "its nodes never fill blocks as the topology requires"
 ALONE = "the topology plugin may reject its nodes"
 TOGETHER = "the topology plugin may reject its combination of nodes"
-SHARES = "requests shares of GPUs, whose use its nodes do not show"
+NO_PARTS_SHOWN = "requests parts of GPUs, whose use its nodes do not show"
 SPREAD = "requests GPUs on nodes where one job may share several GPUs (MULTIPLE_SHARING_GRES_PJ)"
 
 
@@ -86,12 +86,10 @@ def test_leaves_multi_node_job_unless_below_one_switch(
 def test_topology_keeps_tasks_on_one_node() -> None:
     """Without a topology they would be taken task by task where no node has room for all."""
     scene = Scene().only("six")
-    for node in scene.rows["nodes"]:
-        node.update(state="MIXED", allocated_cpus=12)
+    scene.with_each_node(state="MIXED", allocated_cpus=12)
     for plugin, units in (("", 6), ("topology/block", 1)):
         scene.topologies = {"": SlurmTopology(plugin, {})}
-        seen = SlurmTranslator().observe(scene.read())
-        assert seen.pending[0].job.request.units == units
+        assert SlurmTranslator().observe(scene.read()).pending[0].job.request.units == units
 
 
 ONE_NODE = {"ntasks": 1, "cpus": 1, "num_nodes": 1, "max_nodes": 1}
@@ -134,8 +132,7 @@ def test_changed_topology_applies_from_next_reading() -> None:
 
 
 def test_leaves_jobs_of_partition_with_exclusive_topology() -> None:
-    scene = Scene().only("two-nodes")
-    scene.partition("main")["is_topology_exclusive"] = True
+    scene = Scene().only("two-nodes").with_partition("main", is_topology_exclusive=True)
     assert reason(scene, "two-nodes") == "partition main: it gives each job exclusive parts of the topology"
 
 
@@ -338,8 +335,8 @@ def test_reads_configured_or_unreadable_topology(printed: str, plugin: str) -> N
     ("gres", "facts", "spread", "expected"),
     [
         ({"gpu:a100": 2, "shard": 8}, {}, False, None),
-        ({"gpu:a100": 2, "shard": 8}, {"tres_per_task": {"gres/shard": 1}}, False, SHARES),
-        ({"gpu": 2, "mps": 200}, {"tres_per_task": {"gres/mps": 50}}, False, SHARES),
+        ({"gpu:a100": 2, "shard": 8}, {"tres_per_task": {"gres/shard": 1}}, False, NO_PARTS_SHOWN),
+        ({"gpu": 2, "mps": 200}, {"tres_per_task": {"gres/mps": 50}}, False, NO_PARTS_SHOWN),
         ({"gpu:a100": 2, "shard": 8}, {}, True, SPREAD),
         ({"gpu": 2, "mps": 200}, {}, True, SPREAD),
         ({"gpu:a100": 2}, {}, True, None),
@@ -347,19 +344,17 @@ def test_reads_configured_or_unreadable_topology(printed: str, plugin: str) -> N
         ({"gpu:a100": 2, "shard": 8}, {"excluded_nodes": "n1"}, True, None),
     ],
 )
-def test_leaves_requests_of_gpu_shares(
+def test_leaves_requests_of_gpu_parts(
     gres: dict[str, int], facts: dict[str, Any], spread: bool, expected: str | None
 ) -> None:
-    """n1 alone has shares; who may not go there is not concerned."""
-    scene = Scene().only("gpu-task")
-    scene.node("n1")["configured_gres"] = gres
-    if expected == SHARES:
+    """n1 alone has parts of GPUs; who may not go there is not concerned."""
+    scene = Scene().only("gpu-task").with_node("n1", configured_gres=gres)
+    if expected == NO_PARTS_SHOWN:
         scene.job("gpu-task")["requested_tres"] = None
     scene.job("gpu-task").update(facts)
-    assert reason(scene, "gpu-task", SlurmTranslator(SelectRules(spreads_shares=spread))) == expected
+    assert reason(scene, "gpu-task", SlurmTranslator(SelectRules(spreads_gpu_parts=spread))) == expected
 
 
 def test_leaves_jobs_with_preferred_features() -> None:
-    scene = Scene().only("first")
-    scene.job("first")["preferred_features"] = "fast"
+    scene = Scene().only("first").with_job("first", preferred_features="fast")
     assert reason(scene, "first") == "prefers features"

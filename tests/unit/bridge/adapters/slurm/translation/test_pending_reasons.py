@@ -149,37 +149,30 @@ def test_unlisted_reason_delays_equivalent_jobs_without_failure(reason: str) -> 
     assert (found.reason, found.scope, found.transient, found.clears_on_end) == (reason, ALIKE, True, False)
 
 
-def test_only_req_node_not_avail_means_refused_nodes() -> None:
-    """`Resources` may pass: what ended there may still be cleaned up."""
-    assert {name for name, meaning in pending_reasons.REASONS.items() if meaning.refused} == {"ReqNodeNotAvail"}
-
-
-def test_missing_reason_has_no_owner() -> None:
-    assert pending_reasons.find_cluster_reason(subject()) is None
-
-
-def test_only_unevaluated_reasons_are_transient() -> None:
-    assert {name for name, meaning in pending_reasons.REASONS.items() if meaning.transient} == {
-        "Dependency",
-        "BeginTime",
+def test_flags_of_reasons() -> None:
+    """Only unevaluated reasons are transient. `Resources` may pass: what ended there may still be cleaned up."""
+    by_flag = {
+        flag: {name for name, meaning in pending_reasons.REASONS.items() if getattr(meaning, flag)}
+        for flag in ("refused", "transient", "clears_on_end")
     }
-    found = pending_reasons.find_cluster_reason(subject("Dependency"))
-    assert found is not None
-    assert found.transient
+    assert (by_flag["refused"], by_flag["transient"]) == ({"ReqNodeNotAvail"}, {"Dependency", "BeginTime"})
+    assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in by_flag["clears_on_end"])
+    assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in by_flag["clears_on_end"])
 
 
-def test_job_ends_clear_only_concurrency_limits() -> None:
-    eased = {name for name, meaning in pending_reasons.REASONS.items() if meaning.clears_on_end}
-    assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in eased)
-    assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
-    found = pending_reasons.find_cluster_reason(subject("AssocMaxJobsLimit"))
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("Dependency", (True, False)), ("AssocMaxJobsLimit", (False, True))],
+)
+def test_cluster_reason_has_flags_of_its_name(reason: str, expected: tuple[bool, bool]) -> None:
+    found = pending_reasons.find_cluster_reason(subject(reason))
     assert found is not None
-    assert found.clears_on_end
+    assert (found.transient, found.clears_on_end) == expected
 
 
 def test_groups_job_without_user_account_or_array() -> None:
-    nobody = {"array_id": 0, "user_name": "", "account": ""}
-    found = pending_reasons.find_cluster_reason(subject("JobArrayTaskLimit", "9", **nobody))
+    nobody = subject("JobArrayTaskLimit", "9", array_id=0, user_name="", account="")
+    found = pending_reasons.find_cluster_reason(nobody)
     assert found is not None
     assert found.scope == ("job", ("9",))
-    assert ("association", ("2001", "")) in pending_reasons.list_backoff_keys(subject("", "9", **nobody))
+    assert ("association", ("2001", "")) in pending_reasons.list_backoff_keys(nobody)

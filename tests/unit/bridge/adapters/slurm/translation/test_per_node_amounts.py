@@ -11,7 +11,7 @@ import pytest
 from cpsched.model import NodeSetCondition
 from cpsched.slurm_text.configuration import SelectRules
 from cpsched.slurm_text.jobs import SlurmJob
-from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.adapter_errors import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualJobSplit,
     PossibleJobSplits,

@@ -32,9 +32,9 @@ def observed(asks: dict[str, Any], n1: str = "lustre:no_consume", n2: str = "lus
 def test_shared_gres_selects_nodes_and_takes_nothing(asks: dict[str, Any]) -> None:
     seen = observed(asks)
     (pending,) = seen.pending
-    assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
-    assert pending.job.request.per_unit == (1, 1000, 0)
-    assert seen.cluster.node_sets[pending.job.request.node_set].tolist() == [True, True, False, False]
+    nodes = seen.cluster.node_sets[pending.job.request.node_set].tolist()
+    assert (seen.cluster.resources, pending.job.request.per_unit) == (("cores", "memory_mib", "gpu"), (1, 1000, 0))
+    assert nodes == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,9 @@ def test_leaves_shared_gres_of_unequal_amounts(asks: dict[str, Any], other: str)
     ]
 
 
-def test_general_name_matches_typed_shared_gres() -> None:
-    seen = observed({"gres_per_node": {"lustre": 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")
-    assert seen.cluster.node_sets[seen.pending[0].job.request.node_set].tolist() == [True, True, False, False]
-    seen = observed({"gres_per_node": {"lustre:fast": 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")
-    assert seen.cluster.node_sets[seen.pending[0].job.request.node_set].tolist() == [True, False, False, False]
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("lustre", [True, True, False, False]), ("lustre:fast", [True, False, False, False])]
+)
+def test_general_name_matches_typed_shared_gres(name: str, nodes: list[bool]) -> None:
+    seen = observed({"gres_per_node": {name: 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")
+    assert seen.cluster.node_sets[seen.pending[0].job.request.node_set].tolist() == nodes

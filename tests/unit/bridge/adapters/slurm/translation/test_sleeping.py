@@ -8,8 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.ports import Observation
-from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.scenes import Scene, observe
 
 OFF = "IDLE+CLOUD+POWERED_DOWN"
 
@@ -49,28 +48,14 @@ def scene_of(**node_states: str) -> Scene:
     return scene
 
 
-def observe(scene: Scene) -> Observation:
-    return SlurmTranslator().observe(scene.read())
-
-
 def test_sleeping_nodes_are_free_but_chosen_last() -> None:
     scene = scene_of(n1=OFF, n2="IDLE+POWERING_UP", n3="IDLE", n4="IDLE+POWERING_DOWN")
     for name, weight in {"n1": 0, "n2": 5, "n3": 1 << 40, "n4": 1}.items():
         scene.node(name)["weight"] = weight
     seen = observe(scene)
-    assert (seen.free > 0).any(axis=1).tolist() == [True, True, True, False]
+    assert ((seen.free > 0).any(axis=1).tolist(), seen.unmanaged) == ([True, True, True, False], ())
     assert seen.cluster.weights is not None
     assert [seen.cluster.node_names[at] for at in seen.cluster.weights.argsort()] == ["n4", "n3", "n2", "n1"]
-    assert seen.unmanaged == ()
-
-
-def test_order_follows_nodes_that_wake_up() -> None:
-    scene, translator = scene_of(n1=OFF), SlurmTranslator()
-    asleep = translator.observe(scene.read()).cluster
-    assert translator.observe(scene.read()).cluster is asleep
-    scene.node("n1")["state"] = "IDLE"
-    awake = translator.observe(scene.read()).cluster
-    assert (asleep.weights is not None, awake.weights is not None) == (True, False)
 
 
 def test_time_of_job_counts_from_when_its_nodes_are_up() -> None:
@@ -103,7 +88,5 @@ def test_node_returned_to_service_after_failed_wakeup_is_used_at_once(back: str,
             scene.node("n1")["state"] = state
             seen = translator.observe(scene.read())
         assert not seen.free[0].any()
-        scene.node("n1")["state"] = back
-        seen = translator.observe(scene.read())
-        assert seen.free[0].all()
-        assert seen.outages == ()
+        seen = translator.observe(scene.with_node("n1", state=back).read())
+        assert (seen.free[0].all(), seen.outages) == (True, ())

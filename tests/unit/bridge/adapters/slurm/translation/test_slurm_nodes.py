@@ -35,11 +35,11 @@ def test_reads_node_capacity_or_zero_if_invalid(facts: dict[str, Any], capacity:
     assert machine.capacity.tolist() == [capacity, [8, 1000, 1]]
 
 
-def test_ignores_memory_that_slurm_does_not_allocate() -> None:
-    machine = SlurmNodeTable.from_records([a_node()], rules=SelectRules(counts_memory=False))
-    assert machine.capacity.tolist() == [[8, 0]]
-    assert machine.to_amount_vector(3, 500, {}) == (3, 0)
-    assert SlurmNodeTable.from_records([a_node()]).to_amount_vector(3, 500, {}) == (3, 500)
+@pytest.mark.parametrize(("counts_memory", "memory_mib", "requested"), [(False, 0, 0), (True, 1000, 500)])
+def test_ignores_memory_that_slurm_does_not_allocate(counts_memory: bool, memory_mib: int, requested: int) -> None:
+    machine = SlurmNodeTable.from_records([a_node()], rules=SelectRules(counts_memory=counts_memory))
+    assert machine.capacity.tolist() == [[8, memory_mib]]
+    assert machine.to_amount_vector(3, 500, {}) == (3, requested)
 
 
 def test_rounds_cpus_up_to_cores_of_each_node() -> None:

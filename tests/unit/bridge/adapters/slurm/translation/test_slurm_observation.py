@@ -14,11 +14,7 @@ from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
 from tests.builders import words
-from tests.unit.bridge.adapters.slurm.scenes import Scene
-
-
-def observe(scene: Scene, **options: Any) -> Observation:
-    return SlurmTranslator().observe(scene.read(), **options)
+from tests.unit.bridge.adapters.slurm.scenes import Scene, observe
 
 
 def pending(scene: Scene, name: str, seen: Observation | None = None) -> PendingJob:
@@ -39,95 +35,90 @@ def allowed(seen: Observation, job: PendingJob) -> set[str]:
 
 
 def test_pin_records_how_to_restore_job() -> None:
-    scene, translator = Scene(), SlurmTranslator()
-    restores = {each.job.id: each.start_settings.restore for each in translator.observe(scene.read()).pending}
-    assert restores[scene.job("six")["id"]] == "TasksPerNode=0 NumTasks=6"
-    assert restores[scene.job("first")["id"]] == ""
-
-
-def test_multi_node_pin_restores_node_count_within_partition() -> None:
-    scene, translator = Scene().only("six"), SlurmTranslator()
-    scene.partition("main")["max_nodes"] = 4
-    scene.job("six").update(ntasks=21, cpus=21, max_nodes=21)
-    (pending,) = translator.observe(scene.read()).pending
-    told = pending.start_settings
+    scene = Scene().only("six", "first")
+    assert {each.job.name: each.start_settings.restore for each in observe(scene).pending} == {
+        "six": "TasksPerNode=0 NumTasks=6", "first": "",
+    }  # fmt: skip
+    scene.with_partition("main", max_nodes=4).with_job("six", ntasks=21, cpus=21, max_nodes=21)
+    told = pending(scene, "six").start_settings
     assert (told.tasks_per_node, told.restore) == (7, "TasksPerNode=0 NumNodes=1-4 NumTasks=21")
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("licenses", ["matlab:1"]), ("heterogeneous_id", 12), ("reservation", "maint"), ("unreadable", ["gpus"])],
-)
-def test_leaves_job_with_unmodelled_field(field: str, value: object) -> None:
-    scene = Scene()
-    scene.job("first")[field] = value
-    assert left(scene, "first").held_for_bridge
+    ("job", "partition", "why"),
+    [
+        ({}, {}, None),
+        ({"licenses": ["matlab:1"]}, {}, "requests licenses whose number is unknown: matlab"),
+        ({"heterogeneous_id": 12}, {}, "is a heterogeneous job"),
+        ({"reservation": "maint"}, {}, "requests a reservation"),
+        ({"unreadable": ["gpus"]}, {}, "cannot be read: gpus"),
+        ({}, {"max_nodes": 0}, "requests more nodes than its partition allows"),
+        ({}, {"min_nodes": 2}, "requests fewer nodes than its partition requires"),
+        ({}, {"oversubscribe": "FORCE:2"}, "partition main: its nodes are oversubscribed (FORCE:2)"),
+        ({}, {"max_cpus_per_socket": 4},
+         "partition main: it sets MaxCPUsPerSocket, and other partitions use its nodes"),
+        ({}, {"is_user_exclusive": True}, "partition main: its nodes are exclusive to one user at a time"),
+        ({}, {"requires_reservation": True}, "partition main: it is closed to ordinary jobs"),
+        ({}, {"is_root_only": True}, "partition main: it is closed to ordinary jobs"),
+        ({}, {"nodes": "n[1-"}, "partition main: nodes cannot be read: node list 'n[1-': brackets do not match"),
+        ({}, {"oversubscribe": "FORCE:1"},
+         "partition main: it sets OverSubscribe=FORCE:1, and other partitions use its nodes"),
+        # Only jobs that may share cores are left.
+        ({"resource_sharing": "YES"}, {"oversubscribe": "NO"}, None),
+        ({"resource_sharing": "OK"}, {"oversubscribe": "YES:4"}, None),
+        ({"resource_sharing": "YES"}, {"oversubscribe": "YES:4"},
+         "requests to share its cores (--oversubscribe) in partition main"),
+    ],
+)  # fmt: skip
+def test_leaves_job_that_only_slurm_can_place(job: dict[str, Any], partition: dict[str, Any], why: str | None) -> None:
+    seen = observe(Scene().with_job("first", **job).with_partition("main", **partition))
+    if why is None:
+        assert pending(Scene(), "first", seen).job.queue == "main"
+    else:
+        found = left(Scene(), "first", seen)
+        assert (words(found.reason), found.held_for_bridge) == (why, True)
+
+
+def test_forced_sharing_without_common_nodes_leaves_no_job() -> None:
+    scene = Scene().with_partition("short", nodes=None).with_partition("main", oversubscribe="FORCE:1")
+    assert pending(scene.with_job("first", resource_sharing="YES"), "first").job.queue == "main"
 
 
 def test_job_avoids_nodes_reserved_before_its_end() -> None:
     """`maint` takes n3 in two hours; `first` runs five minutes at most, `memory` without a limit."""
-    scene = Scene()
-    seen = observe(scene)
-    assert "n3" in allowed(seen, pending(scene, "first", seen))
-    assert "n3" not in allowed(seen, pending(scene, "memory", seen))
-
-
-@pytest.mark.parametrize(("change", "why"), [({"max_nodes": 0}, "more nodes"), ({"min_nodes": 2}, "fewer nodes")])
-def test_leaves_job_whose_node_count_exceeds_partition(change: dict[str, object], why: str) -> None:
-    scene = Scene()
-    scene.partition("main").update(change)
-    assert why in words(left(scene, "first").reason)
-
-
-def test_job_blocked_by_future_reservation_waits_for_its_end() -> None:
-    """Four nodes, of which `maint` takes n3 in two hours."""
-    scene = Scene()
-    scene.job("two-nodes").update(ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
-    reason = words(pending(scene, "two-nodes").job.ineligible)
-    assert reason == (
-        "its allowed nodes cannot hold it on 4 nodes, even if they are empty, before reservation maint ends"
-    )
+    seen = observe(Scene())
+    assert "n3" in allowed(seen, pending(Scene(), "first", seen))
+    assert "n3" not in allowed(seen, pending(Scene(), "memory", seen))
 
 
 def test_names_only_reservations_that_block_job() -> None:
     """Also where several take its nodes; one elsewhere, or of nodes that it may not use, is none of them."""
-    scene = Scene()
+    scene = Scene().with_job("two-nodes", ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
+    blocked = "its allowed nodes cannot hold it on 4 nodes, even if they are empty, before "
+    assert words(pending(scene, "two-nodes").job.ineligible) == f"{blocked}reservation maint ends"
     maint = next(row for row in scene.rows["reservations"] if row["name"] == "maint")
     scene.rows["reservations"].append(maint | {"name": "elsewhere", "nodes": "other[1-2]"})
-    scene.job("first")["time_limit"] = 60 * 24
-    seen = observe(scene)
-    job = next(each.job for each in seen.pending if each.job.name == "first")
-    parts = seen.cluster.conditions_of_node_set(job.request.node_set)
-    assert "maint" in {part.name for part in parts if part.kind == "reservation"}
-    assert "elsewhere" not in {part.name for part in parts}
+    seen = observe(scene.with_job("first", time_limit=60 * 24))
+    parts = seen.cluster.conditions_of_node_set(pending(scene, "first", seen).job.request.node_set)
+    assert {"maint", "elsewhere"} & {part.name for part in parts if part.kind == "reservation"} == {"maint"}
     scene.rows["reservations"].append(maint | {"name": "course", "nodes": "n1"})
-    scene.job("two-nodes").update(ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
-    reason = words(pending(scene, "two-nodes").job.ineligible) or ""
-    assert reason.startswith(
-        "its allowed nodes cannot hold it on 4 nodes, even if they are empty, before reservations "
-    )
-    assert {"maint", "course"} <= set(reason.removesuffix(" end").replace(",", "").split())
-    assert "elsewhere" not in reason
+    assert words(pending(scene, "two-nodes").job.ineligible) == f"{blocked}reservations course, maint end"
 
 
 def test_job_or_partition_requests_whole_nodes() -> None:
-    scene = Scene()
-    assert pending(scene, "exclusive").job.request.exclusive
-    assert not pending(scene, "first").job.request.exclusive
-    scene.partition("main")["oversubscribe"] = "EXCLUSIVE"
-    assert pending(scene, "first").job.request.exclusive
+    requested = [pending(Scene(), name).job.request.exclusive for name in ("exclusive", "first")]
+    assert requested == [True, False]
+    assert pending(Scene().with_partition("main", oversubscribe="EXCLUSIVE"), "first").job.request.exclusive
 
 
-def test_linear_selection_gives_each_job_whole_nodes() -> None:
-    scene = Scene().only("first")
-    for memory_mib, allowed in ((1, True), (1_000_000, False)):
-        scene.job("first")["memory_per_cpu"] = memory_mib
-        scene.rows["nodes"][0]["real_memory"] = 64_000_000
-        seen = SlurmTranslator(SelectRules(whole_nodes=True)).observe(scene.read())
-        (job,) = [each.job for each in seen.pending]
-        assert job.request.exclusive
-        # Slurm needs the memory per CPU for all CPUs of a node.
-        assert seen.cluster.node_sets[job.request.node_set].tolist() == [True, allowed, allowed, allowed]
+@pytest.mark.parametrize(("memory_mib", "allowed"), [(1, True), (1_000_000, False)])
+def test_linear_selection_gives_each_job_whole_nodes(memory_mib: int, allowed: bool) -> None:
+    """Slurm needs the memory per CPU for all CPUs of a node."""
+    scene = Scene().only("first").with_job("first", memory_per_cpu=memory_mib).with_node("n1", real_memory=64_000_000)
+    seen = SlurmTranslator(SelectRules(whole_nodes=True)).observe(scene.read())
+    request = pending(scene, "first", seen).job.request
+    nodes = seen.cluster.node_sets[request.node_set].tolist()
+    assert (request.exclusive, nodes) == (True, [True, allowed, allowed, allowed])
 
 
 def test_array_task_keeps_id_when_split_and_running() -> None:
@@ -138,8 +129,7 @@ def test_array_task_keeps_id_when_split_and_running() -> None:
     apart = {**array, "id": 900, "array_task_id": None, "array_tasks_waiting": None}
     array["array_tasks_waiting"] = "1-9"
     scene.rows["jobs"].append(apart)
-    after = {p.label: p.job.id for p in observe(scene).pending}
-    assert after == before
+    assert {p.label: p.job.id for p in observe(scene).pending} == before
     apart.update(state="RUNNING", allocated_nodes="n2", start_time=scene.now_s)
     assert before[f"{array['id']}_0"] in {r.job.id for r in observe(scene).running}
 
@@ -155,38 +145,30 @@ def test_free_resources_are_those_of_usable_nodes() -> None:
     }
 
 
-def test_outages_are_reservations_and_unavailable_nodes() -> None:
-    """n1 is drained, n4 reserved, n3 soon."""
+DOWN = "DOWN+NOT_RESPONDING"
+DRAINED = ("drained", "ALLOCATED+DRAIN", (0,), 0, None)
+
+
+@pytest.mark.parametrize(
+    ("states", "unavailable"),
+    [
+        ({}, [DRAINED]),
+        # Reserved nodes are reported once, and others by state.
+        ({"n4": "IDLE+MAINTENANCE+DRAIN", "n1": DOWN, "n2": DOWN}, [("down", DOWN, (0, 1), 0, None)]),
+        # A node that is down is also reported for its future reservation.
+        ({"n3": DOWN}, [DRAINED, ("down", DOWN, (2,), 0, None)]),
+    ],
+)
+def test_outages_are_reservations_and_unavailable_nodes(states: dict[str, str], unavailable: list[object]) -> None:
+    """n1 is drained, n4 reserved, n3 soon, and nodes of another cluster."""
     scene = Scene()
-    rows = {row["name"]: row for row in scene.rows["reservations"]}
-    told = {each.nodes: each for each in observe(scene).outages}
-    assert set(told) == {(0,), (2,), (3,)}
-    assert (told[(0,)].kind, told[(0,)].to_s) == ("drained", None)
-    for node, begun in (((2,), False), ((3,), True)):
-        row = rows[told[node].name]
-        assert (told[node].kind, told[node].from_s, told[node].to_s) == ("reserved", row["start_time"], row["end_time"])
-        assert (told[node].from_s <= scene.now_s) is begun
-
-
-def test_reports_reserved_nodes_once_and_groups_by_state() -> None:
-    scene = Scene()
-    for name, state in (("n4", "IDLE+MAINTENANCE+DRAIN"), ("n1", "DOWN+NOT_RESPONDING"), ("n2", "DOWN+NOT_RESPONDING")):
-        scene.node(name)["state"] = state
-    told = [(each.kind, each.name, each.nodes) for each in observe(scene).outages if each.from_s <= scene.now_s]
-    assert [kind for kind, _, nodes in told if nodes == (3,)] == ["reserved"]
-    assert ("down", "DOWN+NOT_RESPONDING", (0, 1)) in told
-    assert len(told) == 2
-
-
-def test_reports_down_node_and_its_future_reservation() -> None:
-    scene = Scene()
-    scene.node("n3")["state"] = "DOWN+NOT_RESPONDING"
-    elsewhere = dict(scene.rows["reservations"][0], name="elsewhere", nodes="other[1-2]")
-    scene.rows["reservations"].append(elsewhere)
-    told = [(each.kind, each.nodes) for each in observe(scene).outages]
-    assert ("down", (2,)) in told
-    assert ("reserved", (2,)) in told
-    assert all(nodes for _, nodes in told)
+    for name, state in states.items():
+        scene.with_node(name, state=state)
+    scene.rows["reservations"].append(scene.rows["reservations"][0] | {"name": "elsewhere", "nodes": "other[1-2]"})
+    assert [
+        (each.kind, each.name, each.nodes, each.from_s - scene.now_s, each.to_s and each.to_s - scene.now_s)
+        for each in observe(scene).outages
+    ] == [("reserved", "now", (3,), -5, 595), ("reserved", "maint", (2,), 7194, 10794), *unavailable]
 
 
 @pytest.mark.parametrize(
@@ -194,48 +176,40 @@ def test_reports_down_node_and_its_future_reservation() -> None:
     ["IDLE+DRAIN", "DOWN+NOT_RESPONDING", "IDLE+NOT_RESPONDING", "MIXED+MAINTENANCE", "IDLE+POWERING_DOWN", "UNKNOWN"],
 )
 def test_unavailable_nodes_offer_and_free_no_resources(state: str) -> None:
-    scene = Scene()
-    scene.node("n2")["state"] = state
-    seen = observe(scene)
-    assert seen.free[1].tolist() == [0, 0, 0]
-    assert all(node != 1 for running in seen.running for node, _ in running.placement)
+    seen = observe(Scene().with_node("n2", state=state))
+    placed = {node for running in seen.running for node, _ in running.placement}
+    assert (seen.free[1].tolist(), 1 in placed) == ([0, 0, 0], False)
 
 
 @pytest.mark.parametrize("state", ["IDLE", "MIXED+PLANNED", "ALLOCATED+COMPLETING"])
 def test_harmless_flags_leave_node_usable(state: str) -> None:
+    assert observe(Scene().with_node("n3", state=state)).free[2].tolist() == [16, 16000, 0]
+
+
+@pytest.mark.parametrize("state", ["COMPLETING", "REQUEUED", "CONFIGURING", "SUSPENDED"])
+def test_completing_or_requeued_job_runs_until_released(state: str) -> None:
     scene = Scene()
-    scene.node("n3")["state"] = state
-    assert observe(scene).free[2].tolist() == [16, 16000, 0]
+    next(job for job in scene.rows["jobs"] if job["name"] == "gpu" and job["allocated_nodes"])["state"] = state
+    assert "gpu" in {running.job.name for running in observe(scene).running}
 
 
-def test_completing_or_requeued_job_runs_until_released() -> None:
+@pytest.mark.parametrize(
+    ("facts", "has_run"),
+    [
+        ({"state": "COMPLETED", "end_time": -5}, True),
+        ({"state": "CANCELLED", "start_time": -5, "end_time": -5, "allocated_nodes": None}, False),
+        ({"state": "CANCELLED", "start_time": -5, "end_time": -5, "allocated_nodes": "n2"}, True),
+    ],
+)
+def test_first_reading_reports_jobs_that_ran_before_it(facts: dict[str, Any], has_run: bool) -> None:
+    """A job that was cancelled while it was pending has equal times, as one that ran within a second, but no nodes."""
     scene = Scene()
-    for state in ("COMPLETING", "REQUEUED", "CONFIGURING", "SUSPENDED"):
-        scene.job("gpu")
-        next(job for job in scene.rows["jobs"] if job["name"] == "gpu" and job["allocated_nodes"]).update(state=state)
-        assert any(r.job.name == "gpu" for r in observe(scene).running), state
-        next(job for job in scene.rows["jobs"] if job["name"] == "gpu" and job["allocated_nodes"]).update(
-            state="RUNNING"
-        )
+    times = {name: scene.now_s + value for name, value in facts.items() if name.endswith("time")}
+    seen = observe(scene.with_job("two-by-two", **facts | times))
+    assert ("two-by-two" in {ended.job.name for ended in seen.ended}) is has_run
 
 
-def test_reports_ended_job_once_with_its_request() -> None:
-    scene, translator = Scene(), SlurmTranslator()
-    first = translator.observe(scene.read())
-    asked = next(r.job.request for r in first.running if r.job.name == "two-by-two")
-    scene.job("two-by-two").update(state="COMPLETED", end_time=scene.now_s + 5)
-    second = translator.observe(scene.read())
-    assert [(e.job.name, e.job.request, e.end_s) for e in second.ended] == [("two-by-two", asked, scene.now_s + 5)]
-    assert translator.observe(scene.read()).ended == ()
-
-
-def test_first_reading_reports_jobs_ended_before_it() -> None:
-    scene = Scene()
-    scene.job("two-by-two").update(state="COMPLETED", end_time=scene.now_s - 5)
-    assert any(e.job.name == "two-by-two" for e in observe(scene).ended)
-
-
-def test_unchanged_records_keep_job_objects_and_cluster() -> None:
+def test_unchanged_records_are_the_same_objects() -> None:
     scene, translator = Scene(), SlurmTranslator()
     scene.job("several")["partition"] = "main"
     first, second = translator.observe(scene.read()), translator.observe(scene.read())
@@ -249,54 +223,6 @@ def test_unchanged_records_keep_job_objects_and_cluster() -> None:
     assert all(a is b for a, b in plain if (words(a.ineligible) or "").split(" ")[0] not in ("depends", "its"))
 
 
-def test_translates_changed_record_again() -> None:
-    scene, translator = Scene(), SlurmTranslator()
-    translator.observe(scene.read())
-    scene.job("first")["time_limit"] = 11
-    assert pending(scene, "first", translator.observe(scene.read())).job.walltime_s == 660
-
-
-def test_new_node_makes_new_cluster() -> None:
-    scene, translator = Scene(), SlurmTranslator()
-    translator.observe(scene.read())
-    scene.rows["nodes"].append({**scene.node("n3"), "name": "n5"})
-    assert translator.observe(scene.read()).cluster.node_names[-1] == "n5"
-
-
-def test_job_cancelled_while_pending_did_not_run() -> None:
-    scene = Scene()
-    over = {"state": "CANCELLED", "start_time": scene.now_s - 5, "end_time": scene.now_s - 5}
-    job = scene.job("two-by-two")
-    job.update(over, allocated_nodes=None)
-    assert not any(e.job.name == "two-by-two" for e in observe(scene).ended)
-    job["allocated_nodes"] = "n2"
-    assert any(e.job.name == "two-by-two" for e in observe(scene).ended), "this one did, within a second"
-
-
-def test_dependency_is_met_once_target_has_ended() -> None:
-    """The record itself, which Slurm looks at once a minute, is unchanged."""
-    scene, translator = Scene(), SlurmTranslator()
-    on = scene.job("two-by-two")
-    wish = {"after": [], "afterany": [], "aftercorr": [], "afternotok": []}
-    scene.job("first")["dependencies"] = {**wish, "afterok": [f"{on['id']}(unfulfilled)"], "satisfy": "all"}
-    assert (
-        words(pending(scene, "first", translator.observe(scene.read())).job.ineligible) == f"depends on job {on['id']}"
-    )
-    on.update(state="COMPLETED", end_time=scene.now_s)
-    assert pending(scene, "first", translator.observe(scene.read())).job.ineligible is None
-
-
-def test_pending_job_has_backoff_groups_of_its_reason() -> None:
-    scene = Scene()
-    scene.job("first").update(priority=7, state_reason="AssocMaxJobsLimit", account="lab")
-    found = pending(scene, "first")
-    reason = found.cluster_reason
-    assert reason is not None
-    assert (reason.reason, str(reason.scope)) == ("AssocMaxJobsLimit", "user alice in account lab")
-    assert found.groups[0] == ("job", (found.label,))
-    assert reason.scope in found.groups
-
-
 @pytest.mark.parametrize("index", [2**31, 2**63, 2**80, -1])
 def test_task_with_invalid_index_has_record_id(index: int) -> None:
     scene = Scene()
@@ -304,36 +230,19 @@ def test_task_with_invalid_index_has_record_id(index: int) -> None:
     assert pending(scene, "first").job.id == scene.job("first")["id"]
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"oversubscribe": "FORCE:2"}, "its nodes are oversubscribed (FORCE:2)"),
-        ({"max_cpus_per_socket": 4}, "it sets MaxCPUsPerSocket, and other partitions use its nodes"),
-        ({"is_user_exclusive": True}, "its nodes are exclusive to one user at a time"),
-        ({"requires_reservation": True}, "it is closed to ordinary jobs"),
-        ({"is_root_only": True}, "it is closed to ordinary jobs"),
-        ({"nodes": "n[1-"}, "nodes cannot be read: node list 'n[1-': brackets do not match"),
-    ],
-)
-def test_leaves_jobs_of_unmodelled_partition(change: dict[str, Any], why: str) -> None:
-    scene = Scene()
-    assert pending(scene, "first").job.queue == "main"
-    scene.partition("main").update(change)
-    assert words(left(scene, "first").reason) == f"partition main: {why}"
-
-
-def limited(scene: Scene) -> None:
+def limited() -> Scene:
     """Nodes n2 and n3 of 16 cores; jobs of `main` may use 6 of each, and one uses 3 of n2."""
+    scene = Scene().with_partition("main", max_cpus_per_node=6, nodes="n[2-3]").with_partition("short", nodes="n[2-3]")
     scene.rows["reservations"] = []
-    scene.partition("main").update(max_cpus_per_node=6, nodes="n[2-3]")
-    scene.partition("short").update(nodes="n[2-3]")
     running = scene.job("serial")
     tres = {"cpu": 3, "mem": 3000, "node": 1}
     running.update(allocated_nodes="n2", cpus=3, allocated_tres=tres, requested_tres=tres)
     scene.rows["jobs"] = [running, {**scene.job("first"), "priority": 0, "time_limit": 30}]
     facts = {"state": "MIXED", "allocated_cpus": 3, "allocated_memory": 3000, "allocated_tres": {}}
-    scene.node("n2").update(facts)
-    scene.node("n3").update({**facts, "state": "IDLE", "allocated_cpus": 0, "allocated_memory": 0})
+    scene.with_node("n2", **facts).with_node(
+        "n3", **facts | {"state": "IDLE", "allocated_cpus": 0, "allocated_memory": 0}
+    )
+    return scene
 
 
 @pytest.mark.parametrize(
@@ -343,9 +252,7 @@ def limited(scene: Scene) -> None:
 def test_a_partition_gives_its_jobs_together_so_many_cpus_of_a_node(
     partition: str, cpus: int, units: list[int]
 ) -> None:
-    scene = Scene()
-    limited(scene)
-    scene.job("first").update(partition=partition, cpus_per_task=cpus, cpus=cpus, memory_per_cpu=1)
+    scene = limited().with_job("first", partition=partition, cpus_per_task=cpus, cpus=cpus, memory_per_cpu=1)
     seen = observe(scene)
     job = pending(scene, "first", seen).job
     assert units_fitting_by_node(job.request, seen.cluster, seen.free)[1:3].tolist() == units
@@ -354,29 +261,15 @@ def test_a_partition_gives_its_jobs_together_so_many_cpus_of_a_node(
     assert running.job.request.per_unit == (3, 3000, 3, 0), "the profile gives them back"
 
 
-def test_a_limit_of_a_partition_that_changes_counts_at_once() -> None:
-    scene, translator = Scene(), SlurmTranslator()
-    limited(scene)
-    columns = []
-    for most in (6, 8, "UNLIMITED"):
-        scene.partition("main")["max_cpus_per_node"] = most
-        cluster = translator.observe(scene.read()).cluster
-        columns.append((cluster.resources[2], int(cluster.capacity[2, 2])))
-    assert columns == [("cores@main", 6), ("cores@main", 8), ("gpu", 0)]
-
-
 @pytest.mark.parametrize(("nodes", "cpus", "units"), [("n4", 3, [1, 1]), ("n4", 4, [0, 1]), ("n[3-4]", 3, None)])
 def test_limits_cpus_per_socket_if_no_other_partition_has_the_nodes(
     nodes: str, cpus: int, units: list[int] | None
 ) -> None:
     """Two sockets with at most 3 CPUs each; one job uses 3 CPUs of n2."""
-    scene = Scene()
-    limited(scene)
-    scene.partition("main").update(max_cpus_per_node=None, max_cpus_per_socket=3)
+    scene = limited().with_partition("main", max_cpus_per_node=None, max_cpus_per_socket=3)
     for other in scene.rows["partitions"]:
         other["nodes"] = other["nodes"] if other["name"] == "main" else nodes
-    scene.job("first").update(cpus_per_task=cpus, cpus=cpus, memory_per_cpu=1)
-    seen = observe(scene)
+    seen = observe(scene.with_job("first", cpus_per_task=cpus, cpus=cpus, memory_per_cpu=1))
     if units is None:
         why = "partition main: it sets MaxCPUsPerSocket, and other partitions use its nodes"
         assert words(left(scene, "first").reason) == why
@@ -386,45 +279,23 @@ def test_limits_cpus_per_socket_if_no_other_partition_has_the_nodes(
     )
 
 
-def test_a_job_that_can_never_keep_a_limit_of_its_partition_is_left_to_slurm() -> None:
-    scene = Scene()
-    limited(scene)
-    job = scene.job("first")
-    job.update(cpus_per_task=7, cpus=7)
-    assert "its allowed nodes cannot hold it" in words(left(scene, "first").reason)
-    job.update(cpus_per_task=1, cpus=1, resource_sharing="NO")
-    assert words(left(scene, "first").reason) == "requests whole nodes of a partition that limits CPUs per node"
-    job.update(resource_sharing="OK", memory_per_cpu=2000)
-    for most, kept in ((2000, True), (1999, False)):
-        scene.partition("main")["max_memory_per_node"] = most
-        assert bool(observe(scene).pending) is kept
+TOO_LARGE = "its allowed nodes cannot hold it on 1 node, even if they are empty"
 
 
 @pytest.mark.parametrize(
-    ("sharing", "asks", "why"),
+    ("facts", "most_memory", "why"),
     [
-        ("NO", True, None),
-        ("YES:4", False, None),
-        ("YES:4", True, "requests to share its cores (--oversubscribe) in partition main"),
-        ("FORCE:1", True, None),
+        ({"cpus_per_task": 7, "cpus": 7}, None, TOO_LARGE),
+        ({"resource_sharing": "NO"}, None, "requests whole nodes of a partition that limits CPUs per node"),
+        ({"memory_per_cpu": 2000}, 2000, None),
+        ({"memory_per_cpu": 2000}, 1999, TOO_LARGE),
     ],
 )
-def test_leaves_only_jobs_that_may_share_cores(sharing: str, asks: bool, why: str | None) -> None:
-    scene = Scene()
-    scene.partition("short")["nodes"] = None
-    scene.partition("main")["oversubscribe"] = sharing
-    scene.job("first")["resource_sharing"] = "YES" if asks else "OK"
-    if why is None:
-        assert pending(scene, "first").job.queue == "main"
-    else:
-        assert words(left(scene, "first").reason) == why
-
-
-def test_leaves_forced_sharing_partition_with_common_nodes() -> None:
-    scene = Scene()
-    scene.partition("main")["oversubscribe"] = "FORCE:1"
-    told = "partition main: it sets OverSubscribe=FORCE:1, and other partitions use its nodes"
-    assert words(left(scene, "first").reason) == told
+def test_job_that_can_never_keep_a_limit_of_its_partition_is_left(
+    facts: dict[str, object], most_memory: int | None, why: str | None
+) -> None:
+    seen = observe(limited().with_job("first", **facts).with_partition("main", max_memory_per_node=most_memory))
+    assert ([words(each.reason) for each in seen.unmanaged], len(seen.pending)) == (([why], 0) if why else ([], 1))
 
 
 @pytest.mark.parametrize(
@@ -440,17 +311,15 @@ def test_nodes_with_shareable_job_accept_no_other_job(sharing: str, asks: str, c
     running.update(allocated_nodes="n2", resource_sharing=asks)
     scene.rows["jobs"] = [running]
     scene.node("n2").update(state="MIXED", allocated_cpus=1, allocated_memory=1000, allocated_tres={})
-    seen = SlurmTranslator().observe(scene.read())
-    assert bool(seen.free[1].any()) is not closed
+    assert bool(SlurmTranslator().observe(scene.read()).free[1].any()) is not closed
 
 
 def test_undecidable_record_affects_no_other_job() -> None:
-    scene = Scene().only("first", "six")
-    scene.job("first").update(time_limit="soon")
+    scene = Scene().only("first", "six").with_job("first", time_limit="soon")
     seen = observe(scene)
-    (found,) = seen.unmanaged
-    assert (found.job_id, found.user, found.held_for_bridge) == (scene.job("first")["id"], "alice", True)
-    assert [p.label for p in seen.pending] == [str(scene.job("six")["id"])]
+    left_jobs = [(each.job_id, each.user, each.held_for_bridge) for each in seen.unmanaged]
+    assert left_jobs == [(scene.job("first")["id"], "alice", True)]
+    assert [each.job.name for each in seen.pending] == ["six"]
 
 
 @pytest.mark.parametrize("ahead_s", [1, 0, -1])
@@ -475,23 +344,8 @@ def test_reservation_beginning_during_job_blocks_it(starts_in_s: int, nodes: set
     scene.rows["reservations"] = [{**first, "name": "r", "nodes": "n3", **times}]
     scene.job("first")["time_limit"] = 5
     seen = observe(scene)
-    assert allowed(seen, pending(scene, "first", seen)) == nodes
-    assert (seen.free[2].tolist() == [0, 0, 0]) is (starts_in_s == 0)
-
-
-def test_leaves_special_exit_job_with_reason():
-    """`scontrol requeuehold` by an administrator: the job is in no other list, and would be unknown."""
-    scene = Scene()
-    record = scene.job("six")
-    record["state"] = "SPECIAL_EXIT"
-    seen = observe(scene)
-    (left,) = (each for each in seen.unmanaged if each.job_id == record["id"])
-    assert (words(left.reason).partition(":")[0], left.held_for_bridge, left.user) == (
-        "SPECIAL_EXIT",
-        False,
-        record["user_name"],
-    )
-    assert record["id"] not in {each.job.id for each in seen.pending}
+    found = allowed(seen, pending(scene, "first", seen)), seen.free[2].tolist() == [0, 0, 0]
+    assert found == (nodes, starts_in_s == 0)
 
 
 @pytest.mark.parametrize(("asked_s", "begins_s"), [(0, None), (1_000_000_000, None), (5_000_000_000, 5_000_000_000)])
@@ -503,6 +357,4 @@ def test_delayed_job_begins_when_its_owner_requests(asked_s: int, begins_s: int 
     (pending,) = SlurmTranslator().observe(scene.read()).pending
     reason = None if begins_s is None else PendingReason(PendingCode.BEGINS_AT, (begins_s,))
     assert (pending.hold, pending.awaits_hold, pending.job.ineligible) == (Hold.NONE, True, reason)
-    scene.job("first")["required_nodes"] = "n9"
-    (left,) = SlurmTranslator().observe(scene.read()).unmanaged
-    assert left.held_for_bridge
+    assert left(scene.with_job("first", required_nodes="n9"), "first").held_for_bridge

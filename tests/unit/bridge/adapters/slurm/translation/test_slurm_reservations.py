@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from cpsched.slurm_text.objects import SlurmReservation
+from cpsched_bridge.adapters.shared.lease_text import format_lease
+from cpsched_bridge.adapters.slurm.translation import slurm_reservations
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import translate_reservations
 from cpsched_bridge.adapters.slurm.translation.start_split_prediction import defer_reservation_conflicts
-from cpsched_bridge.ports import Observation, Outage, Outcome, StartOrder
+from cpsched_bridge.ports import Lease, Observation, Outage, Outcome, StartOrder
 from tests.builders import a_job, words
-from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
+from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene, observe
 
 HOUR_S = 3600
 CORES = 0
@@ -28,10 +32,6 @@ def scene_with(*names: str, **facts: Any) -> Scene:
         active = record["start_time"] <= scene.now_s
         node["state"] = "IDLE+RESERVED" if active else "IDLE"
     return scene
-
-
-def observe(scene: Scene, **options: Any) -> Observation:
-    return SlurmTranslator().observe(scene.read(), **options)
 
 
 def free(scene: Scene, column: str = "cores") -> list[int]:
@@ -74,8 +74,7 @@ def test_reservation_closes_its_cores(facts: dict[str, Any], cores: list[int]) -
 def test_reserved_cores_count_with_their_cpus(cores: int, cpus: list[int]) -> None:
     """Two threads per core: Slurm allocates them only if a node has more CPUs than cores."""
     scene = scene_with(cpu_ids_by_node=SOME)
-    for node in scene.rows["nodes"]:
-        node.update(threads_per_core=2, cores_per_socket=cores)
+    scene.with_each_node(threads_per_core=2, cores_per_socket=cores)
     assert free(scene) == cpus
 
 
@@ -97,8 +96,7 @@ def test_reserved_cores_take_memory_and_possibly_gpus(
     for name in ("n2", "n3", "n4"):
         if name not in cores:
             scene.node(name)["state"] = "IDLE"
-    assert free(scene, "gpu")[:2] == gpus
-    assert free(scene, "memory_mib")[:2] == memory_mib
+    assert [free(scene, name)[:2] for name in ("gpu", "memory_mib")] == [gpus, memory_mib]
 
 
 def test_reservation_of_typed_gpus_leaves_other_types() -> None:
@@ -125,21 +123,18 @@ def test_job_inside_reservation_uses_its_cores_and_frees_none() -> None:
     running |= {"cpus": 2, "allocated_tres": tres, "start_time": scene.now_s - 50, "reservation": "r", "priority": 1}
     scene.rows["jobs"].append(running)
     scene.node("n2").update(state="MIXED+RESERVED", allocated_cpus=2, allocated_memory=2000)
-    seen = observe(scene)
-    assert seen.free[1, CORES] == 12
-    assert [(each.job.id, each.placement) for each in seen.running] == [(900, ())]
-    running["reservation"] = None
-    seen = observe(scene)
-    assert seen.free[1, CORES] == 10
-    assert [(each.job.id, each.placement) for each in seen.running] == [(900, ((1, 1),))]
+    for reservation, cores, placement in (("r", 12, ()), (None, 10, ((1, 1),))):
+        running["reservation"] = reservation
+        seen = observe(scene)
+        found = [(each.job.id, each.placement) for each in seen.running]
+        assert (seen.free[1, CORES], found) == (cores, [(900, placement)])
 
 
 def test_whole_node_job_avoids_partly_reserved_nodes() -> None:
     """The fit rule wants such nodes wholly free, and later ones are taken out of what it may use."""
     scene = scene_with("exclusive", nodes="n[1-2]", cpu_ids_by_node={"n1": "0", "n2": "0"})
     scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
-    for node in scene.rows["nodes"]:
-        node["state"] = "IDLE"
+    scene.with_each_node(state="IDLE")
     assert nodes_of(observe(scene)) == ["n3", "n4"]
 
 
@@ -173,12 +168,10 @@ def test_job_uses_nodes_where_it_fits_with_reserved_cores(
     scene.job("first").update(cpus=4, cpus_per_task=4, min_cpus_per_node=4, time_limit=minutes)
     times = {"start_time": scene.now_s + start_in_s, "end_time": scene.now_s + start_in_s + HOUR_S}
     scene.rows["reservations"][0].update(times)
-    for node in scene.rows["nodes"]:
-        node["state"] = "IDLE"
+    scene.with_each_node(state="IDLE")
     seen = observe(scene)
-    assert nodes_of(seen) == nodes
-    assert seen.free[:, CORES].tolist() == [16, 16, 16, 16]
-    assert seen.pending[0].job.ineligible is None
+    found = nodes_of(seen), seen.free[:, CORES].tolist(), seen.pending[0].job.ineligible
+    assert found == (nodes, [16, 16, 16, 16], None)
 
 
 @pytest.mark.parametrize(("minutes", "nodes"), [(60, ["n1", "n3", "n4"]), (20, ["n1", "n2", "n3", "n4"])])
@@ -191,8 +184,7 @@ def test_jobs_running_at_reservation_begin_count(minutes: int, nodes: list[str])
     tres = {"cpu": 8, "mem": 800, "node": 1}
     running |= {"allocated_tres": tres, "start_time": scene.now_s, "time_limit": minutes, "reservation": None}
     scene.rows["jobs"].append(running)
-    for node in scene.rows["nodes"]:
-        node["state"] = "IDLE"
+    scene.with_each_node(state="IDLE")
     scene.node("n2").update(state="MIXED", allocated_cpus=8, allocated_memory=800)
     assert nodes_of(observe(scene)) == nodes
 
@@ -201,8 +193,7 @@ def test_job_that_fits_nowhere_waits_for_reserved_cores() -> None:
     scene = scene_with(cpu_ids_by_node={f"n{at}": "0-15" for at in (1, 2, 3, 4)})
     scene.job("first")["time_limit"] = 600
     scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
-    for node in scene.rows["nodes"]:
-        node["state"] = "IDLE"
+    scene.with_each_node(state="IDLE")
     assert words(observe(scene).pending[0].job.ineligible) == "a future reservation leaves too little capacity (r)"
 
 
@@ -210,8 +201,7 @@ def test_starts_of_one_round_cannot_share_reserved_cores() -> None:
     """12 of 16 cores of n2 are reserved in half an hour: one long job of three cores fits beside them, not two."""
     scene, translator = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0-11"}), SlurmTranslator()
     scene.rows["reservations"][0].update(start_time=scene.now_s + 1800, end_time=scene.now_s + 3600)
-    for node in scene.rows["nodes"]:
-        node["state"] = "IDLE"
+    scene.with_each_node(state="IDLE")
     translator.observe(scene.read())
     machine = translator.machine
     assert machine is not None
@@ -274,9 +264,8 @@ def test_leaves_jobs_that_magnetic_reservation_may_take(facts: dict[str, Any], j
     scene.job("first").update({"account": "lab", "qos": "normal", **job})
     scene.outside = {"alice": ["bio"]}
     seen = observe(scene, above={"below": "lab", "lab": "root", "other": "root"})
-    reasons = [words(each.reason) for each in seen.unmanaged]
-    assert reasons == (["may run in a magnetic reservation (r)"] if left else [])
-    assert len(seen.pending) == (not left)
+    reasons = ["may run in a magnetic reservation (r)"] * left
+    assert ([words(each.reason) for each in seen.unmanaged], len(seen.pending)) == (reasons, not left)
 
 
 def test_pinned_job_stays_despite_magnetic_reservation() -> None:
@@ -284,3 +273,54 @@ def test_pinned_job_stays_despite_magnetic_reservation() -> None:
     scene.job("first")["required_nodes"] = "n1"
     seen = observe(scene, pinned=[scene.job("first")["id"]])
     assert (len(seen.pending), seen.unmanaged) == (1, ())
+
+
+CLAIM = Lease("4be1c2d3", "00ff", 17, "login2:/var/lib/cpsched")
+
+
+def reservation(comment: str | None, name: str = slurm_reservations.LEASE_RESERVATION_NAME) -> SlurmReservation:
+    times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
+    return SlurmReservation(name=name, nodes="n2", **times, users=["cpsched"], comment=comment)
+
+
+@pytest.mark.parametrize("where", ["login2:/var/lib/cpsched", "a:/with blank", 'b:/"&=%', "c:/\n\x1b[2J", "d:/ü"])
+def test_written_lease_is_read_and_has_only_safe_characters(where: str) -> None:
+    words = format_lease(dataclasses.replace(CLAIM, where=where))
+    assert (words.isprintable(), set(words) & set(" \"'")) == (True, set())
+    found = slurm_reservations.lease_from_reservations([reservation("x", "other"), reservation(words)])
+    assert found is not None
+    assert (found.bridge, found.run, found.beat, format_lease(found)) == ("4be1c2d3", "00ff", 17, words)
+
+
+@pytest.mark.parametrize("changes", [{}, {"epoch": 1_795_917_612}, {"epoch": 30, "standby": "0a1b"}])
+def test_lease_of_any_release_keeps_its_text(changes: dict[str, Any]) -> None:
+    """A bridge replaces exactly the text that it has read, also that of a release without epochs, or of others."""
+    lease = dataclasses.replace(CLAIM, **changes)
+    words = format_lease(lease)
+    assert ("epoch" in words, "standby" in words) == ("epoch" in changes, "standby" in changes)
+    for text, expected in ((words, lease), ("words of others", None)):
+        found = slurm_reservations.lease_from_reservations([reservation(text)])
+        assert found is not None
+        assert expected is None or found == expected
+        assert format_lease(found) == text
+
+
+@pytest.mark.parametrize("comment", [None, "", "maintenance", "bridge=1&run=2&beat=x&on=y", "bridge=1&run=2&beat=3"])
+def test_unknown_reservation_text_is_lease_of_unknown_bridge(comment: str | None) -> None:
+    found = slurm_reservations.lease_from_reservations([reservation(comment)])
+    assert found is not None
+    assert (found.bridge, slurm_reservations.UNKNOWN_OWNER in found.where) == ("", True)
+
+
+@pytest.mark.parametrize("reservations", [[], [reservation("words", "other")]])
+def test_no_lease_without_lease_reservation(reservations: list[SlurmReservation]) -> None:
+    assert slurm_reservations.lease_from_reservations(reservations) is None
+
+
+def test_lease_reservation_closes_no_node() -> None:
+    read = Scene().read()
+    lease = dataclasses.replace(reservation(format_lease(CLAIM)), start_time=read.now_s + 5)
+    claimed = dataclasses.replace(read, reservations=[*read.reservations, lease])
+    without, with_claim = SlurmTranslator().observe(read), SlurmTranslator().observe(claimed)
+    assert (without.lease, with_claim.lease, with_claim.outages) == (None, CLAIM, without.outages)
+    assert [each.job for each in with_claim.pending] == [each.job for each in without.pending]

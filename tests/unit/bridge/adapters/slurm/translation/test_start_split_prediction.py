@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row
 from cpsched.model import IntArray, Placement, Request
@@ -15,7 +21,9 @@ from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_split_prediction import (
     NODES_TAKEN,
     UNCERTAIN_LAYOUT,
+    find_needed_node_positions,
     predict_start_splits,
+    predict_task_distribution,
 )
 from cpsched_bridge.ports import Outcome, StartOrder
 from tests.builders import a_job
@@ -56,51 +64,39 @@ def test_omits_unneeded_node() -> None:
     assert predicted([wanted], free(3, 12, 16, 16)) == [start(PRIME, (1, 12), (2, 5))]
 
 
-def test_keeps_equal_shares_and_single_node_jobs() -> None:
-    wanted = [start(Request(2, (8, 0), distinct=True), (0, 1), (1, 1)), start(Request(1, (4, 0)), (0, 1))]
-    assert predicted(wanted, free(16, 16, 16, 16)) == wanted
+IDLE = (16, 16, 16, 16)
+SMALL, LARGE = start(Request(1, (4, 0)), (0, 1)), start(Request(1, (12, 0)), (1, 1))
+FULL_FIRST, MOVED, ON_TWO = start(PRIME, (0, 16), (1, 1)), start(PRIME, (0, 12), (1, 5)), start(PRIME, (0, 8), (1, 9))
+SHARES = start(Request(2, (8, 0), distinct=True), (0, 1), (1, 1))
+WHOLE = start(Request(17, (1, 0), exclusive=True), (0, 16), (1, 1))
 
 
-def test_defers_start_whose_split_another_changes() -> None:
-    other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
-    assert predicted([other, wanted], free(16, 16, 16, 16)) == [other, UNCERTAIN_LAYOUT]
-    assert predicted([wanted], free(16, 16, 16, 16), [other]) == [UNCERTAIN_LAYOUT], "on its way already"
-
-
-def test_defers_start_that_changes_split_of_earlier_one() -> None:
-    other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 16), (1, 1))
-    found = predicted([wanted, other], free(16, 16, 16, 16))
-    assert found == [wanted, UNCERTAIN_LAYOUT]
-
-
-def test_starts_may_share_last_node() -> None:
-    other, wanted = start(Request(1, (4, 0)), (1, 1)), start(PRIME, (0, 16), (1, 1))
-    assert predicted([wanted, other], free(16, 16, 16, 16)) == [wanted, other]
-
-
-def test_defers_start_that_no_longer_fits() -> None:
-    assert predicted([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16)) == [NODES_TAKEN]
-
-
-def test_deferred_start_takes_no_capacity() -> None:
-    """The second start waits for the first: the third has its nodes as if the second were not there."""
-    other, put_off = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
-    third = start(PRIME, (1, 12), (2, 5))
-    found = predicted([other, put_off, third], free(16, 16, 16, 16))
-    assert found == [other, UNCERTAIN_LAYOUT, start(PRIME, (1, 16), (2, 1))]
-
-
-def test_earlier_starts_take_capacity_from_later_ones() -> None:
-    other, wanted = start(Request(1, (12, 0)), (1, 1)), start(PRIME, (0, 8), (1, 9))
-    assert predicted([other, wanted], free(8, 16, 16, 16)) == [other, NODES_TAKEN]
-    assert predicted([wanted], free(8, 16, 16, 16), [other]) == [NODES_TAKEN]
-
-
-def test_uses_whole_nodes_only_if_idle() -> None:
-    whole = Request(17, (1, 0), exclusive=True)
-    wanted = start(whole, (0, 16), (1, 1))
-    assert predicted([wanted], free(16, 16, 16, 16)) == [wanted]
-    assert predicted([wanted], free(15, 16, 16, 16)) == [NODES_TAKEN]
+@pytest.mark.parametrize(
+    ("wanted", "cores", "under_way", "expected"),
+    [
+        # Equal shares and jobs on one node are kept.
+        ([SHARES, SMALL], IDLE, [], [SHARES, SMALL]),
+        # A start is deferred if another one changes its split, or it changes the split of an earlier one.
+        ([SMALL, MOVED], IDLE, [], [SMALL, UNCERTAIN_LAYOUT]),
+        ([MOVED], IDLE, [SMALL], [UNCERTAIN_LAYOUT]),
+        ([FULL_FIRST, SMALL], IDLE, [], [FULL_FIRST, UNCERTAIN_LAYOUT]),
+        # Starts may share the last node.
+        ([FULL_FIRST, start(Request(1, (4, 0)), (1, 1))], IDLE, [], [FULL_FIRST, start(Request(1, (4, 0)), (1, 1))]),
+        # Earlier starts and jobs take capacity, a deferred start does not.
+        ([FULL_FIRST], (8, 8, 16, 16), [], [NODES_TAKEN]),
+        ([SMALL, MOVED, start(PRIME, (1, 12), (2, 5))], IDLE, [],
+         [SMALL, UNCERTAIN_LAYOUT, start(PRIME, (1, 16), (2, 1))]),
+        ([LARGE, ON_TWO], (8, 16, 16, 16), [], [LARGE, NODES_TAKEN]),
+        ([ON_TWO], (8, 16, 16, 16), [LARGE], [NODES_TAKEN]),
+        # Whole nodes are used only if they are idle.
+        ([WHOLE], IDLE, [], [WHOLE]),
+        ([WHOLE], (15, 16, 16, 16), [], [NODES_TAKEN]),
+    ],
+)  # fmt: skip
+def test_start_is_split_as_predicted_or_deferred(
+    wanted: list[StartOrder], cores: tuple[int, ...], under_way: list[StartOrder], expected: list[object]
+) -> None:
+    assert predicted(wanted, free(*cores), under_way) == expected
 
 
 def any_round(choose: random.Random) -> tuple[IntArray, list[StartOrder]]:
@@ -162,3 +158,50 @@ def test_sends_most_starts_of_random_rounds() -> None:
         counts[0] += sum(isinstance(each, StartOrder) for each in predicted(starts, left))
         counts[1] += len(starts)
     assert counts[0] > counts[1] / 2
+
+
+MEASURED = json.loads((Path(__file__).parents[5] / "data" / "slurm" / "splits.json").read_text())
+
+ROOM = st.lists(st.integers(0, 9), max_size=6)
+TASKS = st.integers(1, 30)
+
+
+@pytest.mark.parametrize("case", MEASURED["cases"], ids=lambda case: f"{case['options']} on {case['cores']}")
+def test_distributes_tasks_like_recorded_slurm(case: dict[str, Any]) -> None:
+    """`cores` are those free on each node of the list, `room` the tasks that they hold with their memory and GPUs."""
+    assert predict_task_distribution(case["tasks"], case["room"]) == case["split"]
+
+
+@given(TASKS, ROOM)
+def test_keeps_minimal_nodes_that_hold_all_tasks(tasks: int, room: list[int]) -> None:
+    kept = find_needed_node_positions(tasks, room)
+    if sum(room) < tasks:
+        assert kept == []
+        return
+    held = [room[at] for at in kept]
+    assert sum(held) >= tasks
+    assert all(sum(held) - each < tasks for each in held)
+
+
+@given(TASKS, ROOM)
+def test_split_is_certain_only_with_single_node_choice(tasks: int, room: list[int]) -> None:
+    """Whichever subset of the nodes holds the tasks: where only all of them do, Slurm has no choice of nodes."""
+    holders = [
+        nodes
+        for size in range(len(room) + 1)
+        for nodes in itertools.combinations(range(len(room)), size)
+        if sum(room[node] for node in nodes) >= tasks
+    ]
+    found = predict_task_distribution(tasks, room)
+    assert (found is not None) == (holders == [tuple(range(len(room)))])
+    if found is not None:
+        assert found == filled(tasks, room)
+        assert min(found) >= 1
+
+
+def filled(tasks: int, room: list[int]) -> list[int]:
+    """Task by task onto the first node that has room: the rule as Slurm's manual has it."""
+    placed = [0] * len(room)
+    for _ in range(tasks):
+        placed[next(node for node, most in enumerate(room) if placed[node] < most)] += 1
+    return placed

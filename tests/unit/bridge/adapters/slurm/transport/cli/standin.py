@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.slurm_text.task_ranges import format_ranges, parse_task_ranges
+from cpsched.slurm_text.jobs import format_ranges, parse_task_ranges
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 
 RELEASES = ("22.05.8", "24.11.5", "26.05.5")

@@ -61,14 +61,6 @@ def read(
     return records, SlurmTranslator().observe(records)
 
 
-def test_parses_complete_ordinary_records() -> None:
-    records, seen = read(reservations=RESERVATION)
-    assert seen.unusable == ()
-    assert [pending.job.id for pending in seen.pending] == [5]
-    assert records.reservations[0].comment == "see n3, Nodes=n3 StartTime=0"
-    assert records.reservations[0].nodes == "n1"
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -84,8 +76,7 @@ def test_unusable_node_offers_no_resources(change: tuple[str, str], fault: tuple
     _, seen = read(nodes=node("n1", change) + node("n2"))
     (found,) = seen.unusable
     assert (found.kind, found.name, found.field, found.reason) == ("node", "n1", *fault)
-    assert seen.free.tolist() == [[0, 0, 0], [16, 16384, 2]]
-    assert seen.cluster.capacity.tolist() == [[0, 0, 0], [16, 16384, 2]]
+    assert seen.free.tolist() == seen.cluster.capacity.tolist() == [[0, 0, 0], [16, 16384, 2]]
     assert [(outage.name, outage.nodes) for outage in seen.outages] == [("UNKNOWN", (0,))]
     assert [pending.job.id for pending in seen.pending] == [5]
 
@@ -149,10 +140,9 @@ def test_names_and_values_may_contain_blanks() -> None:
     """slurm.conf takes them in quotes; groups of a directory service have them."""
     text = partition("long queue", "n1", ("AllowGroups=ALL", "AllowGroups=domain users,hpc"))
     (found,) = object_parsing.parse_partitions(text)
-    assert (found.name, found.allowed_groups, found.allowed_accounts) == (
-        "long queue", ["domain users", "hpc"], ["ALL"],
+    assert (found.name, found.allowed_groups, found.allowed_accounts, found.unknown) == (
+        "long queue", ["domain users", "hpc"], ["ALL"], None,
     )  # fmt: skip
-    assert found.unknown is None
 
 
 @pytest.mark.parametrize(
@@ -171,8 +161,8 @@ def test_unset_list_excludes_no_job(word: str, names: list[str] | None) -> None:
     assert (found.unreadable, found.unknown) == (None, None)
     used = translate_partition(found, False, SlurmNodeTable.from_records(read()[0].nodes))
     allowed, denied = (frozenset({"lab", "ops"}), frozenset({"lab", "ops"})) if names else (None, frozenset())
-    assert (used.allowed_accounts, used.denied_accounts) == (allowed, denied)
-    assert (used.allowed_qos, used.denied_qos) == (allowed, denied)
+    found_lists = used.allowed_accounts, used.denied_accounts, used.allowed_qos, used.denied_qos
+    assert found_lists == (allowed, denied, allowed, denied)
     assert used.allowed_groups == (frozenset(names) if names else None), "group names are case-sensitive"
 
 
@@ -196,22 +186,19 @@ def test_reads_exclusive_field_of_26_05(printed: str, sharing: str) -> None:
     assert found.oversubscribe == sharing
 
 
-def test_leaves_gpu_jobs_of_partition_with_unknown_defaults() -> None:
+@pytest.mark.parametrize(
+    ("in_partition", "in_slurm_conf"),
+    [("DefCpuPerGPU=4,DefMemPerGPU=9,DefNew=1", None), ("(null)", "DefMemPerGPU=9,DefNew=1")],
+)
+def test_leaves_gpu_jobs_of_partition_with_unknown_defaults(in_partition: str, in_slurm_conf: str | None) -> None:
     """Slurm adds defaults when it looks for nodes: the record of a held job does not show them."""
     gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
-    defaults = "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=9,DefNew=1"
-    _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", defaults)), jobs=[Job(5), gpus])
+    text = partition("main", "n[1-2]", ("JobDefaults=(null)", f"JobDefaults={in_partition}"))
+    records, _ = read(partitions=text, jobs=[Job(5), gpus])
+    seen = SlurmTranslator(job_defaults=in_slurm_conf).observe(records)
+    left = [words(left.reason) for left in seen.unmanaged]
+    assert left == ["requests GPUs on partition main, which sets DefNew=1"]
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [words(left.reason) for left in seen.unmanaged] == ["requests GPUs on partition main, which sets DefNew=1"]
-
-
-def test_gpu_defaults_of_slurm_conf_apply_without_partition_ones() -> None:
-    said = {"scontrol --all show nodes": node("n1"), "scontrol --all show partitions": partition()}
-    gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
-    seen = SlurmTranslator(job_defaults="DefMemPerGPU=9,DefNew=1").observe(
-        SlurmCliReader(programs=Programs([gpus], broken=said)).read()
-    )
-    assert [words(left.reason) for left in seen.unmanaged] == ["requests GPUs on partition main, which sets DefNew=1"]
 
 
 def test_each_field_is_in_one_list() -> None:
@@ -223,8 +210,8 @@ def test_each_field_is_in_one_list() -> None:
 
 def test_memory_per_gpu_is_known_but_unsupported():
     """With `--mem-per-gpu`, scontrol prints this field in place of MinMemoryCPU and MinMemoryNode."""
-    assert "MinMemoryTRES" in JOB.names
-    assert JOB.find_unsupported_fields({"MinMemoryTRES": "100M"}) == {"MinMemoryTRES": "100M"}
+    field = {"MinMemoryTRES": "100M"}
+    assert ("MinMemoryTRES" in JOB.names, JOB.find_unsupported_fields(field)) == (True, field)
 
 
 RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions.txt"
@@ -234,8 +221,7 @@ def test_recorded_partitions_have_no_unknown_field() -> None:
     text = re.sub(r" (?=AllowGroups|AllocNodes|DefaultTime|MaxNodes|Nodes|Priority|OverTime|State|JobDef|DefMem|TRES)",
                   "\n   ", RECORDED.read_text()).replace("\nPartitionName", "\n\nPartitionName")  # fmt: skip
     found = object_parsing.parse_partitions(text.rstrip("\n") + "\n\n")
-    assert len(found) > 1
-    assert [each.unknown or each.unreadable for each in found] == [None] * len(found)
+    assert ({each.unknown or each.unreadable for each in found}, len(found) > 1) == ({None}, True)
 
 
 CORES_26_05 = """\

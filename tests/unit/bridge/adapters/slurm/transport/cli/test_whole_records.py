@@ -68,7 +68,7 @@ def test_reads_complete_pending_job(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_reads_complete_running_job(release: str) -> None:
-    """A running job has the fields of a waiting job."""
+    """A running job has the fields of a waiting job, except dependencies."""
     layout = "JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0-11 Mem=500 GRES=\n   "
     placed = rich(
         State="RUNNING", Reason="None", NodeList="n[1-2]", Requeue="0", **{"tres-alloc": "cpu=24,mem=8G,node=2"}
@@ -77,6 +77,7 @@ def test_reads_complete_running_job(release: str) -> None:
     (found,) = SlurmCliReader(programs=Programs([placed], release)).read().jobs
     assert found == JOB._replace(
         state="RUNNING", state_reason="None", allocated_nodes="n[1-2]", max_nodes=None, is_requeueable=False,
+        dependencies=None,
         requested_tres={} if release == "22.05.8" else JOB.requested_tres,
         allocated_tres={"cpu": 24, "mem": 8192, "node": 2} if release == "22.05.8" else {},
         layout=(NodeShare("n[1-2]", 12, 500, {}),),
@@ -178,7 +179,7 @@ def test_reads_complete_nodes_partitions_and_reservations() -> None:
     }  # fmt: skip
     maint = {
         "name": "maint", "nodes": "n[1-2]", "start_time": 1795400000, "end_time": 1795403600, "users": ["alice", "bob"],
-        "accounts": ["lab"],
+        "accounts": ["lab"], "comment": "said Users=eve Nodes=n9",
     }  # fmt: skip
     records = (*seen.nodes, *seen.partitions, *seen.reservations)
     found = [among(dataclasses.asdict(r), e) for r, e in zip(records, (node, gpu, long, maint), strict=True)]

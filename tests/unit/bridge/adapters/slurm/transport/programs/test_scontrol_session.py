@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_ERROR_BYTES, ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import send_and_read_error
-from tests.patience import ENOUGH_S
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import send_and_read_error
+from tests.patience import ENOUGH_S, is_gone, until
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontrol
 
 
@@ -65,15 +64,22 @@ def test_refuses_text_that_could_be_another_command(programs: Path, command: str
     assert said.read_text() == "hold 1\n"
 
 
-def test_error_about_unknown_keyword_is_not_end_mark(programs: Path) -> None:
-    put_scontrol(programs, "echo 'invalid keyword: cpsched-0-1' >&2; echo 'no such job' >&2")
-    assert run_scontrol(["hold 1"]) == ["invalid keyword: cpsched-0-1; no such job"]
-
-
-def test_exit_status_0_does_not_hide_error(programs: Path) -> None:
-    put_scontrol(programs, "echo 'Unable to contact slurm controller' >&2")
-    (programs / "scontrol").write_text((programs / "scontrol").read_text().replace("exit 1", "exit 0"))
-    assert run_scontrol(["hold 1"]) == ["Unable to contact slurm controller"]
+@pytest.mark.parametrize(
+    ("script", "status", "errors"),
+    [
+        # An error about another keyword is no end mark. Exit status 0 hides no error.
+        ("echo 'invalid keyword: cpsched-0-1' >&2; echo 'no such job' >&2", 1,
+         ["invalid keyword: cpsched-0-1; no such job"]),
+        ("echo 'Unable to contact slurm controller' >&2", 0, ["Unable to contact slurm controller"]),
+        # Output of any length does not block: the real one echoes its input on standard output.
+        (f"head -c {4 * MAX_ERROR_BYTES} /dev/zero", 1, ["", ""]),
+    ],
+)  # fmt: skip
+def test_reads_error_of_each_command(programs: Path, script: str, status: int, errors: list[str]) -> None:
+    put_scontrol(programs, script)
+    text = (programs / "scontrol").read_text()
+    (programs / "scontrol").write_text(text.replace("exit 1", f"exit {status}"))
+    assert run_scontrol([f"hold {at}" for at in range(len(errors))]) == errors
 
 
 BREAKS = {
@@ -101,12 +107,6 @@ def test_broken_process_leaves_one_command_unknown(programs: Path, how: str) -> 
     assert (first.value.lost, second.value.lost) == (lost, False)
 
 
-def test_output_of_any_length_does_not_block(programs: Path) -> None:
-    """The real one echoes its input on standard output."""
-    put_scontrol(programs, f"head -c {4 * MAX_ERROR_BYTES} /dev/zero")
-    assert run_scontrol(["hold 1", "hold 2"]) == ["", ""]
-
-
 def test_sends_whole_command_longer_than_pipe(programs: Path) -> None:
     said = put_scontrol(programs)
     command = f"hold 19_[{','.join(map(str, range(0, 100_000, 2)))}]"
@@ -116,19 +116,16 @@ def test_sends_whole_command_longer_than_pipe(programs: Path) -> None:
 
 def test_process_exit_midway_leaves_one_unknown_and_rest_unsent(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *2) kill -9 $$;; esac")
-    found = run_scontrol(["hold 1", "hold 2", "hold 3"])
-    assert found[0] == ""
-    assert "exit status -9" in found[1]
-    assert "not sent" in found[2]
+    first, second, third = run_scontrol(["hold 1", "hold 2", "hold 3"])
+    assert (first, "exit status -9" in second, "not sent" in third) == ("", True, True)
     assert said.read_text() == "hold 1\nhold 2\n"
 
 
 def test_removes_slurm_variables_from_environment(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_scontrol(programs, f"env >{programs}/env")
-    for name in ("SLURM_CLUSTERS", "SCONTROL_ALL", "SLURM_JOB_ID"):
-        monkeypatch.setenv(name, "other")
-    monkeypatch.setenv("SLURM_CONF", "/etc/site.conf")
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    removed = dict.fromkeys(("SLURM_CLUSTERS", "SCONTROL_ALL", "SLURM_JOB_ID"), "other")
+    for name, value in {**removed, "SLURM_CONF": "/etc/site.conf", "LC_ALL": "de_DE.UTF-8"}.items():
+        monkeypatch.setenv(name, value)
     run_scontrol(["hold 1"])
     found = (programs / "env").read_text().splitlines()
     assert {"SLURM_CONF=/etc/site.conf", "LC_ALL=C", "SLURM_BITSTR_LEN=0"} <= set(found)
@@ -144,14 +141,9 @@ def test_exits_with_bridge_during_command(programs: Path) -> None:
         session.send_command("hold 2")
 """)
     bridge = subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ))
-    until_s = time.monotonic() + ENOUGH_S
-    while not (programs / "pid").exists() or not (programs / "pid").read_text():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
+    until(lambda: (programs / "pid").exists() and (programs / "pid").read_text())
     told = int((programs / "pid").read_text())
     bridge.send_signal(signal.SIGKILL)
     bridge.wait()
-    while Path(f"/proc/{told}").exists() and " Z " not in Path(f"/proc/{told}/stat").read_text():
-        assert time.monotonic() < until_s, "it lives on"
-        time.sleep(0.02)
+    until(lambda: is_gone(told))
     assert (programs / "said").read_text() == "hold 1\n"
